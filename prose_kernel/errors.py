@@ -1,0 +1,168 @@
+"""Every error of prose_kernel, drawn once.
+
+::
+
+    ProseError                          base of everything below
+    ├── CompileError                    a program that may not run: diagnostics, found before the start
+    ├── RunError                        an error of the running program; `try` can catch it (openprose.md 3.12)
+    │   ├── SessionError                E201, E218   a session failed, or its announced binding is missing
+    │   ├── SessionTimeout              E201         a session ran out of time (type `TimeoutError`)
+    │   ├── ExecError                   E203-E205    a command failed, timed out, could not start; E050/E053 at run time
+    │   ├── ThrowError                  E207         thrown by the program
+    │   ├── RecursionLimitExceeded      E206
+    │   ├── GateRejected                E213, E214   rejected, closed or timed out
+    │   ├── InputError                  E212         nobody to ask
+    │   ├── ImportProgramError          E215, E028   a program could not be loaded (type `ImportError`)
+    │   ├── ValueTypeError              E208-E210    names, members, operands, collections (type `TypeError`)
+    │   ├── JudgeError                  E211         nobody could judge, or the verdict was no label
+    │   └── StateError                  E219         a binding or record could not be kept
+    ├── NobodyToAsk                     a port's answer: there is no person here
+    ├── Undecided                       a judge's answer: I cannot tell; ask the next one
+    ├── ProviderError                   a session provider's failure, with `retryable`
+    │   └── NoProvider                  nothing is configured that could run a session
+    └── UsageError                      a magic, option or setting that makes no sense
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from prose_kernel.language.diagnostics import Diagnostic
+    from prose_kernel.language.source import Location
+
+
+class ProseError(Exception):
+    """Base of every error that prose_kernel raises on purpose."""
+
+
+class CompileError(ProseError):
+    """A source text with at least one diagnostic of severity error; nothing of it was executed.
+
+    `diagnostics` holds all of them, warnings included, sorted by line, column and code.
+    """
+
+    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        first = next((d for d in self.diagnostics if d.severity == "error"), None)
+        super().__init__(first.message if first else "invalid program")
+
+
+class RunError(ProseError):
+    """An error of a running program: what `catch` binds (openprose.md 3.12).
+
+    `code` is the E2xx code of section 9.5, `message` one line. `details` holds the further fields of the
+    error value that apply (`command`, `exit_code`, `stderr`, `gate`, `kind` …); their values are plain JSON.
+    `location` is filled in by the machine where the failing statement is known; `call_stack` holds one
+    line for each block or program on the way there, innermost first.
+    `nobody` tells that the error arose only because nobody could answer (exit status 3).
+    """
+
+    type: ClassVar[str] = "Error"
+    default_code: ClassVar[str] = "E201"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        details: Mapping[str, object] | None = None,
+        hint: str | None = None,
+        nobody: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.details: dict[str, object] = dict(details or {})
+        self.hint = hint
+        self.nobody = nobody
+        self.location: Location | None = None
+        self.call_stack: tuple[str, ...] = ()
+
+
+class SessionError(RunError):
+    type = "SessionError"
+    default_code = "E201"
+
+
+class SessionTimeout(RunError):
+    type = "TimeoutError"
+    default_code = "E201"
+
+
+class ExecError(RunError):
+    type = "ExecError"
+    default_code = "E203"
+
+
+class ThrowError(RunError):
+    type = "ThrowError"
+    default_code = "E207"
+
+
+class RecursionLimitExceeded(RunError):
+    type = "RecursionLimitExceeded"
+    default_code = "E206"
+
+
+class GateRejected(RunError):
+    type = "GateRejected"
+    default_code = "E213"
+
+
+class InputError(RunError):
+    type = "InputError"
+    default_code = "E212"
+
+
+class ImportProgramError(RunError):
+    type = "ImportError"
+    default_code = "E215"
+
+
+class ValueTypeError(RunError):
+    type = "TypeError"
+    default_code = "E209"
+
+
+class JudgeError(RunError):
+    type = "JudgeError"
+    default_code = "E211"
+
+
+class StateError(RunError):
+    type = "StateError"
+    default_code = "E219"
+
+
+class NobodyToAsk(ProseError):
+    """The user port has no person to ask: no terminal, `allow_stdin` false, or CI."""
+
+
+class Undecided(ProseError):
+    """A judge cannot decide; the next one in the chain is asked. The message says why, in one line."""
+
+
+class ProviderError(ProseError):
+    """A session provider could not deliver. `retryable` says whether a further attempt makes sense."""
+
+    def __init__(self, message: str, *, retryable: bool = True, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.hint = hint
+
+
+class NoProvider(ProviderError):
+    """Nothing is configured that could run a session, and nobody is here to answer in its place."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, retryable=False, hint=hint)
+
+
+class UsageError(ProseError):
+    """A magic, command-line option or setting that makes no sense; the message says what would."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint

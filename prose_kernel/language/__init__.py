@@ -1,0 +1,1 @@
+"""Text in; tree and diagnostics out. Imports nothing of ours but `errors`."""

@@ -1,0 +1,70 @@
+"""A diagnostic, the registry of codes, and the rendering with a caret (openprose.md 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from prose_kernel.language.source import Source, Span
+
+Severity = Literal["error", "warning"]
+Profile = Literal["default", "strict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: code, 1-based position of the offending token, message, optional hint in plain words.
+
+    `source_line` is the original line, verbatim, for the caret rendering. `span` locates the token in its source.
+    """
+
+    code: str
+    line: int
+    column: int
+    message: str
+    hint: str | None = None
+    source_line: str = ""
+    span: Span = Span(0, 0)
+
+    @property
+    def severity(self) -> Severity:
+        return "warning" if self.code.startswith("W") else "error"
+
+    def render(self) -> str:
+        """The format of 9.1: head line, the source line after two spaces, the caret, the hint."""
+        head = f"{self.severity.capitalize()} at line {self.line}, column {self.column}: {self.message} [{self.code}]"
+        return head + caret(self.source_line, self.column, self.hint)
+
+
+def caret(source_line: str, column: int, hint: str | None) -> str:
+    """The two lines under a head line, and the hint; wide indentation (tabs) is kept so that the caret stays put."""
+    shown, column = _clip(source_line, column)
+    pad = "".join("\t" if c == "\t" else " " for c in shown[: column - 1])
+    pad += " " * (column - 1 - len(pad))
+    text = f"\n  {shown}\n  {pad}^"
+    return f"{text}\nhint: {hint}" if hint else text
+
+
+def _clip(line: str, column: int, width: int = 160) -> tuple[str, int]:
+    """A window of a very long line around the column, so that a megabyte line does not fill the screen."""
+    line = "".join(c if c == "\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line[: column + width])
+    if len(line) <= width:
+        return line, column
+    start = max(0, column - width // 2)
+    return line[start : start + width], column - start
+
+
+def diagnostic(source: Source, code: str, span: Span, message: str, hint: str | None = None) -> Diagnostic:
+    """A diagnostic at the start of `span` in `source`."""
+    line, column = source.line_column(span.start)
+    return Diagnostic(code, line, column, message, hint, source.line_text(line), span)
+
+
+def in_order(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Sorted by line, column, code (9.1), duplicates dropped."""
+    return tuple(sorted(dict.fromkeys(found), key=lambda d: (d.line, d.column, d.code)))
+
+
+def has_errors(found: Iterable[Diagnostic]) -> bool:
+    return any(d.severity == "error" for d in found)

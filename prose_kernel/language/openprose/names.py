@@ -1,0 +1,53 @@
+"""What a program may refer to before it is run: the names that earlier cells, or the caller, have defined.
+
+`Known` is what the checker starts from. A file starts from `Known()`; a cell from what the machine holds by then
+(openprose.md 3.1, notebook rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+VariableKind = Literal["let", "const", "input", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of the root frame; `from_exec` when its value was bound straight from `exec` (E138)."""
+
+    kind: VariableKind
+    from_exec: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAgent:
+    """`persist` is None, `true`, `project`, `user` or a directory."""
+
+    persist: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What an imported program takes and gives (6.1, 6.2).
+
+    `inputs` maps each declared input to whether a call must supply it (it stands before the first executable
+    statement); `outputs` are the names of its root outputs, None while unknown (a remote program not fetched yet).
+    """
+
+    inputs: Mapping[str, bool] = field(default_factory=dict)
+    outputs: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Names defined before this text, by registry."""
+
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    soft_exports: frozenset[str] = frozenset()
+    agents: Mapping[str, KnownAgent] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    programs: Mapping[str, Contract | None] = field(default_factory=dict)
+    skills: frozenset[str] = frozenset()
+    gates: frozenset[str] = frozenset()

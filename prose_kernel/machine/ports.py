@@ -1,0 +1,393 @@
+"""The doors to the outside: everything that the machine cannot decide by itself.
+
+The machine says what the program wants; an implementation answers. Requests and results are frozen, picklable data, so
+that a leaf operation can be executed elsewhere without the machine knowing. Implementations live in `commands`,
+`sessions`, `state` and the front ends; the machine imports none of them.
+
+`Gates` is a door of its own, because only an outside principal may come through it (openprose.md 5.10): sessions,
+judges and commands have no call that could decide one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from prose_kernel.machine.values import Value
+
+# ---------------------------------------------------------------- commands
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRequest:
+    """One `exec`: the interpolated shell text, the directory to run in, the limit in seconds.
+
+    `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`.
+    """
+
+    command: str
+    cwd: str
+    timeout: float
+    track: bool = True
+
+
+Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What a command did (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
+
+    `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`; None on success. Streams are decoded and cut
+    to 30,000 code points. `duration`, `max_rss` and `cpu_s` are volatile and belong into metadata only.
+    """
+
+    outcome: Outcome
+    exit_code: int
+    stdout: str = ""
+    stderr: str = ""
+    kind: Literal["exit", "signal", "timeout", "spawn", "cwd"] | None = None
+    signal: str | None = None
+    timed_out: bool = False
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    replaced_bytes: int = 0
+    pipes_held: bool = False
+    background_left: int = 0
+    cwd_after: str | None = None
+    spawn_error: str | None = None
+    duration: float = 0.0
+    max_rss: int = 0
+    cpu_s: float = 0.0
+
+
+Stream = Literal["stdout", "stderr"]
+OnOutput = Callable[[Stream, str], None]
+
+
+class Commands(Protocol):
+    async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        """Run one command to its end. `on_output` gets decoded text in few, large pieces, in the caller's loop.
+
+        Never raises for anything the command does. Cancelling the call ends the command by the ladder of its cause
+        (`asyncio.CancelledError` then propagates once nothing of its group is left).
+        """
+        ...
+
+
+# ---------------------------------------------------------------- sessions
+
+
+@dataclass(frozen=True, slots=True)
+class ContextItem:
+    """One line of a session's context (openprose.md 4.3): a name with a place to read it from, or with its text.
+
+    `missing` marks the name of a cancelled branch: it is listed as having no result.
+    """
+
+    name: str
+    location: str | None = None
+    text: str | None = None
+    missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a session's answer is to be written, and the header the file must have (openprose.md 4.2 point 6, 7.4)."""
+
+    name: str
+    location: str
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockScope:
+    """The execution scope section of a session inside a block (openprose.md 4.2 point 3)."""
+
+    execution_id: int
+    block: str
+    depth: int
+    parent_execution_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentMemory:
+    """The memory of a persistent agent: its directory, and whether it is to be read first (`resume`)."""
+
+    agent: str
+    scope: str
+    directory: str
+    resume: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """One attempt at a `session` or `resume`, with everything resolved but the assembled message.
+
+    `task` and `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`.
+    `at` is the deterministic execution path (`c2/3/b1/i0/s0`). `timeout` is in seconds.
+    """
+
+    kind: Literal["session", "resume"]
+    task: str
+    at: str
+    system: str | None = None
+    agent: str | None = None
+    label: str | None = None
+    model: str | None = None
+    context: tuple[ContextItem, ...] | None = None
+    skills: tuple[str, ...] = ()
+    permissions: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    memory: AgentMemory | None = None
+    scope: BlockScope | None = None
+    target: Target | None = None
+    program: str = ""
+    position: int = 0
+    finished: tuple[str, ...] = ()
+    attempt: int = 0
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResult:
+    """A session's answer. `text` None means: the session has written its binding itself.
+
+    `origin` says who answered (`model`, `human`, `scripted`, `dry-run`, `replay`); `details` is volatile metadata.
+    """
+
+    text: str | None
+    summary: str = ""
+    provider: str = ""
+    origin: str = ""
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionProgress:
+    """Something a running session lets be seen: a piece of its text, or a note (a tool call, a thought)."""
+
+    kind: Literal["text", "note"]
+    text: str
+
+
+class Sessions(Protocol):
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        """Run one attempt. Raises `ProviderError` (with `retryable`); honours cancellation and `request.timeout`
+        is enforced by the machine."""
+        ...
+
+
+# ---------------------------------------------------------------- judge
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRequest:
+    """A question to the judge with its context (openprose.md 3.4).
+
+    `bindings` maps every visible name to its value; a judge reads what it needs through `read`.
+    """
+
+    text: str
+    at: str
+    program: str = ""
+    bindings: Mapping[str, Value] = field(default_factory=dict)
+    recent: tuple[str, ...] = ()
+    loop: Literal["until", "while"] | None = None
+    loop_index: int | None = None
+    loop_maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`answer` None is "uncertain"; `no_progress` ends a loop. `by` and `reason` say who decided and why."""
+
+    answer: bool | None
+    by: str
+    reason: str = ""
+    no_progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The label that `choose` picked, and by whom and why. A label not in the list makes the machine ask once more."""
+
+    label: str
+    by: str
+    reason: str = ""
+
+
+class Judge(Protocol):
+    """Every call raises `Undecided` when nobody in the chain can answer; the machine makes E211 of it."""
+
+    async def decide(self, request: JudgeRequest) -> Verdict: ...
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick: ...
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Value: ...
+
+    async def items(self, request: JudgeRequest, value: str) -> tuple[str, ...]: ...
+
+
+# ---------------------------------------------------------------- user and gates
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An `input` (openprose.md 6.3): the name it binds and the text to show as written."""
+
+    name: str
+    prompt: str
+
+
+class User(Protocol):
+    async def ask(self, question: Question) -> str:
+        """The person's answer. Raises `NobodyToAsk`. Questions of parallel branches are asked one at a time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GateRequest:
+    """A gate that opens (openprose.md 5.8, 5.9): record id, gate name, evaluated properties; `timeout` in seconds."""
+
+    id: str
+    name: str
+    prompt: str
+    allow: tuple[str, ...]
+    timeout: float
+    timeout_text: str
+    on_reject: str
+    execution_id: int | None = None
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GateDecision:
+    """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`."""
+
+    status: Literal["approved", "rejected", "timeout"]
+    by: str
+    comment: str = ""
+    reason: str | None = None
+    source: str | None = None
+
+
+class Gates(Protocol):
+    async def decide(self, request: GateRequest) -> GateDecision:
+        """Write the record, ask or wait or deny by mode, return the one decision that won.
+
+        When the call is cancelled the record is closed (`rejected` by `system`, reason `cancelled`) first.
+        """
+        ...
+
+
+# ---------------------------------------------------------------- store
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Where a binding lives inside its run: name, frame, and the indexes of the parallel iterations around it.
+
+    Its file name is `name[__execution_id][__i{index}...]` (openprose.md 7.4).
+    """
+
+    name: str
+    execution_id: int | None = None
+    iterations: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A value to keep. `source` is the text of the statement that made it. `label` is a labelled session's."""
+
+    key: Key
+    kind: Literal["input", "output", "let", "const"]
+    value: Value
+    source: str
+    label: str | None = None
+
+
+class Store(Protocol):
+    """Keeps what a run leaves behind. `put` and `read` are synchronous and cheap: writing may be deferred to `flush`,
+    which the machine calls before anything outside could look, and at the end of each cell or run."""
+
+    def put(self, binding: Binding) -> None: ...
+
+    def read(self, key: Key) -> str:
+        """The value of a binding as text. Raises `StateError` when it is not there (E218 is the machine's)."""
+        ...
+
+    def exists(self, key: Key) -> bool: ...
+
+    def location(self, key: Key) -> str:
+        """Where a session may read the binding, as it is told (`.prose/runs/<run>/bindings/plan.md`)."""
+        ...
+
+    def header(self, binding: Binding) -> str:
+        """The header that the binding's file must have, for a session that writes it itself."""
+        ...
+
+    def memory(self, agent: str, persist: str) -> str:
+        """The memory directory of a persistent agent (openprose.md 4.4); `persist` is `true`, `project`, `user`, a path."""
+        ...
+
+    def has_memory(self, agent: str, persist: str) -> bool: ...
+
+    def nested(self, handle: str, slug: str, source: str) -> Store:
+        """The store of an imported program's next call (`imports/{handle}--{slug}[--2]`), with its source kept."""
+        ...
+
+    async def flush(self) -> None:
+        """Everything put so far is on disk afterwards. Raises `StateError` naming the binding that could not be kept."""
+        ...
+
+
+# ---------------------------------------------------------------- time
+
+
+class Clock(Protocol):
+    """The only time the machine and the gates know; tests bring their own."""
+
+    def now(self) -> datetime:
+        """Wall clock, UTC."""
+        ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """All doors of one machine."""
+
+    commands: Commands
+    sessions: Sessions
+    judge: Judge
+    user: User
+    gates: Gates
+    store: Store
+    clock: Clock
+
+
+class Asker(Protocol):
+    """The person at a front end: an input box in a notebook, a terminal. What `User`, `Gates`, the human provider and
+    the human judge are built on; the machine itself never sees it.
+
+    `available` may change from cell to cell (`allow_stdin`).
+    """
+
+    @property
+    def available(self) -> bool: ...
+
+    async def ask(self, prompt: str) -> str:
+        """Show the prompt, return one line as typed. Raises `NobodyToAsk`; end of input raises `EOFError`."""
+        ...
+
+    def show(self, text: str) -> None:
+        """Show a text to the person, outside of the program's own output."""
+        ...
