@@ -1,0 +1,1 @@
+"""What a run leaves behind: layout, binding files, the trace, gate records, and the programs it imports."""

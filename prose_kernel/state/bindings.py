@@ -1,0 +1,219 @@
+"""The binding file format (openprose.md 5.5, 7.4; exec-and-tasks.md 2.8): rendering and parsing.
+
+Lines are told apart by LF alone. A value is written verbatim after the header, so a file ends exactly where its value
+ends.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
+
+from prose_kernel.errors import StateError
+from prose_kernel.machine.ports import Binding
+from prose_kernel.machine.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
+
+Kind = Literal["input", "output", "let", "const"]
+_KINDS: Final = ("input", "output", "let", "const")
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_INDENTED_LINE_END: Final = re.compile(r"(\r\n|\r|\n)  ")
+
+
+@dataclass(frozen=True, slots=True)
+class BindingFile:
+    """A parsed binding file. `metadata` holds the lines of 5.5 by name; a `|` text comes without its last line end."""
+
+    name: str
+    kind: Kind
+    source: str
+    value: str
+    execution_id: int | None = None
+    label: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- rendering
+
+
+def render(binding: Binding) -> str:
+    """The whole file of a binding: header, separator, value."""
+    return header(binding) + body(binding.value)
+
+
+def header(binding: Binding) -> str:
+    """Everything up to the value: the lines of 7.4 and, for the value of an `exec`, the metadata of 5.5."""
+    key = binding.key
+    lines = [f"# {key.name}", "", f"kind: {_kind(binding)}"]
+    if key.execution_id is not None:
+        lines.append(f"execution_id: {key.execution_id}")
+    if binding.label is not None:
+        lines.append(f"label: {binding.label}")
+    fence = _fence(binding.source)
+    lines += ["", "source:", f"{fence}prose", binding.source, fence, ""]
+    if metadata := list(_metadata(binding.value)):
+        lines += [*metadata, ""]
+    return "\n".join((*lines, "---", "", ""))
+
+
+def body(value: Value) -> str:
+    """A value as it is stored (3.2): verbatim text, a JSON scalar, JSON with references, the fields of an error.
+
+    A top-level reference is read. Raises what its `read` raises.
+    """
+    match value:
+        case ErrorValue():
+            return "\n".join(field_text(name, item) for name, item in value.fields.items()) + "\n"
+        case list() | dict():
+            return json.dumps(stored(value), ensure_ascii=False, separators=(",", ":"))
+        case _:
+            return full_text(value)
+
+
+def stored(value: Value) -> object:
+    """Plain JSON data in which a member that is a stored binding appears as `{"$ref": path}` (3.2)."""
+    match value:
+        case list():
+            return [stored(member) for member in value]
+        case dict():
+            return {name: stored(member) for name, member in value.items()}
+        case Reference():
+            return {"$ref": value.location}
+        case ExecText():
+            return inserted_text(value)
+        case ErrorValue():
+            return dict(value.fields)
+        case _:
+            return value
+
+
+def field_text(name: str, value: object) -> str:
+    """`name: value`: one-line text as it is, other text as `|` with indented lines, anything else as JSON (5.5)."""
+    if not isinstance(value, str):
+        return f"{name}: {json.dumps(value, ensure_ascii=False)}"
+    if not value:
+        return f"{name}: (empty)"
+    line = value.removesuffix("\n")
+    if line and line == line.strip() and line not in ("|", "(empty)") and len(line.splitlines()) == 1:
+        return f"{name}: {line}"
+    return f"{name}: |\n  " + _LINE_END.sub(lambda end: f"{end[0]}  ", line)
+
+
+def _kind(binding: Binding) -> Kind:
+    # 7.4 stores an error as a constant; what is marked as an input or output of the program stays one.
+    return "const" if isinstance(binding.value, ErrorValue) and binding.kind == "let" else binding.kind
+
+
+def _fence(source: str) -> str:
+    longest = max((len(run) for run in re.findall("`+", source)), default=0)
+    return "`" * max(3, longest + 1)
+
+
+def _metadata(value: Value) -> Iterator[str]:
+    if not isinstance(value, ExecText):
+        return
+    result = value.result
+    if not value.bare:
+        yield f"exit_code: {result.exit_code}"
+        yield field_text("stderr", result.stderr)
+    if result.stdout_truncated:
+        yield "stdout_truncated: true"
+    if value.bare:
+        return
+    if result.stderr_truncated:
+        yield "stderr_truncated: true"
+    if result.timed_out:
+        yield "timed_out: true"
+    if result.signal is not None:
+        yield f"signal: {result.signal}"
+
+
+# ---------------------------------------------------------------- parsing
+
+
+def parse(text: str) -> BindingFile:
+    """Read a binding file. Raises `StateError` (E219) saying what is missing."""
+    head, fence, source, rest = _split_source(text)
+    top = parse_fields("\n".join(head[1:]))
+    kind = top.get("kind", "")
+    if not head[0].startswith("# ") or kind not in _KINDS:
+        raise StateError("not a binding file: no title or kind line")
+    if fence is None:
+        raise StateError("not a binding file: no source block")
+    metadata, value = _split_value(rest)
+    identity = top.get("execution_id")
+    if value is None or (identity is not None and not identity.isdecimal()):
+        raise StateError("not a binding file: no separator line, or a bad execution id")
+    return BindingFile(
+        head[0][2:],
+        cast("Kind", kind),
+        source,
+        value,
+        None if identity is None else int(identity),
+        top.get("label"),
+        parse_fields(metadata),
+    )
+
+
+def value_of(text: str) -> str:
+    """The value in a binding file, also in one that a session has written with a poor header.
+
+    Without any header the whole text is the value.
+    """
+    if not text.startswith("# "):
+        return text
+    _, fence, _, rest = _split_source(text)
+    _, value = _split_value(text if fence is None else rest)
+    return text if value is None else value
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """The `name: value` lines of metadata or of an error's body; `(empty)` is the empty text."""
+    found: dict[str, str] = {}
+    name, block = "", None
+    for line in text.split("\n"):
+        if block is not None and line.startswith("  "):
+            block.append(line)
+            continue
+        if block is not None:
+            found[name] = _INDENTED_LINE_END.sub(r"\1", "\n".join(block))[2:]
+            block = None
+        name, colon, value = line.partition(": ")
+        if not colon:
+            continue
+        if value == "|":
+            block = []
+        else:
+            found[name] = "" if value == "(empty)" else value
+    if block is not None:
+        found[name] = _INDENTED_LINE_END.sub(r"\1", "\n".join(block))[2:]
+    return found
+
+
+def _split_source(text: str) -> tuple[list[str], str | None, str, str]:
+    """The lines before `source:`, the fence (None when there is none), the source, and the text after the fence."""
+    start = text.find("\nsource:\n```")
+    if start < 0:
+        return text[:1000].split("\n"), None, "", ""
+    head = text[:start].split("\n")
+    opening = start + len("\nsource:\n")
+    line_end = text.find("\n", opening)
+    line = text[opening : line_end if line_end >= 0 else len(text)]
+    fence = line[: len(line) - len(line.lstrip("`"))]
+    close = text.find(f"\n{fence}\n", opening + len(line))
+    if line_end < 0 or close < 0:
+        return head, None, "", ""
+    return head, fence, text[line_end + 1 : close], text[close + len(fence) + 2 :]
+
+
+def _split_value(rest: str) -> tuple[str, str | None]:
+    """The lines before the first line that is exactly `---`, and what follows it and its blank line."""
+    if rest.startswith("---\n"):
+        at = 0
+    else:
+        at = rest.find("\n---\n") + 1
+        if at == 0:  # a file that ends with its separator has an empty value
+            return rest, "" if f"\n{rest}".endswith("\n---") else None
+    return rest[:at], rest[at + len("---\n") :].removeprefix("\n")

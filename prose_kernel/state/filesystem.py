@@ -1,0 +1,158 @@
+"""The filesystem backend: the `Store` port on a directory (openprose.md 6.5, 7.1, 7.2, 7.4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.errors import StateError
+from prose_kernel.machine.ports import Binding, Key
+from prose_kernel.machine.values import Reference
+from prose_kernel.state import bindings, layout
+from prose_kernel.state.pending import PendingWrites
+
+
+class FilesystemStore:
+    """A run, or an imported program's call inside it, kept below `state_dir/runs/{run_id}`.
+
+    `cwd` is the directory the program was started in: places below it are told relative to it. The run directory
+    appears with the first flush after something worth keeping was put, or `start` was called.
+    """
+
+    by_value: Final = False
+
+    def __init__(
+        self,
+        state_dir: Path,
+        run_id: str,
+        *,
+        cwd: Path | None = None,
+        home: Path | None = None,
+        ignore_case: bool | None = None,
+    ) -> None:
+        cwd = Path.cwd() if cwd is None else cwd
+        self.run_id = run_id
+        self._state_dir = cwd / state_dir
+        self._cwd = cwd
+        self._home = home
+        self._ignore_case = layout.ignores_case(self._state_dir) if ignore_case is None else ignore_case
+        self.pending = PendingWrites()
+        self._place(layout.run_paths(self._state_dir, run_id), ())
+
+    def _place(self, paths: layout.RunPaths, chain: tuple[str, ...]) -> None:
+        self.paths = paths
+        self.chain = chain
+        self._names = layout.FileNames(ignore_case=self._ignore_case)
+        self._calls: set[str] = set()
+        self._sources = 0
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the run or of the imported program's call; it may not exist yet."""
+        return self.paths.directory
+
+    @property
+    def state_dir(self) -> Path:
+        """The directory that holds `runs/`, absolute."""
+        return self._state_dir
+
+    # ------------------------------------------------------------ the program
+
+    def start(self, program: str) -> None:
+        """Keep a copy of the program of this run; the directory is worth creating from now on (3.1 step 2)."""
+        self.pending.put(self.paths.program, program)
+
+    def record_source(self, text: str) -> None:
+        """Add a cell to the run's program copy. By itself it is nothing worth keeping."""
+        self._sources += 1
+        separator = "\n" if self._sources > 1 else ""
+        self.pending.log(self.paths.program, f"{separator}{text.rstrip()}\n")
+
+    def nested(self, handle: str, slug: str, source: str) -> FilesystemStore:
+        """The store of an imported program's next call, `imports/{handle}--{slug}[--2]` (6.5)."""
+        name = self._next_call(f"{handle}--{slug}")
+        store = object.__new__(FilesystemStore)
+        store.run_id = self.run_id
+        store._state_dir, store._cwd, store._home = self._state_dir, self._cwd, self._home
+        store._ignore_case, store.pending = self._ignore_case, self.pending
+        store._place(self.paths.imported(name), (*self.chain, name))
+        store.start(source)
+        return store
+
+    def _next_call(self, wanted: str) -> str:
+        wanted = layout.file_stem(wanted.replace("/", "_").replace("\0", "_"))
+        name, number = wanted, 1
+        while (name.casefold() if self._ignore_case else name) in self._calls:
+            number += 1
+            name = f"{wanted}--{number}"
+        self._calls.add(name.casefold() if self._ignore_case else name)
+        return name
+
+    # ------------------------------------------------------------ bindings
+
+    def put(self, binding: Binding) -> None:
+        """Keep a binding with the next flush. The text of a reference is taken now: its binding may be rewritten."""
+        if isinstance(binding.value, Reference):
+            binding = dataclasses.replace(binding, value=binding.value.read())
+        self.pending.put(self._path(binding.key), binding)
+
+    def read(self, key: Key) -> str:
+        """The stored text of a binding, flushed or not. Raises `StateError` when there is none, or it is not text."""
+        path = self._path(key)
+        pending = self.pending.get(path)
+        if isinstance(pending, Binding):
+            return bindings.body(pending.value)
+        try:
+            return bindings.value_of(path.read_bytes().decode("utf-8", "replace"))
+        except OSError as error:
+            reason = "there is no such binding" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
+            raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name}) from None
+
+    def exists(self, key: Key) -> bool:
+        path = self._path(key)
+        return self.pending.get(path) is not None or os.path.isfile(path)  # noqa: PTH113 - asked for every session
+
+    def location(self, key: Key) -> str:
+        return layout.shown(self._path(key), self._cwd)
+
+    def header(self, binding: Binding) -> str:
+        return bindings.header(binding)
+
+    def _path(self, key: Key) -> Path:
+        return self.paths.bindings / self._names(key)
+
+    # ------------------------------------------------------------ memory
+
+    def memory(self, agent: str, persist: str) -> str:
+        """The agent's memory directory as a session is told it, with a `/` at its end (4.4)."""
+        return layout.shown(self._memory(agent, persist), self._cwd) + "/"
+
+    def has_memory(self, agent: str, persist: str) -> bool:
+        return (self._memory(agent, persist) / "memory.md").is_file()
+
+    def _memory(self, agent: str, persist: str) -> Path:
+        home = self._home or Path.home()
+        return layout.memory_directory(
+            agent, persist, run=self.directory, state_dir=self._state_dir, project=self._cwd, home=home
+        )
+
+    # ------------------------------------------------------------ writing
+
+    def log(self, chain: tuple[str, ...]) -> Callable[[str], None]:
+        """Where the trace of the program in these import directories is written: takes whole lines, never raises."""
+        paths = layout.run_paths(self._state_dir, self.run_id)
+        for name in chain:
+            paths = paths.imported(name)
+        place = paths.trace
+        return lambda text: self.pending.log(place, text)
+
+    def keep(self) -> None:
+        """From now on the run is worth a directory."""
+        self.pending.worth_keeping = True
+
+    async def flush(self) -> None:
+        """Everything put so far is on disk afterwards, in one batch. Raises `StateError` (E219) naming the binding."""
+        await self.pending.flush()

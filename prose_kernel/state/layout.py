@@ -1,0 +1,140 @@
+"""Where everything of a run lives: run ids, directories, file names (openprose.md 4.4, 6.5, 7.2, 7.4)."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import string
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.machine.ports import Clock, Key
+
+RUN_ID: Final = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
+_ALPHABET: Final = string.ascii_lowercase + string.digits
+_LONGEST_STEM: Final = 200
+
+
+def new_run_id(clock: Clock, source: random.Random | None = None) -> str:
+    """A run id `YYYYMMDD-HHMMSS-xxxxxx`, in UTC (7.2). `source` is the random source; None means the system's."""
+    chosen = (source or random.SystemRandom()).choices(_ALPHABET, k=6)
+    return f"{clock.now():%Y%m%d-%H%M%S}-{''.join(chosen)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """The directory of one run, or of one imported program inside it, and what lies there (7.2, 6.5)."""
+
+    directory: Path
+
+    @property
+    def program(self) -> Path:
+        return self.directory / "program.prose"
+
+    @property
+    def trace(self) -> Path:
+        return self.directory / "state.md"
+
+    @property
+    def bindings(self) -> Path:
+        return self.directory / "bindings"
+
+    @property
+    def gates(self) -> Path:
+        return self.directory / "gates"
+
+    def imported(self, name: str) -> RunPaths:
+        """The directory of an imported program's call; `name` is `{handle}--{slug}[--2]`."""
+        return RunPaths(self.directory / "imports" / name)
+
+
+def runs_directory(state_dir: Path) -> Path:
+    """The directory that holds one directory for each run."""
+    return state_dir / "runs"
+
+
+def run_paths(state_dir: Path, run_id: str) -> RunPaths:
+    """The paths of a run below the state directory (`.prose`)."""
+    return RunPaths(runs_directory(state_dir) / run_id)
+
+
+def memory_directory(agent: str, persist: str, *, run: Path, state_dir: Path, project: Path, home: Path) -> Path:
+    """The memory directory of a persistent agent (4.4).
+
+    `persist` is `true`, `project`, `user`, or a directory relative to the project. `run` is the directory of the run
+    or of the imported program: memory of execution scope is its own.
+    """
+    match persist:
+        case "true":
+            return run / "agents" / file_stem(agent)
+        case "project":
+            return state_dir / "agents" / file_stem(agent)
+        case "user":
+            return home / ".prose" / "agents" / file_stem(agent)
+        case _ if persist.startswith("~/"):
+            return home / persist[2:]
+        case _:
+            return project / persist
+
+
+def shown(path: Path, cwd: Path) -> str:
+    """A path as sessions and people are told it: relative to the working directory it lies below, else absolute."""
+    try:
+        return path.relative_to(cwd).as_posix()
+    except ValueError:
+        return path.as_posix()
+
+
+def key_stem(key: Key) -> str:
+    """`name[__execution_id][__i{index}...]` (7.4), without `.md`."""
+    stem = key.name if key.execution_id is None else f"{key.name}__{key.execution_id}"
+    return "".join((stem, *(f"__i{index}" for index in key.iterations)))
+
+
+def file_stem(name: str) -> str:
+    """A name as a file name: unchanged, unless it is longer than file systems allow."""
+    if len(name) <= _LONGEST_STEM:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name[:_LONGEST_STEM]}~{digest}"
+
+
+class FileNames:
+    """Gives each key of one run its file name, the same every time.
+
+    Two keys never share a file: `x__1` at the root and `x` in frame 1, or `Plan` and `plan` on a disk that ignores
+    case. The later one gets a suffix `~2` (a character that no name contains).
+    """
+
+    def __init__(self, *, ignore_case: bool) -> None:
+        self._ignore_case = ignore_case
+        self._names: dict[Key, str] = {}
+        self._taken: set[str] = set()
+
+    def __call__(self, key: Key) -> str:
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = self._free(file_stem(key_stem(key)))
+        return name
+
+    def _free(self, stem: str) -> str:
+        candidate, number = stem, 1
+        while self._folded(candidate) in self._taken:
+            number += 1
+            candidate = f"{stem}~{number}"
+        self._taken.add(self._folded(candidate))
+        return candidate + ".md"
+
+    def _folded(self, name: str) -> str:
+        return name.casefold() if self._ignore_case else name
+
+
+def ignores_case(directory: Path) -> bool:
+    """Whether the disk under `directory` (or under its nearest existing parent) takes two spellings for one name."""
+    for place in (directory, *directory.parents):
+        if place.name and place.name != place.name.swapcase() and place.exists():
+            other = place.with_name(place.name.swapcase())
+            return other.exists() and place.samefile(other)
+    return False

@@ -1,0 +1,77 @@
+"""The in-context backend: the `Store` port in memory; nothing is written (openprose.md 7.6)."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.errors import StateError
+from prose_kernel.machine.ports import Binding, Key
+from prose_kernel.machine.values import Reference
+from prose_kernel.state import bindings, layout
+
+
+class MemoryStore:
+    """Bindings of one run, or of an imported program's call, in a dictionary. Context is passed by value (7.6)."""
+
+    by_value: Final = True
+
+    def __init__(self, *, cwd: Path | None = None, home: Path | None = None, chain: tuple[str, ...] = ()) -> None:
+        self.chain = chain
+        self._cwd = cwd or Path.cwd()
+        self._home = home
+        self._bindings: dict[Key, Binding] = {}
+        self._calls: dict[str, int] = {}
+
+    def put(self, binding: Binding) -> None:
+        if isinstance(binding.value, Reference):
+            binding = dataclasses.replace(binding, value=binding.value.read())
+        self._bindings[binding.key] = binding
+
+    def read(self, key: Key) -> str:
+        if key not in self._bindings:
+            raise StateError(f"'{key.name}' could not be read: there is no such binding", details={"binding": key.name})
+        return bindings.body(self._bindings[key].value)
+
+    def exists(self, key: Key) -> bool:
+        return key in self._bindings
+
+    def location(self, key: Key) -> str:
+        """The binding's name as the transcript has it; there is no place to read it from."""
+        return layout.key_stem(key)
+
+    def header(self, binding: Binding) -> str:
+        return bindings.header(binding)
+
+    def memory(self, agent: str, persist: str) -> str:
+        """Long-lived memory has its usual place; that of the run has none but its name."""
+        place = self._memory(agent, persist)
+        return f"agents/{agent}/" if place is None else f"{layout.shown(place, self._cwd)}/"
+
+    def has_memory(self, agent: str, persist: str) -> bool:
+        place = self._memory(agent, persist)
+        return place is not None and (place / "memory.md").is_file()
+
+    def _memory(self, agent: str, persist: str) -> Path | None:
+        if persist == "true":
+            return None
+        state_dir = self._cwd / ".prose"
+        home = self._home or Path.home()
+        return layout.memory_directory(agent, persist, run=state_dir, state_dir=state_dir, project=self._cwd, home=home)
+
+    def nested(self, handle: str, slug: str, source: str) -> MemoryStore:
+        name = f"{handle}--{slug}"
+        self._calls[name] = self._calls.get(name, 0) + 1
+        if self._calls[name] > 1:
+            name = f"{name}--{self._calls[name]}"
+        return MemoryStore(cwd=self._cwd, home=self._home, chain=(*self.chain, name))
+
+    def start(self, program: str) -> None:
+        """The transcript holds the program already."""
+
+    def record_source(self, text: str) -> None:
+        """The transcript holds the cell already."""
+
+    async def flush(self) -> None:
+        """Nothing waits to be written."""

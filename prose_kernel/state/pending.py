@@ -1,0 +1,170 @@
+"""What one run still has to write, and the writing of it: whole files, and logs that only grow.
+
+The run and the programs it imports share one `PendingWrites`. Nothing touches the disk before there is something worth
+keeping, so a notebook that only ran comments leaves no directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.errors import StateError
+from prose_kernel.machine.ports import Binding
+from prose_kernel.machine.values import ExecText
+from prose_kernel.state import bindings
+from prose_kernel.state.atomic import append, write_whole
+
+_NO_MORE_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_SPILL: Final = 256 * 1024
+_MOST_UNWRITTEN: Final = 8 * 1024 * 1024
+_SMALL_BATCH: Final = 64 * 1024
+_PER_FILE: Final = 8 * 1024
+_LOST: Final = "… lines are missing here: the log could not be written\n".encode()
+
+
+class PendingWrites:
+    """Contents waiting for the disk. `put` and `log` are for the loop's thread, `flush` writes in a worker thread.
+
+    A small batch is written at once: changing threads costs more than writing three small files.
+    """
+
+    def __init__(self) -> None:
+        self.worth_keeping = False
+        self._files: dict[Path, Binding | str] = {}
+        self._being_written: dict[Path, Binding | str] = {}
+        self._logs: dict[Path, bytearray] = {}
+        self._weight = 0
+        self._swap = threading.Lock()
+        self._disk = threading.Lock()
+
+    def put(self, path: Path, content: Binding | str) -> None:
+        """Keep `content` as the whole of the file `path`; the last one before a flush wins."""
+        with self._swap:
+            self._files[path] = content
+            self._weight += _PER_FILE + _weight(content)
+        self.worth_keeping = True
+
+    def get(self, path: Path) -> Binding | str | None:
+        """What is not on disk yet for `path`."""
+        with self._swap:
+            return self._files.get(path) or self._being_written.get(path)
+
+    def log(self, path: Path, text: str) -> None:
+        """Add to the end of the log `path`. Never raises; a long log is written on the way, in large pieces."""
+        with self._swap:
+            log = self._logs.setdefault(path, bytearray())
+            log += text.encode("utf-8", "replace")
+            full = len(log) > _SPILL
+        if full and self.worth_keeping and self._disk.acquire(blocking=False):
+            try:
+                self._write_log(path)
+            except OSError:
+                self._forget_some(path)
+            finally:
+                self._disk.release()
+
+    async def flush(self) -> None:
+        """Write everything put so far. Raises `StateError` naming what could not be kept; that stays pending."""
+        if not self.worth_keeping or not (self._files or self._being_written or any(self._logs.values())):
+            return
+        if self._weight <= _SMALL_BATCH and not self._being_written:
+            self.write()
+        else:
+            await asyncio.to_thread(self.write)
+
+    def write(self) -> None:
+        """`flush` for a caller without a loop."""
+        with self._disk:
+            problems = self._write_files()
+            for path in list(self._logs):
+                try:
+                    self._write_log(path)
+                except OSError as error:
+                    problems.append((path.name, _reason(error)))
+        if problems:
+            raise _storage_error(problems)
+
+    def _write_files(self) -> list[tuple[str, str]]:
+        with self._swap:
+            batch, self._files, self._weight = self._files, {}, 0
+            self._being_written = batch
+        problems: list[tuple[str, str]] = []
+        unwritten: dict[Path, Binding | str] = {}
+        full = False
+        for path, content in batch.items():
+            if not full:
+                try:
+                    _write_file(path, content)
+                    continue
+                except OSError as error:
+                    full = error.errno in _NO_MORE_ROOM
+                    problems.append((_name(path, content), _reason(error)))
+                except RecursionError:
+                    problems.append((_name(path, content), "its value is nested too deeply"))
+                except StateError as error:
+                    problems.append((_name(path, content), error.message))
+            unwritten[path] = content
+        with self._swap:
+            self._files = {**unwritten, **self._files}
+            self._being_written = {}
+        return problems
+
+    def _write_log(self, path: Path) -> None:
+        with self._swap:
+            data = bytes(self._logs[path])
+        if not data:
+            return
+        written = append(path, data)
+        with self._swap:
+            del self._logs[path][:written]
+        if written < len(data):
+            raise OSError(errno.ENOSPC, "no space left on the disk")
+
+    def _forget_some(self, path: Path) -> None:
+        """A log that cannot be written must not fill the memory instead."""
+        with self._swap:
+            log = self._logs[path]
+            if len(log) > _MOST_UNWRITTEN:
+                log[:] = _LOST
+
+
+def _write_file(path: Path, content: Binding | str) -> None:
+    if isinstance(content, str):
+        write_whole(path, content)
+    else:
+        write_whole(path, bindings.header(content), bindings.body(content.value))
+
+
+def _weight(content: Binding | str) -> int:
+    value = content if isinstance(content, str) else content.value
+    match value:
+        case str():
+            return len(value)
+        case ExecText():
+            return len(value.text)
+        case list() | dict():
+            return _SMALL_BATCH if len(value) > 100 else 0
+        case _:
+            return 0
+
+
+def _name(path: Path, content: Binding | str) -> str:
+    return path.name if isinstance(content, str) else content.key.name
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()
+
+
+def _storage_error(problems: list[tuple[str, str]]) -> StateError:
+    name, reason = problems[0]
+    others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return StateError(
+        f"'{name}' could not be stored: {reason}{others}",
+        details={"binding": name},
+        hint="make room, or check who may write to the state directory; the value is kept and will be tried again",
+    )
