@@ -1,0 +1,183 @@
+"""Text from commands, sessions and bindings, made harmless for a terminal, for HTML and for Markdown.
+
+What a person sees may not act: no escape sequence but colours, no tag, script or image of a model's making, no hidden
+control or direction character. Values are never changed; only what is shown of them.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from functools import lru_cache
+
+_HIDDEN = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
+_TERMINAL = re.compile(rf"\x1b\[[0-9;:]{{0,64}}m|[{_HIDDEN}]")
+_PLAIN = re.compile(rf"\r(?!\n)|[{_HIDDEN}]")
+_PARTIAL = re.compile(r"\x1b(\[[0-9;:]{0,64})?\Z")
+_ASCII_HIDDEN = bytes(c for c in range(128) if (c < 32 and c not in (9, 10, 13)) or c == 127)
+
+
+@lru_cache(maxsize=256)
+def _shown(character: str) -> str:
+    """The visible stand-in of a hidden character."""
+    code = ord(character)
+    if code < 32:
+        return chr(0x2400 + code)
+    if code == 127:
+        return "\u2421"
+    if 0xD800 <= code <= 0xDFFF:
+        return "\N{REPLACEMENT CHARACTER}"
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def _keep_colour(match: re.Match[str]) -> str:
+    found = match.group()
+    return found if len(found) > 1 else _shown(found)
+
+
+def terminal(text: str) -> str:
+    """Text for an output stream: colours, tabs, line ends and carriage returns stay; everything else is made visible.
+
+    Linear, and next to nothing for text that holds no control characters.
+    """
+    if text.isascii():
+        data = text.encode("ascii")
+        if len(data.translate(None, _ASCII_HIDDEN)) == len(data):
+            return text
+    return _TERMINAL.sub(_keep_colour, text)
+
+
+class TerminalText:
+    """`terminal` for text that arrives in pieces: a colour sequence cut in two by a piece's end stays whole."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        text = self._held + text
+        self._held = ""
+        if "\x1b" in text[-70:] and (cut := _PARTIAL.search(text, max(0, len(text) - 70))):
+            self._held = text[cut.start() :]
+            text = text[: cut.start()]
+        return terminal(text)
+
+    def end(self) -> str:
+        held, self._held = self._held, ""
+        return terminal(held)
+
+
+def visible(text: str) -> str:
+    """Text for a card or a message: colours are dropped, every other control character is made visible."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _PLAIN.sub(lambda m: _shown(m.group()), _COLOUR.sub("", text))
+
+
+def html_text(text: str) -> str:
+    """Text as HTML content or attribute value."""
+    return html.escape(visible(text))
+
+
+def clip(text: str, width: int = 120) -> str:
+    """The first line, cut to `width` characters; an ellipsis tells that something is missing."""
+    line, newline, rest = text[: width * 4].lstrip("\n").partition("\n")
+    more = bool(newline and rest.strip())
+    line = visible(line).rstrip()
+    return line[: width - 1] + "…" if len(line) > width else line + (" …" if more else "")
+
+
+def preview(text: str, lines: int = 10, characters: int = 1000) -> tuple[str, str]:
+    """The beginning of a text, made visible, and what is missing in words ("" when nothing is)."""
+    head = text[:characters]
+    shown = head.split("\n", lines)
+    kept = "\n".join(shown[:lines])
+    if len(kept) == len(text) or text[len(kept) :].strip("\n") == "":
+        return visible(kept).rstrip("\n"), ""
+    return visible(kept).rstrip("\n"), f"{len(text):,} characters, {text.count(chr(10)) + 1:,} lines in all"
+
+
+# ---------------------------------------------------------------- Markdown
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n`]*)\n?\Z")
+_SPAN = re.compile(r"(?<!`)(?P<run>`{1,16})(?!`)(?P<code>[^`\n]+)(?P=run)(?!`)")
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_LIVE = re.compile(r"<(?=[A-Za-z/!?])|!\[|\]\(|\]:")
+_TARGET = re.compile(
+    r"(?P<open>\]\([ \t]*+\n?+[ \t]*+|^ {0,3}\[[^\]\n]{1,999}\]:[ \t]*+\n?+[ \t]*+)(?P<target>[^\s)]{1,4000})", re.M
+)
+_SCHEME = re.compile(r"[^a-z0-9]*(?P<scheme>[a-z][a-z0-9+.-]*):")
+_ALLOWED = frozenset({"http", "https", "mailto", "ftp"})
+
+
+def markdown(text: str) -> str:
+    """Markdown written by somebody else: formatting stays, tags are shown as text, images become links, and links keep
+    only harmless targets. Code stays as it was written. Linear."""
+    text = visible(text.replace("\r\n", "\n"))
+    out: list[str] = []
+    block: list[str] = []
+    fence = ""
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if not fence and mark:
+            out.append(_prose("".join(block)))
+            block, fence = [line], mark[1]
+        elif fence and mark and mark[1].startswith(fence) and not mark[2].strip():
+            out.append(_code_block([*block, line]))
+            block, fence = [], ""
+        else:
+            block.append(line)
+    if fence:
+        block[-1] = block[-1].rstrip("\n") + "\n"
+        out.append(_code_block([*block, fence]))
+    else:
+        out.append(_prose("".join(block)))
+    return "".join(out)
+
+
+def _code_block(lines: list[str]) -> str:
+    """A fenced block; one with anything in it that could act outside of code is written as HTML, so that no other
+    reading of Markdown can bring it to life."""
+    if not any(_LIVE.search(line) for line in lines):
+        return "".join(lines)
+    return f"<pre><code>{_entities(''.join(lines[1:-1]).rstrip(chr(10)))}</code></pre>\n"
+
+
+def _prose(text: str) -> str:
+    parts, at = [], 0
+    for span in _SPAN.finditer(text):
+        code = span.group()
+        if _LIVE.search(code):
+            code = f"<code>{_entities(span['code'].strip())}</code>"
+        parts += [_calm(text[at : span.start()]), code]
+        at = span.end()
+    return "".join([*parts, _calm(text[at:])])
+
+
+def _calm(text: str) -> str:
+    text = _TAG.sub("&lt;", text).replace("![", "&#33;[")
+    return _TARGET.sub(_target, text)
+
+
+def _target(match: re.Match[str]) -> str:
+    plain = re.sub(r"[\\\s\x00-\x20]", "", html.unescape(match["target"])).lower()
+    scheme = _SCHEME.match(plain)
+    return match.group() if scheme is None or scheme["scheme"] in _ALLOWED else match["open"] + "#"
+
+
+def _entities(text: str) -> str:
+    """Text inside an HTML tag inside Markdown: nothing of it means anything to either."""
+    return re.sub(r"[*_`$~\[\]\\|{}!#]", lambda m: f"&#{ord(m.group())};", html.escape(text))
+
+
+def inline_code(text: str) -> str:
+    """One line as a Markdown code span that nothing in it can close; also safe in a table cell."""
+    text = " ".join(visible(text).split("\n"))
+    return f"<code>{_entities(text)}</code>" if text else ""
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A Markdown code block that nothing in the text can close."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{visible(text)}\n{fence}"
