@@ -172,23 +172,19 @@ def value_of(text: str) -> str:
 def parse_fields(text: str) -> dict[str, str]:
     """The `name: value` lines of metadata or of an error's body; `(empty)` is the empty text."""
     found: dict[str, str] = {}
-    name, block = "", None
-    for line in text.split("\n"):
-        if block is not None and line.startswith("  "):
-            block.append(line)
-            continue
-        if block is not None:
-            found[name] = _INDENTED_LINE_END.sub(r"\1", "\n".join(block))[2:]
-            block = None
+    lines = iter(text.split("\n"))
+    line = next(lines, None)
+    while line is not None:
         name, colon, value = line.partition(": ")
-        if not colon:
-            continue
+        line = next(lines, None)
         if value == "|":
-            block = []
-        else:
+            block: list[str] = []
+            while line is not None and line.startswith("  "):
+                block.append(line)
+                line = next(lines, None)
+            found[name] = _INDENTED_LINE_END.sub(r"\1", "\n".join(block))[2:]
+        elif colon:
             found[name] = "" if value == "(empty)" else value
-    if block is not None:
-        found[name] = _INDENTED_LINE_END.sub(r"\1", "\n".join(block))[2:]
     return found
 
 
