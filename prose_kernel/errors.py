@@ -141,7 +141,11 @@ class NobodyToAsk(ProseError):
 
 
 class Undecided(ProseError):
-    """A judge cannot decide; the next one in the chain is asked. The message says why, in one line."""
+    """A judge cannot decide; the next one in the chain is asked. The message says why, in one line; `hint` the fix."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class ProviderError(ProseError):

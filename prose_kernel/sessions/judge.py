@@ -1,0 +1,303 @@
+"""Who decides a condition: rules, a script, a person, in that order; never a default.
+
+Implements openprose.md 3.4 and sessions.md 3.2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from prose_kernel.errors import NobodyToAsk, ProseError, Undecided
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.source import Source, Span
+from prose_kernel.machine.ports import Asker, JudgeRequest, Pick, Verdict
+from prose_kernel.machine.values import Value
+from prose_kernel.sessions import readings, rules
+from prose_kernel.sessions.providers.scripted import Script
+from prose_kernel.sessions.text import one_line, printable
+from prose_kernel.sessions.user import serial
+
+RulesMode = Literal["first", "only", "off"]
+Answer = TypeVar("Answer")
+
+FIX = (
+    "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md), or run it where somebody can answer"
+)
+
+_YES = {"y", "yes", "true"}
+_NO = {"n", "no", "false"}
+_UNCERTAIN = {"u", "uncertain", "unknown"}
+_STUCK = {"no progress", "no-progress"}
+_NAME = re.compile(r"[^\W\d]\w*(?:-\w+)*")
+
+
+class JudgeChain:
+    """The `Judge` port.
+
+    `rules` says whether rules decide first, alone (`only`) or not at all (`off`); `scripted` holds answers written
+    beforehand; `human` is the person at the front end. In a dry run (`dry_run`) what no rule decides is reported as
+    undecided, so that the run goes on: a condition is uncertain, a loop shows its body once, a choice takes its first
+    option, and nobody is asked.
+    """
+
+    def __init__(
+        self,
+        rules: RulesMode = "first",
+        human: Asker | None = None,
+        scripted: Script | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self._rules = rules
+        self._human = _HumanJudge(human) if human is not None else None
+        self._scripted = scripted
+        self._dry_run = dry_run
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        """The verdict of the first in the chain that has one. Raises `Undecided`."""
+        ruling = rules.Ruling(None, "", "the rules are off")
+        if self._rules != "off":
+            ruling = rules.decide(request.text, request.bindings)
+            if ruling.answer is not None:
+                return Verdict(ruling.answer, "rules", f"{ruling.rule}: {ruling.why}")
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.judgement(request.text, request.at)
+            if said is not None:
+                return _scripted_verdict(said, request.text)
+        if self._dry_run:
+            again = request.loop is not None and bool(request.loop_index)
+            return Verdict(None, "dry-run", "undecided", no_progress=again)
+        return await self._ask(f"**{one_line(request.text)}**", ruling.why, lambda human: human.decide(request, ruling))
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        """The label of the first in the chain that picks one. Raises `Undecided`.
+
+        A rule picks only when a binding that the criteria name is exactly one of the labels. A scripted label may be
+        none of them.
+        """
+        if self._rules != "off" and (pick := _named_label(request, labels)):
+            return pick
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.judgement(request.text, request.at)
+            if said is not None:
+                return Pick(said, "scripted")
+        if self._dry_run:
+            return Pick(labels[0], "dry-run", "undecided: " + " | ".join(labels))
+        what = f"the choice **{one_line(request.text)}**"
+        return await self._ask(what, "no binding it names is one of its options", lambda h: h.choose(request, labels))
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Value:
+        """What stands at a member path of a prose text. Raises `Undecided`."""
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.extracted(path, request.at)
+            if said is not None:
+                return said
+        if self._dry_run:
+            return value
+        what = f"what `{path}` is in a text"
+        return await self._ask(what, "the text is no JSON", lambda human: human.extract(value, path))
+
+    async def items(self, request: JudgeRequest, value: str) -> tuple[str, ...]:
+        """The items of a prose text. Raises `Undecided`."""
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.items(value, request.at)
+            if said is not None:
+                return said
+        if self._dry_run:
+            return (value,)
+        what = "which items a text holds"
+        return await self._ask(what, "the text is neither JSON nor a list", lambda human: human.items(value))
+
+    async def _ask(self, what: str, why: str, asking: Callable[[_HumanJudge], Awaitable[Answer]]) -> Answer:
+        if self._rules == "only":
+            raise Undecided(f"no rule decides {what}: {why}", hint=FIX)
+        if self._human is not None and self._human.available:
+            try:
+                return await asking(self._human)
+            except EOFError:
+                raise Undecided(f"the person's input ended before {what} was decided", hint=FIX) from None
+            except NobodyToAsk:
+                pass
+        raise Undecided(f"nobody can decide {what}: {why}", hint=FIX)
+
+
+def _scripted_verdict(said: str, text: str) -> Verdict:
+    word = said.strip().casefold()
+    if word in _YES | _NO:
+        return Verdict(word in _YES, "scripted")
+    if word in _UNCERTAIN | _STUCK:
+        return Verdict(None, "scripted", no_progress=word in _STUCK)
+    raise Undecided(
+        f'the script answers **{one_line(text)}** with "{one_line(said, 40)}"',
+        hint="a condition takes yes, no, uncertain or no progress",
+    )
+
+
+def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
+    """The one label that the bindings named in the criteria agree on."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(_NAME.findall(request.text)):
+        if name not in request.bindings:
+            continue
+        try:
+            said = readings.short(request.bindings[name])
+        except ProseError:
+            continue
+        if said is not None and said in labels:
+            found.setdefault(said, name)
+    if len(found) != 1:
+        return None
+    label, name = next(iter(found.items()))
+    return Pick(label, "rules", f'label: {name} is "{label}"')
+
+
+# ---------------------------------------------------------------- the person
+
+
+class _HumanJudge:
+    """The person, asked in words; every conversation holds the turn, and anything not understood is asked again."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = serial(asker)
+
+    @property
+    def available(self) -> bool:
+        return self._asker.available
+
+    async def decide(self, request: JudgeRequest, ruling: rules.Ruling) -> Verdict:
+        async with self._asker.turn():
+            self._asker.show(f"Is this true?{_pass(request)}\n  {_indented(request.text)}")
+            while True:
+                said = await self._word("[y]es, [n]o, [u]ncertain, or why? ")
+                if said in _YES | _NO:
+                    return Verdict(said in _YES, "human")
+                if said in _UNCERTAIN | _STUCK:
+                    return Verdict(None, "human", no_progress=said in _STUCK)
+                if said in ("w", "why"):
+                    self._asker.show("\n".join([f"Not decided by a rule: {ruling.why}.", *_known(request)]))
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        folded = {label.casefold(): label for label in reversed(labels)}
+        async with self._asker.turn():
+            numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
+            self._asker.show("\n".join([f"Which one?\n  {_indented(request.text)}", *numbered]))
+            while True:
+                said = await self._word(f"1 to {len(labels)}, or why? ")
+                if said in folded:
+                    return Pick(folded[said], "human")
+                if said.isascii() and said.isdecimal() and len(said) < 10 and 1 <= int(said) <= len(labels):
+                    return Pick(labels[int(said) - 1], "human")
+                if said in ("w", "why"):
+                    self._asker.show("\n".join(_known(request)))
+
+    async def extract(self, value: str, path: str) -> Value:
+        async with self._asker.turn():
+            self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
+            return _data((await self._asker.ask(f"{path}: ")).strip())
+
+    async def items(self, value: str) -> tuple[str, ...]:
+        found: list[str] = []
+        async with self._asker.turn():
+            self._asker.show(f"Which items does this text hold?\n\n{printable(value)}\n\nOne a line; end with `.`")
+            while True:
+                for line in (await self._asker.ask("> ")).split("\n"):
+                    if line.strip() == ".":
+                        return tuple(found)
+                    if line.strip():
+                        found.append(line.strip())
+
+    async def _word(self, prompt: str) -> str:
+        return " ".join((await self._asker.ask(prompt)).split()).casefold()
+
+
+def _data(said: str) -> Value:
+    """A person's answer: JSON when it is, else text."""
+    try:
+        loaded: Value = json.loads(said)
+    except (ValueError, RecursionError):
+        return said
+    return loaded
+
+
+def _pass(request: JudgeRequest) -> str:
+    if request.loop is None or request.loop_index is None:
+        return ""
+    of = f" of {request.loop_maximum}" if request.loop_maximum is not None else ""
+    ends = "yes ends the loop" if request.loop == "until" else "no ends the loop"
+    return f" (before pass {request.loop_index + 1}{of}; {ends})"
+
+
+def _indented(text: str) -> str:
+    return printable(text).replace("\n", "\n  ")
+
+
+def _known(request: JudgeRequest) -> Iterable[str]:
+    """The bindings that the question names, else all, each in a few words; and the last events."""
+    named = [name for name in dict.fromkeys(_NAME.findall(request.text)) if name in request.bindings]
+    names = named or list(request.bindings)
+    yield from (f"  {name}: {_previewed(request.bindings[name])}" for name in names[-20:])
+    if len(names) > 20:
+        yield f"  and {len(names) - 20} earlier names"
+    if request.recent:
+        yield "Last events:"
+        yield from (f"  {one_line(event)}" for event in request.recent)
+
+
+def _previewed(value: Value) -> str:
+    try:
+        return readings.preview(value)
+    except ProseError:
+        return "(cannot be read)"
+
+
+# ---------------------------------------------------------------- before a run
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A question that a program may put to the judge: its line, its text, and whether a rule decides it."""
+
+    line: int
+    text: str
+    decidable: bool
+
+
+def decidable_conditions(program: tree.Program, source: Source) -> list[Condition]:
+    """Every discretion condition and choice of a program in source order, for `prose compile` and its like.
+
+    `decidable` is about the form alone: a rule reads it and decides it both ways. A value that is not what the rule
+    needs (`score >= 85` with a score of "good") still goes to somebody else; a choice always counts as one that does.
+    """
+    found = [*_markers(program)]
+    return [
+        Condition(source.line_column(span.start)[0], text.raw, not choice and rules.decidable(_sample(text)))
+        for span, text, choice in sorted(found, key=lambda entry: entry[0])
+    ]
+
+
+def _sample(text: tree.Text) -> str:
+    """The condition with a number where values will be inserted."""
+    return "".join(part if isinstance(part, str) else "0" for part in text.parts)
+
+
+def _markers(program: tree.Program) -> Iterable[tuple[Span, tree.Text, bool]]:
+    """Each marker that is judged: an input's is a question to the person, so it is left out."""
+    waiting: list[object] = [program]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case tuple():
+                waiting.extend(node)
+            case tree.Discretion():
+                yield node.span, node.text, False
+            case tree.Choice():
+                yield node.criteria.span, node.criteria.text, True
+                waiting.append(node.options)
+            case tree.Input():
+                pass
+            case tree.Node():
+                waiting.extend(getattr(node, name) for name in node.__dataclass_fields__ if name != "span")

@@ -1,0 +1,79 @@
+"""Sessions answered by the person at the notebook or the terminal (sessions.md 3.1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from prose_kernel.errors import NobodyToAsk, NoProvider, ProviderError
+from prose_kernel.machine.ports import Asker, SessionProgress, SessionRequest, SessionResult
+from prose_kernel.sessions.request import answered, shown
+from prose_kernel.sessions.text import printable
+from prose_kernel.sessions.user import serial
+
+HELP = "Answer below; end with a line that is only `.` (:skip, :fail MESSAGE, :show, :quit)"
+PROMPT = "> "
+FIX = "run it where somebody can answer, or choose who answers: PROSE_PROVIDER=scripted or PROSE_PROVIDER=dry-run"
+
+
+def nobody(why: str) -> NoProvider:
+    return NoProvider(why, hint=FIX)
+
+
+class HumanSessions:
+    """The `Sessions` port, answered by a person; concurrent sessions are asked one at a time.
+
+    An answer has any number of lines and ends with a line that is only `.`; `..` stands for a line with one dot, and
+    `::` at the start of a line for one colon. `interrupt` ends the run: what `:quit` calls.
+    """
+
+    def __init__(self, asker: Asker, interrupt: Callable[[], object] | None = None) -> None:
+        self._asker = serial(asker)
+        self._interrupt = interrupt
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        """The person's answer, or an empty text after `:skip`. Raises `ProviderError` after `:fail`, `NoProvider` when
+        nobody is here."""
+        if not self._asker.available:
+            raise nobody("nobody is here to answer this session")
+        try:
+            async with self._asker.turn():
+                return await self._converse(request)
+        except EOFError:
+            raise nobody("the person's input has ended before this session was answered") from None
+        except NobodyToAsk:
+            raise nobody("nobody is here to answer this session") from None
+
+    async def _converse(self, request: SessionRequest) -> SessionResult:
+        self._show(request)
+        lines: list[str] = []
+        while True:
+            # a front end with a larger box may give several lines at once
+            for line in (await self._asker.ask(PROMPT)).split("\n"):
+                command, _, rest = line.strip().partition(" ")
+                match command:
+                    case "." if not rest:
+                        return answered("\n".join(lines), provider="human", origin="human")
+                    case ":skip" if not rest:
+                        return SessionResult("", "skipped", "human", "human", {"skipped": True})
+                    case ":fail":
+                        raise ProviderError(rest.strip() or "failed by the person who answered")
+                    case ":show" if not rest:
+                        self._show(request)
+                    case ":quit" if not rest:
+                        await self._quit()
+                    case _:
+                        lines.append(_unescaped(line))
+
+    def _show(self, request: SessionRequest) -> None:
+        self._asker.show(printable(shown(request)) + "\n\n" + HELP)
+
+    async def _quit(self) -> None:
+        if self._interrupt is None:
+            raise ProviderError("the person who answered quit", retryable=False)
+        self._interrupt()
+        await asyncio.get_running_loop().create_future()  # until the interrupt arrives as a cancellation
+
+
+def _unescaped(line: str) -> str:
+    return line[1:] if line.strip() == ".." or line.startswith("::") else line

@@ -1,0 +1,240 @@
+"""The message a session gets, and the reply it gives (openprose.md 4.2, 4.3, 4.6).
+
+Nothing here asks or answers: a provider calls `assemble` for what to send and `answered` for what came back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from prose_kernel.machine.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, SessionResult, Target
+
+Section = Literal["orientation", "task", "system", "scope", "memory", "context", "output"]
+
+SUMMARY_LENGTH = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One section of an assembled message."""
+
+    section: Section
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A session's message in sections, in the order of 4.2; sections that do not apply are absent."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole message, sections apart by one blank line."""
+        return "\n\n".join(part.text for part in self.parts)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Characters of each section, for display."""
+        return {part.section: len(part.text) for part in self.parts}
+
+    def section(self, name: Section) -> str | None:
+        """The text of one section; None when it is absent. For a backend with a real system channel, for example."""
+        return next((part.text for part in self.parts if part.section == name), None)
+
+
+def assemble(request: SessionRequest) -> Assembled:
+    """The message of a session, in the order of 4.2. Raises nothing; a memory directory that is not there is empty."""
+    sections: list[tuple[Section, str | None]] = [
+        ("orientation", _orientation(request)),
+        ("task", request.task.strip("\n")),
+        ("system", f"System: {request.system}" if request.system else None),
+        ("scope", _scope(request.scope)),
+        ("memory", _memory(request.memory)),
+        ("context", _context(request.context)),
+        ("output", _output(request.target, request.scope, request.memory)),
+    ]
+    return Assembled(tuple(Part(name, text) for name, text in sections if text))
+
+
+def _orientation(request: SessionRequest) -> str | None:
+    if request.context == ():  # an explicit fresh start suppresses the header too
+        return None
+    lines = [f"Program: {request.program}"] if request.program else []
+    if request.position:
+        lines.append(f"Position: statement {request.position}")
+    if request.finished:
+        lines.append(f"Finished: {', '.join(request.finished)}")
+    return "\n".join(lines) or None
+
+
+def _scope(scope: BlockScope | None) -> str | None:
+    if scope is None:
+        return None
+    return (
+        "Execution scope:\n"
+        f"execution_id: {scope.execution_id}\n"
+        f"block: {scope.block}\n"
+        f"depth: {scope.depth}\n"
+        f"parent_execution_id: {scope.parent_execution_id}"
+    )
+
+
+def memory_file(memory: AgentMemory) -> str:
+    return f"{memory.directory.rstrip('/')}/memory.md"
+
+
+def segment_file(memory: AgentMemory) -> str:
+    """The segment this invocation writes: the highest existing number plus 1, three digits, four after 999 (4.4)."""
+    directory = Path(memory.directory).expanduser()
+    numbered = re.compile(re.escape(memory.agent) + r"-(\d{3,4})\.md")
+    try:
+        found = [int(match[1]) for entry in directory.iterdir() if (match := numbered.fullmatch(entry.name))]
+    except OSError:
+        found = []
+    return f"{memory.directory.rstrip('/')}/{memory.agent}-{max(found, default=0) + 1:03d}.md"
+
+
+def _memory(memory: AgentMemory | None) -> str | None:
+    if memory is None:
+        return None
+    lines = [f"Your memory is at: {memory_file(memory)}", f"Your segment file is: {segment_file(memory)}"]
+    if memory.resume:
+        lines.append("Read your memory first, to understand what came before.")
+    lines.append("When you are done, write both: the memory with your compacted state, the segment with what you did.")
+    return "\n".join(lines)
+
+
+def _context(items: tuple[ContextItem, ...] | None) -> str | None:
+    if not items:
+        return None
+    referenced = any(item.location and not item.missing for item in items)
+    lines = ["Context (by reference):" if referenced else "Context:", *map(_context_line, items)]
+    if referenced:
+        lines += ["", "Read these yourself, as far as your task needs them; read large ones selectively."]
+    return "\n".join(lines)
+
+
+def _context_line(item: ContextItem) -> str:
+    if item.missing:
+        return f"- {item.name}: (no result)"
+    if item.location:
+        return f"- {item.name}: {item.location}"
+    text = item.text or ""
+    if "\n" not in text:
+        return f"- {item.name}: {text}".rstrip()
+    return f"- {item.name}:\n" + "\n".join(f"    {line}".rstrip() for line in text.strip("\n").split("\n"))
+
+
+def _output(target: Target | None, scope: BlockScope | None, memory: AgentMemory | None) -> str:
+    if target is None or not target.location:
+        return "Reply with your answer. Your whole reply is kept as the result."
+    reply = [f"Binding written: {target.name}", f"Location: {target.location}"]
+    if scope is not None:
+        reply.append(f"Execution ID: {scope.execution_id}")
+    reply.append("Summary: <one or two sentences>")
+    if memory is not None and memory.resume:
+        reply += [f"Memory updated: {memory.agent}", f"Location: {memory_file(memory)}"]
+        reply.append(f"Segment: {segment_file(memory)}")
+    return (
+        f"When you have done this task, write your answer to:\n{target.location}\n\n"
+        f"The file must read:\n{target.header.rstrip()}\n\n[your answer]\n\n"
+        "Then reply with this confirmation only:\n" + "\n".join(reply) + "\n\n"
+        "If you cannot write files, reply with your answer instead."
+    )
+
+
+# ---------------------------------------------------------------- what people are shown
+
+
+def headline(request: SessionRequest) -> str:
+    """One line naming the session: path, kind, label, agent, model, retry."""
+    facts = [f"{request.kind} {request.at}".rstrip()]
+    if request.label:
+        facts.append(f"label {request.label}")
+    if request.agent:
+        facts.append(f"agent {request.agent}")
+    if request.model:
+        facts.append(f"model {request.model}")
+    if request.attempt:
+        facts.append(f"retry {request.attempt}")
+    return " · ".join(facts)
+
+
+def permission_lines(permissions: Mapping[str, str | tuple[str, ...]]) -> list[str]:
+    """One line a permission type; an empty list of patterns reads `nothing` (4.5)."""
+    return [
+        f"{kind}: {rule if isinstance(rule, str) else ', '.join(rule) or 'nothing'}"
+        for kind, rule in permissions.items()
+    ]
+
+
+def shown(request: SessionRequest) -> str:
+    """A session as a person is shown it: headline, permissions, skills, and the assembled message."""
+    lines = [headline(request)]
+    if request.permissions:
+        lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]
+    if request.skills:
+        lines.append(f"Skills: {', '.join(request.skills)}")
+    return "\n".join([*lines, "", assemble(request).text])
+
+
+# ---------------------------------------------------------------- the reply
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The confirmation of 4.6. Fields the reply does not give are empty."""
+
+    name: str
+    location: str = ""
+    execution_id: int | None = None
+    summary: str = ""
+    memory: str = ""
+
+
+_FIELD = re.compile(r"[\s>*_`-]*(Binding written|Location|Execution ID|Summary|Memory updated)[*_`]*:[*_`]*\s*(.*)")
+
+
+def confirmation(reply: str) -> Confirmation | None:
+    """The confirmation in a reply, wherever it begins; None when there is no `Binding written:` line.
+
+    What stands before and after is ignored, and light markdown around a line (`- **Summary:** x`) does no harm.
+    """
+    fields: dict[str, str] = {}
+    for name, text in _fields(reply.splitlines()):
+        if name == "Binding written" or fields:
+            fields.setdefault(name, text.strip().strip("*_` "))
+    if "Binding written" not in fields:
+        return None
+    execution_id = fields.get("Execution ID", "")
+    return Confirmation(
+        name=fields["Binding written"],
+        location=fields.get("Location", ""),
+        execution_id=int(execution_id) if execution_id.isascii() and execution_id.isdecimal() else None,
+        summary=fields.get("Summary", ""),
+        memory=fields.get("Memory updated", ""),
+    )
+
+
+def _fields(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    return ((match[1], match[2]) for line in lines if (match := _FIELD.match(line)))
+
+
+def summarise(text: str) -> str:
+    """The first line of an answer that says something, cut to 160 characters: the summary of a plain answer."""
+    line = next((stripped for line in text.splitlines() if (stripped := line.strip())), "")
+    return line if len(line) <= SUMMARY_LENGTH else line[: SUMMARY_LENGTH - 1].rstrip() + "…"
+
+
+def answered(reply: str, *, provider: str, origin: str, details: Mapping[str, object] | None = None) -> SessionResult:
+    """The result that a reply stands for: its confirmation, or the reply itself as the value (4.6)."""
+    confirmed = confirmation(reply)
+    if confirmed is None:
+        return SessionResult(reply, summarise(reply), provider, origin, details or {})
+    where = {"name": confirmed.name, "location": confirmed.location}
+    return SessionResult(None, confirmed.summary, provider, origin, {**where, **(details or {})})
