@@ -1,0 +1,52 @@
+"""The directory report: how a shell tells, as its last act, where it ended (exec-and-tasks.md 2.4).
+
+The command is an argument of a small wrapper text, which evaluates it and writes `pwd -P`, a newline and a NUL to a
+private pipe. It is reported twice where it can be: from an EXIT trap, which covers `exit`, `set -e` and syntax errors,
+and after the command, which covers a command that sets its own EXIT trap. The last complete record counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+LOWEST_DESCRIPTOR = 100
+"""Commands play with 3 to 9 by habit (`exec 3>&-`); the report is kept out of their reach."""
+
+_LONGEST_PATH = 4096
+
+# All on one line: shells count lines for their messages from here, so the command's own line numbers stay right, and a
+# shell that met the end of the text inside a quotation has nothing left to misread.
+_WRAPPER = (
+    r"""{load}trap '{{ set +x; }} 2>/dev/null; {report}' EXIT; {evaluate}; """
+    r"""{{ __prose=$?; set +x; }} 2>/dev/null; {report}; exit $__prose"""
+)
+
+# The redirection goes through /dev/fd because dash cannot spell two-digit descriptors.
+_REPORT = r"""{{ command pwd -P && command printf "\000"; }} 2>/dev/null >/dev/fd/{descriptor} || :"""
+
+
+@functools.lru_cache(maxsize=64)
+def wrapper(report: int, script: int | None = None) -> str:
+    """The text to pass to `shell -c`, followed by `$0` and, without `script`, by the command.
+
+    `report` is the descriptor of the pipe; `script` one that holds the command, when it is too long for an argument.
+    """
+    return _WRAPPER.format(
+        load="__prose=$1; shift; " if script is None else "",
+        evaluate='eval "$__prose"' if script is None else f". /dev/fd/{script}",
+        report=_REPORT.format(descriptor=report),
+    )
+
+
+def parse(data: bytes) -> str | None:
+    """The directory of the last complete record; None when there is none that makes sense."""
+    records = data.split(b"\0")[:-1]
+    if not records or not records[-1].endswith(b"\n"):
+        return None
+    path = records[-1][:-1]
+    if not path.startswith(b"/") or len(path) > _LONGEST_PATH:
+        return None
+    directory = os.fsdecode(path)
+    return directory if Path(directory).is_dir() else None

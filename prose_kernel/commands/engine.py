@@ -1,0 +1,245 @@
+"""The engine: one thread with its own event loop, which owns every child process from spawn to reap.
+
+It runs from the first command to `close`, so that draining, deadlines and ladders never depend on what the executing
+cell does (exec-and-tasks.md 1.2, spawn point 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import secrets
+import signal
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from prose_kernel.commands import process_table
+from prose_kernel.commands.ladder import GRACE
+from prose_kernel.commands.leftovers import Leftovers
+from prose_kernel.commands.process import Process
+from prose_kernel.commands.spawn import Child, close
+from prose_kernel.commands.watchdog import Watchdog
+
+_DESCRIPTORS_EACH = 8
+_DESCRIPTORS_SPARED = 128
+_MOST_AT_ONCE = 1000
+
+
+class EngineClosed(Exception):
+    """The engine was closed; it starts nothing any more."""
+
+
+class Engine:
+    """Owns the processes of one kernel or command line.
+
+    `grace` is the time in seconds between two steps of a ladder. `on_warning` gets a line for the person when the
+    watchdog cannot be kept alive; it is called in the engine's thread. `state_dir` holds the private file by which
+    a later start finds what a killed kernel and a killed watchdog left; None means a directory of this user's.
+    """
+
+    def __init__(
+        self,
+        *,
+        grace: float = GRACE,
+        on_warning: Callable[[str], None] | None = None,
+        state_dir: Path | None = None,
+    ) -> None:
+        self.grace = grace
+        self.marker = secrets.token_hex(16)
+        self.loop: asyncio.AbstractEventLoop
+        self._on_warning = on_warning
+        self._state_dir = state_dir
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._running: dict[Process, None] = {}
+        self._waiting: deque[Process] = deque()
+        self._most = _most_at_once()
+        self._table: tuple[float, list[process_table.Member]] = (-1.0, [])
+        self._adopted: set[int] = set()
+        self._idle = asyncio.Event()
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Start the thread, once. Called by the first command. Raises `EngineClosed`."""
+        if self._thread is not None and not self._closed:
+            return
+        with self._lock:
+            if self._closed:
+                raise EngineClosed
+            if self._thread is not None:
+                return
+            self.loop = asyncio.new_event_loop()
+            self._watchdog = Watchdog(self.loop, f"{self.marker}:exec", self._on_warning, self._state_dir)
+            self._leftovers = Leftovers(f"{self.marker}:exec")
+            thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
+            thread.start()
+            self._thread = thread
+            _close_at_exit(self)
+
+    def _run(self) -> None:
+        # A child inherits the mask of the thread that spawns it.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+    def close(self) -> None:
+        """End everything: TERM to all at once, KILL after the grace, the watchdog, the thread. Idempotent.
+
+        Returns when nothing is left. Commands that were running get the outcome `cancelled`.
+        """
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                if self._thread is not None:
+                    self.loop.call_soon_threadsafe(self._begin_shutdown)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _begin_shutdown(self) -> None:
+        self._shutting_down = self.loop.create_task(self._shut_down())
+
+    async def _shut_down(self) -> None:
+        for process in tuple(self._running):
+            process.shutdown()
+        while self._waiting:
+            self._waiting.popleft().refuse("cancelled")
+        leftovers = self.loop.create_task(self._leftovers.end(self.grace, self.table))
+        while self._running:
+            self._idle.clear()
+            await self._idle.wait()
+        await leftovers
+        await self._watchdog.close()
+        self.loop.stop()
+
+    # ------------------------------------------------------------ commands
+
+    def submit(self, process: Process) -> None:
+        """Start a process, or let it wait for its turn. In the engine's loop."""
+        if self._closed:
+            process.refuse("cancelled")
+        elif len(self._running) >= self._most:
+            self._waiting.append(process)
+        else:
+            self._begin(process)
+
+    def _begin(self, process: Process) -> None:
+        self._running[process] = None
+        process.start()
+
+    def post(self, callback: Callable[..., None], *arguments: object) -> bool:
+        """Call something in the engine's loop, from any thread; False when the engine is closed or not started."""
+        if self._thread is None:
+            return False
+        try:
+            self.loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            return False
+        return True
+
+    def interrupt(self) -> None:
+        """A user's interrupt of all commands, from any thread; waiting ones are not started."""
+        self.post(self._interrupt)
+
+    def _interrupt(self) -> None:
+        for process in tuple(self._running):
+            process.interrupt()
+        while self._waiting:
+            self._waiting.popleft().refuse("interrupted")
+
+    def cancel(self, process: Process) -> None:
+        """The caller does not want this process any more. In the engine's loop."""
+        if process in self._waiting:
+            self._waiting.remove(process)
+            process.refuse("cancelled")
+        else:
+            process.stop("cancelled")
+
+    # ------------------------------------------------------------ what a process tells its owner
+
+    def started(self, pid: int) -> None:
+        self._watchdog.started(pid)
+
+    def ended(self, process: Process, left: Sequence[process_table.Member]) -> None:
+        del self._running[process]
+        pid = process.pid
+        if pid is not None:
+            if left:
+                for gone in self._leftovers.remember(pid, left, self.table):
+                    self._watchdog.ended(gone)
+                self._watchdog.left(pid, left)
+            else:
+                self._watchdog.ended(pid)
+        if self._waiting and not self._closed:
+            self.loop.call_soon(self._next)
+        if not self._running:
+            self._idle.set()
+
+    def _next(self) -> None:
+        while self._waiting and len(self._running) < self._most and not self._closed:
+            self._begin(self._waiting.popleft())
+
+    def adopt(self, child: Child) -> None:
+        """A leader that even KILL did not end: its status is taken whenever it comes."""
+        try:
+            pidfd = os.pidfd_open(child.pid)
+        except (AttributeError, OSError):
+            return
+        self._adopted.add(pidfd)
+        self.loop.add_reader(pidfd, self._reap_adopted, pidfd, child)
+
+    def _reap_adopted(self, pidfd: int, child: Child) -> None:
+        self.loop.remove_reader(pidfd)
+        self._adopted.discard(pidfd)
+        close((pidfd,))
+        _, status = os.waitpid(child.pid, os.WNOHANG)
+        child.reaped(status)
+
+    def table(self) -> list[process_table.Member]:
+        """The process table, read at most once every few milliseconds however many ladders run."""
+        taken, table = self._table
+        now = self.loop.time()
+        if now - taken > 0.002:
+            table = process_table.members()
+            self._table = (self.loop.time(), table)
+        return table
+
+
+def _most_at_once() -> int:
+    """How many commands may run at once before the limit on open files would make spawns fail."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST_AT_ONCE
+    return max(8, min(_MOST_AT_ONCE, (soft - _DESCRIPTORS_SPARED) // _DESCRIPTORS_EACH))
+
+
+_open: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _close_at_exit(engine: Engine) -> None:
+    """The thread is no daemon, so an engine that nobody closed is closed before the interpreter waits for threads."""
+    if not _registered:
+        register = getattr(threading, "_register_atexit", None)
+        if register is None:
+            import atexit
+
+            register = atexit.register
+        register(_close_all)
+        _registered.append(True)
+    _open.add(engine)
+
+
+_registered: list[bool] = []
+
+
+def _close_all() -> None:
+    for engine in tuple(_open):
+        engine.close()

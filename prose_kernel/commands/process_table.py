@@ -1,0 +1,114 @@
+"""Who is alive: a look at the process table, by group and by session.
+
+Used by the engine and by the watchdog process, which runs without `site` and must start in a few milliseconds: so this
+module imports nothing but `os`, and defines no dataclass.
+"""
+
+from __future__ import annotations
+
+import os
+
+_ZOMBIE = (b"Z", b"X", b"x")
+
+
+class Member:
+    """One live process: its number, its group, its session, and its start time in ticks since boot.
+
+    Number and start time together name a process for ever; the number alone may be used again.
+    """
+
+    __slots__ = ("group", "pid", "session", "ticks")
+
+    def __init__(self, pid: int, group: int, session: int, ticks: int) -> None:
+        self.pid = pid
+        self.group = group
+        self.session = session
+        self.ticks = ticks
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.pid, self.ticks
+
+
+def members() -> list[Member]:
+    """All live processes; a zombie is not alive. Takes about 10 ms for 600 processes."""
+    try:
+        names = os.listdir("/proc")  # noqa: PTH208 - pathlib costs the watchdog its quick start
+    except OSError:
+        return _members_by_ps()
+    found = []
+    for name in names:
+        if name.isdigit():
+            member = member_of(int(name))
+            if member is not None:
+                found.append(member)
+    return found or _members_by_ps()
+
+
+def member_of(pid: int) -> Member | None:
+    """The live process with this number, or None."""
+    stat = _read(f"/proc/{pid}/stat")
+    # the program's name stands in parentheses and may hold anything, also spaces and parentheses
+    fields = stat[stat.rfind(b")") + 2 :].split()
+    if len(fields) < 20 or fields[0] in _ZOMBIE:
+        return None
+    return Member(pid, int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def carries(pid: int, marker: str) -> bool:
+    """Whether the process was started with the environment variable `PROSE_JOB=marker`."""
+    return f"PROSE_JOB={marker}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
+
+
+def in_scope(member: Member, leader: int) -> bool:
+    """Whether a process belongs to the command that `leader` was started for.
+
+    Its own group, and groups that it made inside its session (`timeout`, `set -m`); what called setsid left on purpose.
+    """
+    return leader in (member.group, member.session)
+
+
+def still_ours(leader: int, known: set[tuple[int, int]], marker: str, table: list[Member]) -> list[Member]:
+    """The live processes of a group whose leader is gone, if it is still the group that we knew; else nothing.
+
+    The group's number may belong to a stranger by now. It does not as long as a process is in it that we saw before
+    (`known`, which is brought up to date) or that carries the marker.
+    """
+    now = [member for member in table if in_scope(member, leader)]
+    if not any(member.identity in known or carries(member.pid, marker) for member in now):
+        return []
+    known.update(member.identity for member in now)
+    return now
+
+
+def signal_scope(leader: int, number: int, table: list[Member]) -> None:
+    """Send a signal to the leader's group, and to the other groups of its session."""
+    groups = {leader} | {member.group for member in table if member.session == leader}
+    for group in groups:
+        try:
+            os.killpg(group, number)
+        except OSError:  # gone, or somebody else's: nothing that we could do about it
+            continue
+
+
+def _read(path: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        data = b""
+        while chunk := os.read(descriptor, 65536):
+            data += chunk
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+    return data
+
+
+def _members_by_ps() -> list[Member]:
+    """The same where there is no /proc: sessions and start times stay unknown (0)."""
+    with os.popen("ps -A -o pid=,pgid=,stat=") as listing:  # noqa: S605 - a constant
+        rows = [line.split() for line in listing]
+    return [Member(int(row[0]), int(row[1]), 0, 0) for row in rows if len(row) == 3 and row[2][:1] != "Z"]

@@ -1,0 +1,264 @@
+"""`exec`: one shell string, run with the kernel's own permissions, always awaited (exec-and-tasks.md section 2)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from prose_kernel.commands import cwd_report
+from prose_kernel.commands.capture import DISPLAY_CAP, Live
+from prose_kernel.commands.engine import Engine, EngineClosed
+from prose_kernel.commands.process import Launch, Process, Record
+from prose_kernel.commands.spawn import SpawnFailure, close, high
+from prose_kernel.machine.ports import CommandRequest, CommandResult, OnOutput
+
+LONGEST_ARGUMENT = 120_000
+"""Bytes of a command that are passed as an argument; Linux refuses 131,072. Longer ones go through a memory file."""
+
+TIMED_OUT = 124
+NOT_STARTED = 127
+
+_FLAGS = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",), "busybox": ("sh",)}
+_NOT_INHERITED = (b"BASH_ENV", b"ENV")
+
+
+class ShellCommands:
+    """The `Commands` port of the machine: runs shell text on an engine, callable from any event loop.
+
+    `shell` is a path or a name to look up, None means `bash`, else `sh`. `display_cap` bounds what `on_output` gets of
+    each stream of one command, in bytes; the captured text is cut at 30,000 code points independently of it.
+    """
+
+    def __init__(self, engine: Engine, shell: str | None = None, *, display_cap: int = DISPLAY_CAP) -> None:
+        self._engine = engine
+        self.shell = resolve_shell(shell)
+        """The absolute path of the shell."""
+        self._start = (self.shell, *_FLAGS.get(Path(self.shell).name, ()), "-c")
+        self._display_cap = display_cap
+        self._environment = Environment(f"{engine.marker}:exec")
+
+    async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        """Run one command to its end (exec-and-tasks.md 2.2, steps 3 to 5). Never raises for what the command does.
+
+        `on_output` is called in the caller's loop. A cancelled call ends the command with TERM, 2 s, KILL, and raises
+        `asyncio.CancelledError` when nothing of its group is left, however often it is cancelled.
+        """
+        try:
+            self._engine.start()
+        except EngineClosed:
+            return CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
+        call = _Call(self._engine, request, self._launch(request), on_output, self._display_cap)
+        return await call.wait()
+
+    def interrupt(self) -> None:
+        """A user's interrupt, from any thread: ends all running commands with INT, 2 s, TERM, 2 s, KILL.
+
+        A second interrupt of the same command jumps to KILL. Their calls return results with outcome `interrupted`.
+        """
+        self._engine.interrupt()
+
+    def _launch(self, request: CommandRequest) -> Launch:
+        def prepare(report: int | None) -> tuple[Sequence[str | bytes], Sequence[int]]:
+            return self._arguments(request.command, report)
+
+        return Launch(
+            prepare,
+            self._environment.current(),
+            request.cwd,
+            request.timeout,
+            request.track,
+            cwd_report.LOWEST_DESCRIPTOR,
+        )
+
+    def _arguments(self, command: str, report: int | None) -> tuple[Sequence[str | bytes], Sequence[int]]:
+        """The shell's arguments, and the descriptors that it needs. Raises `SpawnFailure`, `OSError`."""
+        text = _encode(command)
+        if len(text) <= LONGEST_ARGUMENT:
+            if report is None:
+                return (*self._start, text, "exec"), ()
+            return (*self._start, cwd_report.wrapper(report), "exec", text), ()
+        script = _script(text)
+        wrapper = f". /dev/fd/{script}" if report is None else cwd_report.wrapper(report, script)
+        return (*self._start, wrapper, "exec"), (script,)
+
+
+class Environment:
+    """The environment of commands: the kernel's own, without what would run a startup file, with the marker.
+
+    It is followed as it changes, and built anew only when it did.
+    """
+
+    def __init__(self, marker: str) -> None:
+        self._marker = os.fsencode(marker)
+        self._seen: dict[bytes, bytes] | None = None
+        self._built: dict[bytes, bytes] = {}
+
+    def current(self) -> dict[bytes, bytes]:
+        # `_data` is the mapping of bytes under os.environ: comparing it costs a few microseconds, copying os.environ 50
+        raw = getattr(os.environ, "_data", None)
+        now = raw if isinstance(raw, dict) else dict(os.environb)
+        if now != self._seen:
+            self._seen = dict(now)
+            self._built = {name: value for name, value in self._seen.items() if name not in _NOT_INHERITED}
+            self._built[b"PROSE_JOB"] = self._marker
+        return self._built
+
+
+def resolve_shell(shell: str | None) -> str:
+    """The absolute path of the shell to use: the given one, else bash, else sh (2.3).
+
+    A given shell that does not exist is kept, so that running a command can say which one is missing.
+    """
+    if shell is not None:
+        if "/" in shell:
+            return str(Path(shell).expanduser().absolute())
+        return _look_up(shell) or shell
+    return _look_up("bash") or _look_up("sh") or "/bin/sh"
+
+
+def _look_up(name: str) -> str | None:
+    for directory in os.get_exec_path():
+        candidate = Path(directory).absolute() / name
+        try:
+            if stat.S_ISREG(candidate.stat().st_mode) and os.access(candidate, os.X_OK):
+                return str(candidate)
+        except OSError:
+            continue
+    return None
+
+
+def _encode(command: str) -> bytes:
+    if "\0" in command:
+        raise SpawnFailure("spawn", "the command contains a NUL character")
+    try:
+        return command.encode()
+    except UnicodeEncodeError:
+        raise SpawnFailure("spawn", "the command contains a character that cannot be encoded") from None
+
+
+def _script(text: bytes) -> int:
+    """A descriptor of 100 or more from which the shell can read the text; no name, nothing to clean up."""
+    descriptor = _memory_file()
+    try:
+        view = memoryview(text)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:
+        close((descriptor,))
+        raise
+    return high(descriptor, cwd_report.LOWEST_DESCRIPTOR)
+
+
+def _memory_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("exec", os.MFD_CLOEXEC)
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+class _Call:
+    """One call of `run`: stands between the caller's loop and the engine's, one hop each way."""
+
+    def __init__(
+        self, engine: Engine, request: CommandRequest, launch: Launch, on_output: OnOutput | None, display_cap: int
+    ) -> None:
+        self._engine = engine
+        self._request = request
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[CommandResult] = self._loop.create_future()
+        self._live = Live(engine.loop, self._post, on_output, display_cap) if on_output is not None else None
+        self._process = Process(engine, launch, self._live, self._done)
+        self._posted = engine.post(engine.submit, self._process)
+
+    async def wait(self) -> CommandResult:
+        if not self._posted:
+            return CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
+        cancelled: asyncio.CancelledError | None = None
+        while not self._answer.done():
+            try:
+                await asyncio.shield(self._answer)
+            except asyncio.CancelledError as cancellation:
+                cancelled = cancellation
+                self._engine.post(self._engine.cancel, self._process)
+        if cancelled is not None:
+            raise cancelled
+        return self._answer.result()
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        """From the engine's loop to the caller's."""
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the caller's loop is closed: nobody wants this command any more
+            self._process.stop("cancelled")
+
+    def _done(self, record: Record) -> None:
+        result = derive(self._request, record)
+
+        def complete() -> None:
+            if self._live is not None:
+                self._live.deliver()
+            if not self._answer.done():
+                self._answer.set_result(result)
+
+        self._post(complete)
+
+
+def derive(request: CommandRequest, record: Record) -> CommandResult:
+    """The result of `exec` from the engine's record (the `exec` column of the table in 1.2)."""
+    code, kind, name = _classify(record)
+    not_started = record.spawn_error is not None
+    reports = record.outcome == "exited" and request.track and not not_started
+    return CommandResult(
+        outcome=record.outcome,
+        exit_code=code,
+        stdout=record.stdout.text,
+        stderr=record.spawn_error if record.spawn_error is not None else record.stderr.text,
+        kind=kind,
+        signal=name,
+        timed_out=record.outcome == "timed_out",
+        stdout_truncated=record.stdout.truncated,
+        stderr_truncated=record.stderr.truncated,
+        stdout_bytes=record.stdout.total_bytes,
+        stderr_bytes=record.stderr.total_bytes,
+        replaced_bytes=record.stdout.replaced_bytes + record.stderr.replaced_bytes,
+        pipes_held=record.pipes_held,
+        background_left=record.background_left,
+        cwd_after=cwd_report.parse(record.report) if reports else None,
+        spawn_error=record.spawn_error,
+        duration=record.duration,
+        max_rss=record.max_rss,
+        cpu_s=record.cpu_s,
+    )
+
+
+_Kind = Literal["exit", "signal", "timeout", "spawn", "cwd"]
+
+
+def _classify(record: Record) -> tuple[int, _Kind | None, str | None]:
+    """Exit code, kind of failure, and the name of a signal that was not ours."""
+    if record.outcome == "spawn_failed":
+        return NOT_STARTED, record.spawn_kind, None
+    if record.outcome == "timed_out":
+        return TIMED_OUT, "timeout", None
+    if record.status is None:  # never started, or not ended by KILL
+        return 128 + signal.SIGKILL, "signal", None
+    if os.WIFSIGNALED(record.status):
+        number = os.WTERMSIG(record.status)
+        return 128 + number, "signal", _signal_name(number) if record.outcome == "signaled" else None
+    code = os.WEXITSTATUS(record.status)
+    return code, "exit" if code else None, None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"

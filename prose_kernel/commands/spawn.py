@@ -1,0 +1,159 @@
+"""Starting one child: absolute program, own session, three pipes, nothing else open (exec-and-tasks.md 1.2 "Spawn").
+
+The standard library's vfork path does it; `preexec_fn` is never used, since it forks a threaded process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from prose_kernel.commands import dispositions
+
+_OUT_OF_MEMORY_RAISE = 300
+
+
+class SpawnFailure(Exception):
+    """A child could not be started. `kind` is `cwd` when its directory was the reason; the message is for people."""
+
+    def __init__(self, kind: Literal["spawn", "cwd"], message: str) -> None:
+        super().__init__(message)
+        self.kind: Literal["spawn", "cwd"] = kind
+        self.message = message
+
+
+@dataclass(slots=True)
+class Child:
+    """A started child and our ends of its pipes. `popen` only holds the number; reaping is the engine's."""
+
+    popen: subprocess.Popen[bytes]
+    stdout: int
+    stderr: int
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def reaped(self, status: int) -> None:
+        """Tell the standard library that there is nothing left to wait for."""
+        self.popen.returncode = os.waitstatus_to_exitcode(status)
+
+
+def spawn(argv: Sequence[str | bytes], env: Mapping[bytes, bytes], cwd: str, keep: Sequence[int] = ()) -> Child:
+    """Start `argv` in a new session. `keep` lists further descriptors to pass on. Raises `SpawnFailure`."""
+    dispositions.unignore()
+    if dispositions.children_are_lost():
+        raise SpawnFailure("spawn", "SIGCHLD is ignored in this process: exit codes would be lost")
+    opened: list[int] = []
+    try:
+        opened += os.pipe()
+        opened += os.pipe()
+        popen = subprocess.Popen(
+            argv,
+            stdin=_null(),
+            stdout=opened[1],
+            stderr=opened[3],
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+            pass_fds=keep,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as problem:
+        close(opened)
+        raise classify(problem, os.fsdecode(argv[0]), cwd) from None
+    close((opened[1], opened[3]))
+    os.set_blocking(opened[0], False)
+    os.set_blocking(opened[2], False)
+    _prefer_for_out_of_memory(popen.pid)
+    return Child(popen, opened[0], opened[2])
+
+
+def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
+    """What a failed start means for a person, without numbers or places that change from run to run."""
+    if not isinstance(problem, OSError):
+        return SpawnFailure("spawn", f"cannot start the command: {problem}")
+    code = problem.errno
+    if code in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE):
+        reason = directory_problem(cwd)
+        if reason is not None:
+            return SpawnFailure("cwd", reason)
+        if code == errno.ENOENT and Path(program).exists():
+            return SpawnFailure("spawn", f"cannot start {program}: its interpreter was not found")
+        if code == errno.ENOENT:
+            return SpawnFailure("spawn", f"cannot start {program}: not found")
+        return SpawnFailure("spawn", f"cannot start {program}: {_words(code)}")
+    if code == errno.E2BIG:
+        return SpawnFailure("spawn", "cannot start the command: it and the environment are too long (E2BIG)")
+    return SpawnFailure("spawn", f"cannot start the command: {_words(code)}")
+
+
+def directory_problem(cwd: str) -> str | None:
+    """Why no command can run in this directory; None when one can."""
+    if "\0" in cwd:
+        return "the directory's name contains a NUL character"
+    try:
+        path = Path(cwd)
+        if not path.exists():
+            return f"directory not found: {cwd}"
+        if not path.is_dir():
+            return f"not a directory: {cwd}"
+    except OSError as problem:
+        return f"directory not usable: {cwd}: {_words(problem.errno)}"
+    except ValueError:
+        return "the directory's name cannot be encoded"
+    return None if os.access(cwd, os.X_OK) else f"directory not permitted: {cwd}"
+
+
+def _words(code: int | None) -> str:
+    if code is None:
+        return "unknown reason"
+    return f"{os.strerror(code).lower()} ({errno.errorcode.get(code, code)})"
+
+
+def high(descriptor: int, lowest: int) -> int:
+    """Move a descriptor of ours to a number of at least `lowest`. Raises `OSError`."""
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
+    finally:
+        os.close(descriptor)
+
+
+def close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+_null_descriptor = -1
+
+
+def _null() -> int:
+    # one for all: opening /dev/null for every child is the easiest thing to save
+    global _null_descriptor
+    if _null_descriptor < 0:
+        _null_descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    return _null_descriptor
+
+
+_adjustment: bytes | None = None
+
+
+def _prefer_for_out_of_memory(pid: int) -> None:
+    """When memory runs out, a command shall be chosen before the kernel that started it (hazard 64)."""
+    global _adjustment
+    with contextlib.suppress(OSError, ValueError):
+        if _adjustment is None:
+            own = int(Path("/proc/self/oom_score_adj").read_bytes())
+            _adjustment = str(min(1000, own + _OUT_OF_MEMORY_RAISE)).encode()
+        descriptor = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, _adjustment)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,189 @@
+"""The engine's side of the watchdog: one small process that ends what a killed kernel leaves (exec-and-tasks.md 1.4).
+
+It is started together with the first command, and learns of groups through a pipe whose only writer is this process.
+When it dies it is replaced and told everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from prose_kernel.commands.process_table import Member
+from prose_kernel.commands.spawn import close
+
+_SCRIPT = Path(__file__).with_name("watchdog_process.py")
+_ATTEMPTS = 2
+_PROVEN = 10.0
+"""Seconds after which a watchdog counts as started well."""
+
+_ENDED_DELAY = 0.05
+"""Ends are told late, together: a watchdog that thinks a group still runs looks at its members before it signals."""
+
+WARNING = "the watchdog cannot be kept running: commands would survive if the kernel were killed"
+
+
+class Watchdog:
+    """Keeps one watchdog process. All calls in the engine's loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        marker: str,
+        on_warning: Callable[[str], None] | None,
+        state_dir: Path | None,
+    ) -> None:
+        self._loop = loop
+        self._marker = marker
+        self._on_warning = on_warning
+        self._state_dir = state_dir or Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}"
+        self._groups: dict[int, bytes] = {}
+        self._unsent = bytearray()
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._pipe = -1
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._started_at = 0.0
+        self._failures = 0
+        self._closed = False
+
+    # ------------------------------------------------------------ what it is told
+
+    def started(self, group: int) -> None:
+        """A command's group runs. The first one starts the watchdog, beside the command."""
+        self._tell(group, b"+%d\n" % group)
+        if self._pipe < 0 and self._failures <= _ATTEMPTS:
+            self._open()
+        self._flush()
+
+    def left(self, group: int, members: Sequence[Member]) -> None:
+        """A command ended, and left these in its group."""
+        known = b"".join(b" %d %d" % member.identity for member in members)
+        self._tell(group, b"=%d%b\n" % (group, known))
+        self._flush()
+
+    def ended(self, group: int) -> None:
+        if self._groups.pop(group, None) is None:
+            return
+        self._unsent += b"-%d\n" % group
+        if self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(_ENDED_DELAY, self._flush)
+
+    def _tell(self, group: int, line: bytes) -> None:
+        self._groups[group] = line
+        self._unsent += line
+
+    def _flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if self._pipe < 0:
+            self._unsent.clear()  # a new watchdog is told everything
+            return
+        try:
+            del self._unsent[: os.write(self._pipe, self._unsent)]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            return  # it is dead, which its pidfd tells as well
+        if self._unsent:
+            self._flush_timer = self._loop.call_later(_ENDED_DELAY, self._flush)
+
+    # ------------------------------------------------------------ its life
+
+    def _open(self) -> None:
+        reader, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        self._unsent[:] = b"".join(self._groups.values())
+        # The first command is running already; it must not wait for the start of an interpreter.
+        self._loop.call_soon(self._spawn, reader)
+
+    def _spawn(self, reader: int) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "PROSE_JOB"}
+        argv = [sys.executable or "python3", "-I", "-S", str(_SCRIPT)]
+        argv += [str(os.getpid()), str(self._state_dir), self._marker]
+        try:
+            self._popen = subprocess.Popen(
+                argv,
+                stdin=reader,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError:
+            self._failed()
+        else:
+            self._started_at = self._loop.time()
+            self._watch()
+        finally:
+            close((reader,))
+
+    def _watch(self) -> None:
+        assert self._popen is not None
+        try:
+            self._pidfd = os.pidfd_open(self._popen.pid)
+        except (AttributeError, OSError):
+            return  # then a death shows when writing
+        self._loop.add_reader(self._pidfd, self._died)
+
+    def _died(self) -> None:
+        self._forget()
+        if self._closed:
+            return
+        if self._loop.time() - self._started_at > _PROVEN:
+            self._failures = 0
+        self._failed()
+
+    def _failed(self) -> None:
+        self._forget()
+        self._failures += 1
+        if self._failures <= _ATTEMPTS:
+            self._open()
+            self._flush()
+        elif self._on_warning is not None:
+            self._on_warning(WARNING)
+            self._on_warning = None
+
+    def _forget(self) -> None:
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            close((self._pidfd,))
+            self._pidfd = -1
+        if self._pipe >= 0:
+            close((self._pipe,))
+            self._pipe = -1
+        if self._popen is not None:
+            with contextlib.suppress(ChildProcessError):
+                self._popen.poll()
+            self._popen = None
+
+    async def close(self) -> None:
+        """Tell it that nothing is left, let it end, reap it."""
+        self._closed = True
+        if self._popen is None:
+            await asyncio.sleep(0)  # a start may be on its way
+        self._flush()
+        popen = self._popen
+        if self._pipe >= 0:
+            close((self._pipe,))
+            self._pipe = -1
+        if popen is None:
+            return
+        end = self._loop.time() + 1.0
+        while popen.poll() is None:
+            if self._loop.time() > end:
+                popen.kill()
+            await asyncio.sleep(0.002)
+        self._forget()
+
+    @property
+    def pid(self) -> int | None:
+        return self._popen.pid if self._popen is not None else None
