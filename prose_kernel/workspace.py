@@ -1,14 +1,14 @@
 """One run and everything it needs: the one place where ports are plugged into a machine.
 
-The kernel, `%%prose` and the command line all feed source text to `Workspace.execute` and listen to its events. A cell
-and a file take the same two calls: compile with what is known, run the tree.
+The kernel, `%%prose` and the command line all feed source text to a `Workspace` and listen to its events. A cell and a
+file take the same two calls: `compile` with what is known by then, `run` the tree (`execute` does both).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,13 @@ from prose_kernel.machine.values import Value
 from prose_kernel.settings import Settings
 
 if TYPE_CHECKING:
-    from prose_kernel.commands.shell import ShellCommands
+    from prose_kernel.commands import Engine, ShellCommands
     from prose_kernel.language.openprose import Compiled
     from prose_kernel.machine.openprose import Machine
+    from prose_kernel.state.filesystem import FilesystemStore
+    from prose_kernel.state.gates import Gatekeeper
+    from prose_kernel.state.memory import MemoryStore
+    from prose_kernel.state.programs import LocalPrograms
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +43,222 @@ class Start:
     notebook: bool = True
     supplied: Mapping[str, str] = field(default_factory=dict)
     decisions: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What belongs to one run: made together, closed together."""
+
+    machine: Machine
+    store: FilesystemStore | MemoryStore
+    gates: Gatekeeper
+    commands: ShellCommands
+
+
+class Workspace:
+    """A run fed by cells, or by one file.
+
+    Making one opens nothing; the machine, the store and the process engine come with the first cell that needs them.
+    Everything but `interrupt` is called in one event loop. Close it when done.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        start: Start,
+        *,
+        asker: Asker,
+        listeners: Sequence[Listener] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings
+        self.start = start
+        self._asker = asker
+        self._clock = clock or SystemClock()
+        self._listeners = list(listeners)
+        self._engine: Engine | None = None
+        self._run: _Run | None = None
+        self._programs: LocalPrograms | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # ------------------------------------------------------------ what a front end asks for
+
+    @property
+    def machine(self) -> Machine:
+        """The machine of the current run."""
+        return self._open().machine
+
+    @property
+    def gates(self) -> Gatekeeper:
+        """Who decides the gates of the current run: takes decisions made beforehand."""
+        return self._open().gates
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run, None before anything of it exists and for a run that lives in memory."""
+        return self._run.store.run_id if self._run and self.run_directory else None
+
+    @property
+    def run_directory(self) -> Path | None:
+        """The directory of the run, None before it exists."""
+        from prose_kernel.state.filesystem import FilesystemStore
+
+        store = self._run.store if self._run else None
+        return store.directory if isinstance(store, FilesystemStore) and store.directory.is_dir() else None
+
+    def add_listener(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def supply(self, name: str, value: str) -> None:
+        """Give the value of an input before the program asks for it."""
+        self.start = replace(self.start, supplied={**self.start.supplied, name: value})
+        if self._run is not None:
+            self._run.machine.supply(name, value)
+
+    # ------------------------------------------------------------ the two calls
+
+    def compile(self, text: str, name: str = "cell") -> Compiled:
+        """The tree and all diagnostics of a text, checked against what the run knows by now."""
+        from prose_kernel.language.openprose import Known, compile_source
+
+        known = self._run.machine.known() if self._run is not None else Known()
+        return compile_source(
+            Source.of(text, name),
+            profile=self.settings.profile,
+            known=known,
+            load=self._resolver().load_contract,
+            cell=self.start.notebook,
+        )
+
+    async def run(self, compiled: Compiled, inputs: Mapping[str, str] | None = None) -> Value:
+        """Run a compiled text in the current run and return its value.
+
+        Raises `RunError` for an uncaught error of the program, and `CancelledError` after an interrupt, when every
+        command has ended and `finally` bodies have run. Either way the run goes on with the next text.
+        """
+        run = self._open()
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            run.store.record_source(compiled.source.text)
+            return await run.machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
+        finally:
+            self._task = None
+
+    async def execute(self, text: str, name: str = "cell", inputs: Mapping[str, str] | None = None) -> Value:
+        """Compile and run a text. Raises `CompileError` when it has errors: then nothing of it was executed."""
+        compiled = self.compile(text, name)
+        if not compiled.ok:
+            raise CompileError(compiled.diagnostics)
+        return await self.run(compiled, inputs)
+
+    def interrupt(self) -> None:
+        """End what is running, from any thread: commands by the interrupt ladder, the program by cancellation.
+
+        A second call kills what is left at once. Without a running program it does nothing.
+        """
+        task, loop, run = self._task, self._loop, self._run
+        if task is None or loop is None or run is None:
+            return
+        run.commands.interrupt()
+        loop.call_soon_threadsafe(task.cancel)
+
+    # ------------------------------------------------------------ life
+
+    async def reset(self) -> None:
+        """End the run; the next text starts a new one, with no names, in the directory of the start."""
+        await self._end(None)
+        self._run = None
+
+    async def close(self, error: RunError | None = None) -> None:
+        """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
+        try:
+            await self._end(error)
+        finally:
+            self._run = None
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                await asyncio.to_thread(engine.close)
+
+    async def _end(self, error: RunError | None) -> None:
+        if self._run is not None:
+            await self._run.machine.end(error)
+
+    # ------------------------------------------------------------ plugging in
+
+    def _open(self) -> _Run:
+        if self._run is None:
+            self._run = self._new_run()
+        return self._run
+
+    def _new_run(self) -> _Run:
+        from prose_kernel.commands import ShellCommands
+        from prose_kernel.machine.openprose import Machine
+        from prose_kernel.sessions.connect import connect
+        from prose_kernel.state.trace import Trace
+
+        settings, start = self.settings, self.start
+        doors = connect(
+            self._asker,
+            provider=settings.provider,
+            script=str(start.cwd / settings.script) if settings.script else None,
+            judge_rules=settings.judge_rules,
+            clock=self._clock,
+            interrupt=self.interrupt,
+        )
+        store = self._new_store()
+        gates = self._new_gates(store, doors.asker)
+        commands = ShellCommands(self._engine_of(), settings.shell)
+        ports = Ports(
+            commands=doors.commands or commands,
+            sessions=doors.sessions,
+            judge=doors.judge,
+            user=doors.user,
+            gates=gates,
+            store=store,
+            clock=self._clock,
+        )
+        machine = Machine(
+            ports,
+            listeners=(Trace(store, self._clock), self._tell),
+            cwd=str(start.cwd),
+            program_file=start.program_file,
+            concurrency=settings.concurrency,
+            load=self._resolver().load_program,
+            supplied=start.supplied,
+        )
+        return _Run(machine, store, gates, commands)
+
+    def _new_store(self) -> FilesystemStore | MemoryStore:
+        if self.settings.state == "in-context":
+            from prose_kernel.state.memory import MemoryStore
+
+            return MemoryStore()
+        from prose_kernel.state.filesystem import FilesystemStore
+        from prose_kernel.state.layout import new_run_id
+
+        return FilesystemStore(Path(self.settings.state_dir), new_run_id(self._clock), cwd=self.start.cwd)
+
+    def _new_gates(self, store: FilesystemStore | MemoryStore, asker: Asker) -> Gatekeeper:
+        raise NotImplementedError
+
+    def _engine_of(self) -> Engine:
+        if self._engine is None:
+            from prose_kernel.commands import Engine
+
+            self._engine = Engine()
+        return self._engine
+
+    def _resolver(self) -> LocalPrograms:
+        if self._programs is None:
+            from prose_kernel.state.programs import LocalPrograms
+
+            self._programs = LocalPrograms(self.start.cwd)
+        return self._programs
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)

@@ -37,6 +37,11 @@ class Source:
     name: str = "cell"
     first_line: int = field(default=1)
 
+    @classmethod
+    def of(cls, text: str, name: str = "cell") -> Source:
+        """A text as it was typed or read: a leading BOM is dropped, CRLF becomes LF (1.1)."""
+        return cls(text.removeprefix("\ufeff").replace("\r\n", "\n"), name)
+
     @cached_property
     def line_starts(self) -> list[int]:
         starts = [0]
