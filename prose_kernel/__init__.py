@@ -1,5 +1,59 @@
-"""prose_kernel: write, run, pause, read and regress agent workflows in Jupyter."""
+"""prose_kernel: write, run, pause, read and regress agent workflows in Jupyter.
+
+What is listed in `__all__` is public; everything else may change. Nothing is imported before it is used: a kernel, a
+command line and a test each need only a part.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prose_kernel.errors import CompileError as CompileError
+    from prose_kernel.errors import ProseError as ProseError
+    from prose_kernel.errors import RunError as RunError
+    from prose_kernel.errors import UsageError as UsageError
+    from prose_kernel.language.openprose import compile_source as compile_source
+    from prose_kernel.language.openprose import format_program as format_program
+    from prose_kernel.settings import Settings as Settings
+    from prose_kernel.workspace import Start as Start
+    from prose_kernel.workspace import Workspace as Workspace
+
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "CompileError": "prose_kernel.errors",
+    "ProseError": "prose_kernel.errors",
+    "RunError": "prose_kernel.errors",
+    "Settings": "prose_kernel.settings",
+    "Start": "prose_kernel.workspace",
+    "UsageError": "prose_kernel.errors",
+    "Workspace": "prose_kernel.workspace",
+    "compile_source": "prose_kernel.language.openprose",
+    "format_program": "prose_kernel.language.openprose",
+}
+
+__all__ = [
+    "CompileError",
+    "ProseError",
+    "RunError",
+    "Settings",
+    "Start",
+    "UsageError",
+    "Workspace",
+    "__version__",
+    "compile_source",
+    "format_program",
+]
+
+
+def __getattr__(name: str) -> object:
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,76 @@
+# Every target makes .venv by itself; all it needs is Python 3.11 or newer and git.
+# `make PYTHON=/path/to/python3.12 test` chooses the interpreter.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+BIN := .venv/bin
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+DEMO ?= $(firstword $(wildcard notebooks/tour.ipynb) $(NOTEBOOKS))
+PYTEST_ARGS ?=
+
+.PHONY: demo test lab lint bench docs browser clean help
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo   run the tour through the kernel, print it, render it to build/"
+	@echo "make lab    JupyterLab with the Prose kernel"
+	@echo "make test   linters, types, layers, notebooks, tests with coverage"
+	@echo "make lint   linters, types and layers alone"
+	@echo "make bench  benchmarks, each beside its floor"
+	@echo "make docs   write the generated pages of docs/"
+
+demo: .make/demo
+	@test -n "$(DEMO)" || { echo "there is no notebook in notebooks/"; exit 1; }
+	$(BIN)/python notebooks/show.py "$(DEMO)" build
+
+lab: .make/lab
+	$(BIN)/jupyter lab --notebook-dir=notebooks
+
+lint: .make/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint .make/test browser
+	$(if $(NOTEBOOKS),$(BIN)/python -m pytest -q -p no:cacheprovider --nbval -W ignore $(NOTEBOOKS))
+	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
+
+bench: .make/test
+	$(BIN)/python -m benchmarks
+
+docs: .make/test
+	$(BIN)/python tests/cli/generated.py
+
+# The browser test needs Chromium. Root on a Debian machine gets it; elsewhere the test says that it is skipped.
+browser: .make/browser
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing Chromium for the browser test"; \
+	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive \
+	      apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } >.make/chromium.log 2>&1 \
+	    || { echo "*** Chromium could not be installed; THE BROWSER TEST IS SKIPPED"; tail -n 5 .make/chromium.log; }; \
+	  else echo "*** no Chromium here; THE BROWSER TEST IS SKIPPED"; fi; }
+
+clean:
+	rm -rf .venv .make build dist htmlcov .coverage .coverage.*
+
+# ---------------------------------------------------------------- the environment
+
+.make/venv:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none of python3 ... python3.14 is"; exit 1; }
+	@mkdir -p .make
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv >.make/venv.log 2>&1 || { rm -rf .venv; \
+	  "$(PYTHON)" -m virtualenv -q .venv >>.make/venv.log 2>&1; } || { rm -rf .venv; tail -n 12 .make/venv.log; \
+	  echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1"
+	@touch $@
+
+# The package itself is installed editable; its kernelspec is a copy, hence the dependency on kernel.json.
+.make/package: .make/venv pyproject.toml $(wildcard kernelspec/*)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+.make/lint .make/test .make/demo .make/lab .make/browser: .make/%: .make/package pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group $*
+	@touch $@

@@ -1,0 +1,155 @@
+"""`prose compile` and `prose fmt`: validate programs, print their canonical form; nothing is run (openprose.md 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from prose_kernel.cli import files, report
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
+
+if TYPE_CHECKING:
+    from prose_kernel.language.openprose.tree import Program
+
+FAULT, USAGE = 1, 2
+
+
+class Compiled(NamedTuple):
+    """One file: its tree when it could be parsed, what was found, and whether it could be read at all."""
+
+    name: str
+    text: str
+    program: Program | None
+    diagnostics: tuple[Diagnostic, ...]
+    unreadable: UsageError | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.unreadable is None and not has_errors(self.diagnostics)
+
+
+@click.command("compile")
+@click.argument("names", metavar="FILE...", nargs=-1, required=True)
+@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How findings are printed.")
+def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
+    """Check programs without running anything; print the canonical form of what is right.
+
+    Findings go to stderr, canonical programs to stdout. With --format json, one object for each file on stdout:
+    {"file", "language", "ok", "diagnostics"}. FILE may be - for standard input.
+
+    Exit status: 0 no errors (warnings are fine), 1 errors, 2 a file that cannot be read.
+    """
+    status = 0
+    for compiled in _compile_all(names, strict):
+        status = max(status, USAGE if compiled.unreadable else 0 if compiled.ok else FAULT)
+        if form == "json":
+            click.echo(report.result_line(report.compiled_json(compiled.name, _with_unreadable(compiled))))
+        else:
+            _print_compiled(compiled, several=len(names) > 1)
+    return status
+
+
+def _compile_all(names: tuple[str, ...], strict: bool) -> Iterator[Compiled]:
+    profile: Profile = "strict" if strict else "default"
+    for name in names:
+        try:
+            yield compile_file(name, profile)
+        except UsageError as problem:
+            yield Compiled(name, "", None, (), problem)
+
+
+def compile_file(name: str, profile: Profile = "default") -> Compiled:
+    """Compile one file with the local programs that it uses. Raises `UsageError` when it cannot be read."""
+    from prose_kernel.language.openprose import compile_source
+
+    if name.endswith(".ipynb"):
+        raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")
+    try:
+        source = files.read_source(name)
+    except CompileError as error:
+        return Compiled(name, "", None, error.diagnostics)
+    compiled = compile_source(source, profile=profile, load=contract_loader(name, profile))
+    return Compiled(name, source.text, compiled.program, compiled.diagnostics)
+
+
+def _with_unreadable(compiled: Compiled) -> tuple[Diagnostic, ...]:
+    if compiled.unreadable is None:
+        return compiled.diagnostics
+    return (Diagnostic("E215", 1, 1, str(compiled.unreadable)),)
+
+
+def _print_compiled(compiled: Compiled, several: bool) -> None:
+    from prose_kernel.language.openprose import format_program
+
+    if compiled.unreadable:
+        click.echo(report.usage_text(compiled.unreadable), err=True)
+    if several and compiled.diagnostics:
+        click.echo(f"{compiled.name}:", err=True)
+    if compiled.diagnostics:
+        click.echo(report.diagnostics_text(compiled.diagnostics) + "\n", err=True)
+    if compiled.ok and compiled.program is not None:
+        click.echo((f"# {compiled.name}\n" if several else "") + format_program(compiled.program), nl=False)
+
+
+@click.command("fmt")
+@click.argument("names", metavar="FILE...", nargs=-1, required=True)
+@click.option("--check", "check_only", is_flag=True, help="Print nothing; name the files that are not canonical.")
+@click.option("--write", is_flag=True, help="Rewrite the files in place.")
+@click.option("--drop-comments", is_flag=True, help="With --write: rewrite files with comments too, without them.")
+def fmt(names: tuple[str, ...], check_only: bool, write: bool, drop_comments: bool) -> int:
+    """Print programs in canonical form: two spaces, one statement a line, declarations first, no comments.
+
+    Exit status: 0 done, 1 a program has errors, would change (--check) or was left alone (--write), 2 unreadable.
+    """
+    if check_only and write:
+        raise click.UsageError("--check and --write exclude each other")
+    status = 0
+    for compiled in _compile_all(names, strict=False):
+        if not compiled.ok or compiled.program is None:
+            _print_compiled(compiled, several=len(names) > 1)
+            status = max(status, USAGE if compiled.unreadable else FAULT)
+        elif check_only:
+            status = max(status, _check_canonical(compiled))
+        elif write:
+            status = max(status, _rewrite(compiled, drop_comments))
+        else:
+            _print_compiled(compiled._replace(diagnostics=()), several=len(names) > 1)
+    return status
+
+
+def _check_canonical(compiled: Compiled) -> int:
+    from prose_kernel.language.openprose import format_program
+
+    assert compiled.program is not None
+    if format_program(compiled.program) == compiled.text:
+        return 0
+    click.echo(f"{compiled.name} is not in canonical form", err=True)
+    return FAULT
+
+
+def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
+    """Replace the file atomically. A file with comments is left alone: they are the reader's, and would be lost."""
+    from prose_kernel.language.openprose import format_program
+
+    assert compiled.program is not None
+    if compiled.name == files.STDIN:
+        raise UsageError("standard input cannot be rewritten", hint="leave out --write")
+    text = format_program(compiled.program)
+    if text == compiled.text:
+        return 0
+    if _has_comments(compiled.text, text) and not drop_comments:
+        click.echo(f"{compiled.name} holds comments, which the canonical form drops; left alone", err=True)
+        click.echo("hint: --drop-comments rewrites it without them", err=True)
+        return FAULT
+    with click.open_file(compiled.name, "w", encoding="utf-8", atomic=True) as file:
+        file.write(text)
+    return 0
+
+
+def _has_comments(text: str, canonical: str) -> bool:
+    """Whether there is a `#` that the canonical form lost: those in strings and markers stay."""
+    return text.count("#") != canonical.count("#")

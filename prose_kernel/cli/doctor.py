@@ -1,0 +1,170 @@
+"""`prose doctor`: what is installed, what Jupyter sees, what does not work and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from prose_kernel.errors import UsageError
+
+START_SECONDS = 30
+PACKAGES = ("prose_kernel", "ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. A `broken` one carries the `fix`; a `note` is no fault."""
+
+    state: Literal["ok", "note", "broken"]
+    subject: str
+    text: str
+    fix: str | None = None
+
+
+@click.command()
+@click.option("--start/--no-start", "start", default=True, help="Start each Prose kernel that Jupyter sees.")
+def doctor(start: bool) -> int:
+    """Look for what keeps Prose from working: versions, kernelspecs, the shell, the session provider.
+
+    Exit status: 0 all is well, 1 something is broken; each problem is followed by its fix.
+    """
+    broken = 0
+    for finding in examine(start):
+        broken += finding.state == "broken"
+        colour = {"ok": "green", "note": "yellow", "broken": "red"}[finding.state]
+        click.echo(f"{click.style(f'{finding.state:<6}', fg=colour)} {finding.subject}: {finding.text}")
+        if finding.fix:
+            click.echo(f"       fix: {finding.fix}")
+    click.echo("all is well" if not broken else f"{broken} broken")
+    return 1 if broken else 0
+
+
+def examine(start: bool = True) -> Iterator[Finding]:
+    """All findings, cheap ones first."""
+    yield from _versions()
+    yield _command()
+    yield from _settings()
+    yield from _kernelspecs(start)
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
+    for name in PACKAGES:
+        try:
+            yield Finding("ok", name, version(name))
+        except PackageNotFoundError:
+            yield Finding("broken", name, "not installed", f"{sys.executable} -m pip install {name}")
+
+
+def _command() -> Finding:
+    """Whether `prose` on the PATH belongs to this environment."""
+    found = shutil.which("prose")
+    if found is None:
+        here = Path(sys.executable).parent
+        return Finding("note", "prose", "not on the PATH", f'PATH="{here}:$PATH"')
+    if Path(found).resolve().parent != Path(sys.executable).parent.resolve() and Path(found).parent != Path(
+        sys.executable
+    ).parent:
+        return Finding("note", "prose", f"the PATH leads to another installation, {found}")
+    return Finding("ok", "prose", found)
+
+
+def _settings() -> Iterator[Finding]:
+    from prose_kernel import settings
+
+    try:
+        current = settings.load(Path.cwd())
+    except UsageError as problem:
+        yield Finding("broken", "settings", str(problem), "correct or unset the variable")
+        return
+    yield _shell(current.shell)
+    yield _provider(current.provider, current.script)
+    yield _state_directory(Path.cwd() / current.state_dir)
+
+
+def _shell(wanted: str | None) -> Finding:
+    shell = wanted or shutil.which("bash") or shutil.which("sh")
+    if shell is None:
+        return Finding("broken", "shell", "neither bash nor sh is on the PATH", "install bash, or set PROSE_SHELL")
+    try:
+        status = subprocess.run([shell, "-c", "exit 7"], stdin=subprocess.DEVNULL, timeout=10).returncode
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return Finding("broken", "shell", f"{shell} does not start: {problem}", "set PROSE_SHELL to a shell that does")
+    if status != 7:
+        return Finding("broken", "shell", f"{shell} does not run commands", "set PROSE_SHELL to a POSIX shell")
+    return Finding("ok", "shell", shell)
+
+
+def _provider(name: str | None, script: str | None) -> Finding:
+    if name is None:
+        return Finding("note", "provider", "none set: sessions are answered by the person here, if there is one")
+    if name == "scripted" and not (script and Path(script).is_file()):
+        return Finding("broken", "provider", "scripted, but there is no script", "set PROSE_SCRIPT to a YAML file")
+    return Finding("ok", "provider", name)
+
+
+def _state_directory(directory: Path) -> Finding:
+    nearest = next(p for p in (directory, *directory.parents) if p.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        return Finding("broken", "state", f"{nearest} is not a writable directory", "use --state-dir, or --in-context")
+    return Finding("ok", "state", str(directory))
+
+
+def _kernelspecs(start: bool) -> Iterator[Finding]:
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    seen = 0
+    for name, entry in sorted(KernelSpecManager().get_all_specs().items()):
+        argv = entry["spec"].get("argv") or []
+        if "prose_kernel" not in argv:
+            continue
+        seen += 1
+        yield _kernelspec(name, argv, entry["resource_dir"], start)
+    if not seen:
+        yield Finding("broken", "kernel", "Jupyter sees no Prose kernel", "prose install --user")
+
+
+def _kernelspec(name: str, argv: list[str], directory: str, start: bool) -> Finding:
+    """Whether the interpreter of a kernelspec is there and, if asked, whether the kernel answers."""
+    subject = f"kernel {name}"
+    interpreter = sys.executable if argv[0] in ("python", "python3") else argv[0]
+    if shutil.which(interpreter) is None:
+        return Finding("broken", subject, f"{interpreter} is gone ({directory})", f"prose install --user --name {name}")
+    if not start:
+        return Finding("ok", subject, f"{directory}, not started")
+    problem = _start(name)
+    if problem:
+        fix = f"prose install --user --name {name}"
+        return Finding("broken", subject, f"does not start: {problem} ({directory})", fix)
+    return Finding("ok", subject, f"starts ({directory})")
+
+
+def _start(name: str) -> str | None:
+    """Start the kernel and wait for its first word; what went wrong, in one line."""
+    from jupyter_client.manager import KernelManager
+
+    manager = KernelManager(kernel_name=name)
+    try:
+        manager.start_kernel(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        client = manager.blocking_client()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=START_SECONDS)
+        finally:
+            client.stop_channels()
+    except (OSError, RuntimeError, ValueError) as problem:
+        return str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+    finally:
+        if manager.has_kernel:
+            manager.shutdown_kernel(now=True)
+        manager.cleanup_resources()
+    return None

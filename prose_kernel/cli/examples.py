@@ -1,0 +1,88 @@
+"""`prose examples`: real programs that ship with the package, by category.
+
+The first line of an example is a comment, `# category: what it shows`.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from prose_kernel.errors import UsageError
+
+DIRECTORY = Path(__file__).parent.parent / "examples"
+
+
+class Example(NamedTuple):
+    """A bundled program: `01`, `hello`, its category, what it shows, and its file."""
+
+    number: str
+    name: str
+    category: str
+    about: str
+    path: Path
+
+
+def bundled() -> tuple[Example, ...]:
+    """All examples, by number."""
+    return tuple(_read(path) for path in sorted(DIRECTORY.glob("[0-9]*.prose")))
+
+
+def _read(path: Path) -> Example:
+    number, _, name = path.stem.partition("-")
+    with path.open(encoding="utf-8") as file:
+        category, _, about = file.readline().removeprefix("#").partition(":")
+    return Example(number, name, category.strip(), about.strip(), path)
+
+
+def find_example(wanted: str) -> Path | None:
+    """The example with that number, name, part of a name, or keyword; None when none or several fit."""
+    word = wanted.casefold()
+    examples = bundled()
+    tests = (
+        lambda e: word.isdigit() and int(word) == int(e.number),
+        lambda e: word in (e.name, e.path.stem),
+        lambda e: word in e.name,
+        lambda e: word in e.about.casefold().split() or word in e.category.casefold().split(),
+    )
+    for test in tests:
+        fitting = [e for e in examples if test(e)]
+        if fitting:
+            return fitting[0].path if len(fitting) == 1 else None
+    return None
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--run", "execute", is_flag=True, help="Run it instead of printing it.")
+@click.pass_context
+def examples(context: click.Context, name: str | None, execute: bool) -> int:
+    """List the bundled examples by category, or print the one called NAME (a number, a name or a keyword)."""
+    if name is None:
+        if execute:
+            raise click.UsageError("--run needs the NAME of an example")
+        _list()
+        return 0
+    path = find_example(name)
+    if path is None:
+        raise UsageError(f"no example, or more than one, fits {name}", hint="prose examples")
+    if not execute:
+        click.echo(path.read_text(encoding="utf-8"), nl=False)
+        return 0
+    from prose_kernel.cli.run import run
+
+    status = context.invoke(run, target=str(path))
+    return status if isinstance(status, int) else 0
+
+
+def _list() -> None:
+    found = bundled()
+    width = max(len(e.name) for e in found)
+    for category, group in groupby(sorted(found, key=lambda e: e.number), key=lambda e: e.category):
+        click.echo(category)
+        for example in group:
+            click.echo(f"  {example.number}  {example.name:<{width}}  {example.about}")
+    click.echo("\nprose examples NAME prints one, prose run NAME runs it")

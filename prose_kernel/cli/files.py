@@ -1,0 +1,79 @@
+"""Reading programs: which file an argument means, and its text (openprose.md 6.1, 8)."""
+
+from __future__ import annotations
+
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.language.source import Source
+
+LARGEST = 256 * 1024 * 1024
+STDIN = "-"
+_REMOTE = re.compile(r"https?://|@|[\w-]+/[\w-]+\Z")
+
+
+def read_bytes(name: str) -> bytes:
+    """The content of a program file, or of standard input for `-`. Raises `UsageError` naming what is in the way."""
+    if name == STDIN:
+        return _checked_size(sys.stdin.buffer.read(LARGEST + 1), "standard input")
+    path = Path(name).expanduser()
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UsageError(f"{name} is a directory, not a program")
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise UsageError(f"{name} is a device, not a program")
+        with path.open("rb") as file:
+            return _checked_size(file.read(LARGEST + 1), name)
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise UsageError(f"cannot read {name}: {reason}") from None
+
+
+def _checked_size(data: bytes, name: str) -> bytes:
+    if len(data) > LARGEST:
+        raise UsageError(f"{name} is larger than {LARGEST // 1024**2} MiB; no program is")
+    return data
+
+
+def read_source(name: str) -> Source:
+    """A program's source. Raises `UsageError` when it cannot be read, `CompileError` (E109) when it is no UTF-8."""
+    from prose_kernel.language.openprose import decode
+
+    return decode(read_bytes(name), name)
+
+
+def find_program(target: str) -> str:
+    """The file that `prose run TARGET` means: a local path, `-`, or a bundled example by number, keyword or name.
+
+    Raises `UsageError` for a remote program and for what is neither.
+    """
+    if target == STDIN or _is_local(target):
+        return target
+    if _REMOTE.match(target):
+        here = Path(target).is_file()
+        raise UsageError(
+            f"{target} is a program on the network; only local files can be run here",
+            hint=f"for the file of that name: prose run ./{target}" if here else "save it to a file and run that",
+        )
+    if Path(target).is_file():
+        return target
+    from prose_kernel.cli.examples import find_example
+
+    found = find_example(target)
+    if found is None:
+        raise UsageError(f"there is no file {target}, and no bundled example is called so", hint="prose examples")
+    return str(found)
+
+
+def _is_local(target: str) -> bool:
+    """By its form alone; the third row of the table in 6.1. `--strict` does not change how a shell user names files."""
+    if target.startswith(("http://", "https://", "@")):
+        return False
+    return target.startswith(("./", "../", "/", "~/")) or target.endswith((".prose", ".ipynb"))

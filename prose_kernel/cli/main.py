@@ -1,0 +1,118 @@
+"""`prose`: the entry point and its table of subcommands (openprose.md 8).
+
+Every subcommand lives in a module of its own that is imported when the command is used, so that `prose compile` does
+not pay for the machine, nor `prose run` for Jupyter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import click
+from click.exceptions import NoArgsIsHelpError
+
+from prose_kernel import __version__
+from prose_kernel.errors import CompileError, UsageError
+
+COMMANDS = {
+    "run": "prose_kernel.cli.run:run",
+    "compile": "prose_kernel.cli.compile:compile_",
+    "fmt": "prose_kernel.cli.compile:fmt",
+    "check": "prose_kernel.cli.check:check",
+    "gates": "prose_kernel.cli.gates:gates",
+    "gate": "prose_kernel.cli.gates:gate",
+    "approve": "prose_kernel.cli.gates:approve_alias",
+    "reject": "prose_kernel.cli.gates:reject_alias",
+    "help": "prose_kernel.cli.help:help_",
+    "examples": "prose_kernel.cli.examples:examples",
+    "install": "prose_kernel.cli.install:install",
+    "doctor": "prose_kernel.cli.doctor:doctor",
+    "update": "prose_kernel.cli.update:update",
+}
+RETIRED = {"boot": "`prose boot` is retired; there is nothing to start: `prose run FILE` runs a program"}
+
+USAGE_STATUS = 2
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand's module when the subcommand is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        target = COMMANDS.get(cmd_name)
+        if target is None:
+            return None
+        module, _, attribute = target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name in COMMANDS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        click.echo(ctx.get_help(), err=True)
+        click.echo(err=True)
+        raise click.UsageError(_unknown(name))
+
+
+def _unknown(name: str) -> str:
+    if name in RETIRED:
+        return RETIRED[name]
+    near = get_close_matches(name, COMMANDS, 1)
+    return f"no such command: {name}" + (f"; did you mean `prose {near[0]}`?" if near else "")
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="prose", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Run, check and look after OpenProse programs: workflows of commands, agents and people."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status is returned.
+
+    0 done, 1 the program (or its text, or the request) is at fault, 2 usage or an error before the start, 3 nobody
+    could answer.
+    """
+    args = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = cli.main(args, prog_name="prose", standalone_mode=False)
+    except (click.ClickException, UsageError, CompileError) as error:
+        return _before_the_start(error, args)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        return _reader_gone()
+    return status if isinstance(status, int) else 0
+
+
+def _before_the_start(error: click.ClickException | UsageError | CompileError, args: list[str]) -> int:
+    """Say what is wrong; with `run --format json` also as the object that ends stdout."""
+    from prose_kernel.cli import report
+
+    if isinstance(error, click.UsageError) and error.ctx is not None and not isinstance(error, NoArgsIsHelpError):
+        click.echo(error.ctx.get_usage(), err=True)
+    click.echo(report.usage_text(error), err=True)
+    if args[:1] == ["run"] and report.wants_json(args):
+        click.echo(report.result_line(report.not_started(error)))
+    return USAGE_STATUS
+
+
+def _reader_gone() -> int:
+    """Whoever read our output has left: say nothing more, and let Python's last flush find an open file."""
+    import os
+
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+    return 1

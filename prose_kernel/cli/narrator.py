@@ -1,0 +1,180 @@
+"""Events of a run as text: the listener behind `prose run`.
+
+The product goes to stdout: what bare commands print, what unbound sessions answer, the outputs at the end. Remarks go
+to stderr: what was bound, how a gate ended, what was tried again, warnings.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from prose_kernel.cli.ordering import SourceOrder
+from prose_kernel.cli.terminal import Screen, Stream, Task
+from prose_kernel.machine import events as e
+from prose_kernel.machine.values import ExecText, Reference, full_text
+from prose_kernel.notebook.safety import clip
+
+PREVIEW_COLUMNS = 100
+LABELS_SHOWN = 8
+
+
+class _Text(NamedTuple):
+    """A piece of a command's or session's own text."""
+
+    stream: Stream
+    text: str
+
+
+class _Note(NamedTuple):
+    """A remark of ours."""
+
+    text: str
+    colour: str | None = None
+
+
+class Narrator:
+    """A listener that writes to a `Screen`; output of parallel branches comes in source order."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._order = SourceOrder(self._emit)
+        self._bare: set[int] = set()
+        self._tasks: dict[object, Task] = {}
+        self._branches: dict[tuple[object, int], _Branches] = {}
+        self._last_stderr: tuple[int, bool] = (0, False)
+        self.unshown: object = None
+        self._handlers = {
+            e.CommandStarted: self._command_started,
+            e.CommandOutput: self._command_output,
+            e.CommandFinished: self._command_finished,
+            e.SessionStarted: self._session_started,
+            e.SessionFinished: self._session_finished,
+            e.Bound: self._bound,
+            e.StatementDone: self._statement_done,
+            e.ParallelStarted: self._parallel_started,
+            e.BranchFinished: self._branch_finished,
+            e.ParallelJoined: self._parallel_joined,
+            e.Retried: self._retried,
+            e.GateResolved: self._gate_resolved,
+            e.Warned: self._warned,
+        }
+
+    def __call__(self, event: e.Event) -> None:
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)  # type: ignore[operator]
+
+    def close(self) -> None:
+        """Write what still waits for its turn, and take the live region away."""
+        self._order.close()
+        self._screen.rest()
+
+    def _emit(self, piece: object) -> None:
+        if isinstance(piece, _Text):
+            self._screen.write(piece.stream, piece.text)
+        elif isinstance(piece, _Note):
+            self._screen.note(piece.text, piece.colour)
+
+    # -------------------------------------------------- commands
+
+    def _command_started(self, event: e.CommandStarted) -> None:
+        if event.bound_to is None:
+            self._bare.add(event.spawn)
+
+    def _command_output(self, event: e.CommandOutput) -> None:
+        if event.spawn in self._bare:
+            self._order.say(event.place.branches, _Text(event.stream, event.text))
+
+    def _command_finished(self, event: e.CommandFinished) -> None:
+        bare = event.spawn in self._bare
+        self._bare.discard(event.spawn)
+        result = event.result
+        if result.kind is not None and not event.raised and bare:
+            how = result.signal or ("timed out" if result.timed_out else f"exit status {result.exit_code}")
+            self._order.say(event.place.branches, _Note(f"{clip(event.command, 60)}: {how}", "yellow"))
+
+    # -------------------------------------------------- sessions
+
+    def _session_started(self, event: e.SessionStarted) -> None:
+        who = event.request.agent or event.request.kind
+        self._tasks[event.spawn] = self._screen.begin(f"{who}: {clip(event.request.task, 60)}", None)
+
+    def _session_finished(self, event: e.SessionFinished) -> None:
+        task = self._tasks.pop(event.spawn, None)
+        if task is not None:
+            task.end()
+        if event.error is None and event.bound_to is None:
+            text = full_text(event.value)
+            self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))
+
+    def _retried(self, event: e.Retried) -> None:
+        self._order.say(event.place.branches, _Note(f"retry {event.attempt} of {event.maximum}"))
+
+    # -------------------------------------------------- values
+
+    def _bound(self, event: e.Bound) -> None:
+        self.unshown = None
+        if event.spawned is None or event.kind == "output":
+            return
+        text = full_text(event.value).rstrip("\n")
+        more = text.count("\n")
+        rest = f" (+{more} line{'s' if more > 1 else ''})" if more else ""
+        first = clip(text.partition("\n")[0], PREVIEW_COLUMNS)
+        self._order.say(event.place.branches, _Note(f"{event.name} = {first}{rest}"))
+
+    def _statement_done(self, event: e.StatementDone) -> None:
+        shown = event.value is None or isinstance(event.value, ExecText | Reference)
+        self.unshown = None if shown else event.value
+
+    # -------------------------------------------------- parallel
+
+    def _parallel_started(self, event: e.ParallelStarted) -> None:
+        branches = event.place.branches
+        self._order.started(branches, event.parallel, event.count)
+        shown = _Branches(event)
+        shown.task = self._screen.begin(shown.text(), event.count)
+        self._branches[(branches, event.parallel)] = shown
+
+    def _branch_finished(self, event: e.BranchFinished) -> None:
+        *outer, _ = event.place.branches
+        shown = self._branches.get((tuple(outer), event.parallel))
+        if shown is not None and shown.task is not None:
+            shown.states[event.index] = event.status
+            shown.task.advance(shown.text())
+        self._order.finished(event.place.branches)
+
+    def _parallel_joined(self, event: e.ParallelJoined) -> None:
+        branches = event.place.branches
+        shown = self._branches.pop((branches, event.parallel), None)
+        if shown is not None and shown.task is not None:
+            shown.task.end()
+        self._order.joined(branches, event.parallel)
+
+    # -------------------------------------------------- gates, warnings
+
+    def _gate_resolved(self, event: e.GateResolved) -> None:
+        decision = event.decision
+        why = decision.comment or decision.reason or ""
+        text = f"gate {event.request.id}: {decision.status} by {decision.by}" + (f" ({clip(why)})" if why else "")
+        self._order.say(event.place.branches, _Note(text, "green" if decision.status == "approved" else "red"))
+
+    def _warned(self, event: e.Warned) -> None:
+        line, column = event.place.source.line_column(event.place.span.start)
+        text = f"Warning at line {line}, column {column}: {event.message} [{event.code}]"
+        self._order.say(event.place.branches, _Note(text, "yellow"))
+
+
+class _Branches:
+    """The live line of one parallel statement: its named branches with their state, or the count alone."""
+
+    def __init__(self, event: e.ParallelStarted) -> None:
+        self._labels = None if event.iterations or event.count > LABELS_SHOWN else event.labels
+        self.states: dict[int, str] = {}
+        self.task: Task | None = None
+
+    def text(self) -> str:
+        if self._labels is None:
+            return "parallel"
+        marks = {"done": "✓", "failed": "✗", "cancelled": "-"}
+        named = ((label or str(i + 1), self.states.get(i, "")) for i, label in enumerate(self._labels))
+        return " ".join(f"{name}{marks.get(state, '…')}" for name, state in named)

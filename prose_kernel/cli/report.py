@@ -1,0 +1,161 @@
+"""What the command line reports, as JSON objects and as text for people (openprose.md 8 and 9.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import click
+from click.exceptions import NoArgsIsHelpError
+
+from prose_kernel.errors import CompileError, RunError, UsageError
+from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
+
+if TYPE_CHECKING:
+    from prose_kernel.machine.values import Value
+
+STDERR_TAIL_LINES = 20
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Whether raw arguments ask for `--format json`, for when they could not be parsed."""
+    return "--format=json" in args or any(a == "--format" and b == "json" for a, b in pairwise(args))
+
+
+def result_line(result: Mapping[str, object]) -> str:
+    """One JSON object on one line, in ASCII, so that no terminal encoding can break it."""
+    return json.dumps(result, separators=(", ", ": "))
+
+
+def diagnostic_json(found: Diagnostic) -> dict[str, object]:
+    entry: dict[str, object] = {
+        "code": found.code,
+        "severity": found.severity,
+        "line": found.line,
+        "column": found.column,
+        "message": found.message,
+    }
+    return {**entry, "hint": found.hint} if found.hint else entry
+
+
+def compiled_json(name: str, diagnostics: Iterable[Diagnostic]) -> dict[str, object]:
+    """The object that `prose compile --format json` prints for one file."""
+    found = tuple(diagnostics)
+    return {
+        "file": name,
+        "language": "openprose",
+        "ok": not has_errors(found),
+        "diagnostics": [diagnostic_json(d) for d in found],
+    }
+
+
+def diagnostics_text(diagnostics: Iterable[Diagnostic]) -> str:
+    """All diagnostics in the format of 9.1, an empty line between two."""
+    return "\n\n".join(d.render() for d in diagnostics)
+
+
+def usage_text(error: click.ClickException | UsageError | CompileError) -> str:
+    """One `Error:` line and a hint, or the diagnostics."""
+    if isinstance(error, CompileError):
+        return diagnostics_text(error.diagnostics)
+    if isinstance(error, UsageError):
+        return f"Error: {error}" + (f"\nhint: {error.hint}" if error.hint else "")
+    message = error.format_message()
+    return message if isinstance(error, NoArgsIsHelpError) else f"Error: {message}"
+
+
+def not_started(error: Exception, run_id: str | None = None) -> dict[str, object]:
+    """The result object of a run that never began."""
+    if isinstance(error, CompileError):
+        body = compile_error_json(error)
+    elif isinstance(error, RunError):
+        body = run_error_json(error)
+    else:
+        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        body = {"type": "UsageError", "code": None, "message": message, "line": None, "column": None}
+    return result("failed", run_id, {}, {}, body)
+
+
+def result(
+    status: str,
+    run_id: str | None,
+    outputs: Mapping[str, object],
+    bindings: Mapping[str, object],
+    error: Mapping[str, object] | None,
+) -> dict[str, object]:
+    """The object that ends `prose run --format json`."""
+    return {
+        "status": status,
+        "run_id": run_id,
+        "outputs": dict(outputs),
+        "bindings": dict(bindings),
+        "error": None if error is None else dict(error),
+    }
+
+
+def compile_error_json(error: CompileError) -> dict[str, object]:
+    """The first error, and all diagnostics."""
+    first = next((d for d in error.diagnostics if d.severity == "error"), error.diagnostics[0])
+    return {
+        "type": "CompileError",
+        **{key: value for key, value in diagnostic_json(first).items() if key != "severity"},
+        "diagnostics": [diagnostic_json(d) for d in error.diagnostics],
+    }
+
+
+def run_error_json(error: RunError) -> dict[str, object]:
+    """An uncaught error of a program: the fields of openprose.md 3.12 that apply, with line and column."""
+    where = error.location
+    body: dict[str, object] = {
+        "type": error.type,
+        "code": error.code,
+        "message": error.message,
+        "line": where.line if where else None,
+        "column": where.column if where else None,
+    }
+    if where:
+        body["source"] = where.source
+    if error.call_stack:
+        body["call_stack"] = list(error.call_stack)
+    body.update((key, value) for key, value in error.details.items() if key not in body)
+    if error.hint:
+        body["hint"] = error.hint
+    return body
+
+
+def run_error_text(error: RunError, program: str, shown_stderr: bool = False) -> str:
+    """An uncaught error for people: head line, source line, caret, call stack, and a command's last words.
+
+    `program` is the name of the root program; another source is named in the head line. `shown_stderr` tells that the
+    command's stderr has been passed through already.
+    """
+    where = error.location
+    if where is None:
+        text = f"Error: {error.message} [{error.code}]" + (f"\nhint: {error.hint}" if error.hint else "")
+    else:
+        place = "" if where.source == program else f" of {where.source}"
+        head = f"Error at line {where.line}, column {where.column}{place}: {error.message} [{error.code}]"
+        text = head + caret(where.text, where.column, error.hint)
+    text += "".join(f"\n  {line}" for line in error.call_stack)
+    return text + ("" if shown_stderr else _last_words(error))
+
+
+def _last_words(error: RunError) -> str:
+    """The tail of a failed command's stderr."""
+    stderr = error.details.get("stderr")
+    if not isinstance(stderr, str) or not stderr.strip():
+        return ""
+    lines = stderr.rstrip("\n").splitlines()
+    shown = lines[-STDERR_TAIL_LINES:]
+    cut = f" (last {len(shown)} of {len(lines)} lines)" if len(shown) < len(lines) else ""
+    return f"\nstderr{cut}:\n" + "\n".join(f"  {line}" for line in shown)
+
+
+def output_text(name: str, value: Value) -> str:
+    """An output for people: `name: value`, a text of several lines below its name."""
+    from prose_kernel.machine.values import inserted_text
+
+    text = inserted_text(value)
+    return f"{name}:\n{text}" if "\n" in text else f"{name}: {text}"

@@ -1,0 +1,163 @@
+"""`prose run`: one program, or the cells of a notebook, in one run (openprose.md 8)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from prose_kernel.cli import files, report
+from prose_kernel.errors import CompileError, RunError, UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.cli.execution import Ended
+    from prose_kernel.settings import Settings
+
+ABSENT_BACKENDS = ("sqlite", "postgres")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the person asked for: the program, its inputs, decisions made beforehand, and the settings in force."""
+
+    name: str
+    inputs: Mapping[str, str]
+    decisions: Mapping[str, bool]
+    settings: Settings
+    cwd: Path
+    json: bool = False
+
+
+@click.command()
+@click.argument("target", metavar="FILE")
+@click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
+@click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
+@click.option("--state", "--backend", "state", metavar="KIND", help="filesystem (default) or in-context.")
+@click.option("--in-context", is_flag=True, help="Keep everything in memory; nothing is written.")
+@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
+@click.option("--gates", metavar="MODE", help="Who may decide gates: auto (default), ask, wait or deny.")
+@click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate beforehand. Repeatable.")
+@click.option("--no", metavar="GATE", multiple=True, help="Reject this gate beforehand. Repeatable.")
+@click.option("--provider", metavar="NAME", help="Who answers sessions: scripted, human or dry-run.")
+@click.option("--script", metavar="FILE", help="The answers of the scripted provider (YAML).")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed.")
+def run(
+    target: str,
+    inputs: Sequence[str] = (),
+    yes: Sequence[str] = (),
+    no: Sequence[str] = (),
+    form: str = "text",
+    strict: bool = False,
+    in_context: bool = False,
+    state: str | None = None,
+    **given: str | None,
+) -> int:
+    """Run a program, a notebook (its cells in order) or a bundled example; FILE may be - for standard input.
+
+    What the program produces goes to stdout, what is said about it to stderr. With --format json the last line of
+    stdout is one object {"status", "run_id", "outputs", "bindings", "error"}, and all else goes to stderr.
+
+    Exit status: 0 ended normally, 1 the program failed, 2 usage or an error found before the start (nothing was run),
+    3 failed because nobody could answer a session, condition, input or gate.
+    """
+    from prose_kernel import settings
+    from prose_kernel.cli import execution
+
+    cwd = Path.cwd()
+    request = Request(
+        name=files.find_program(target),
+        inputs=_pairs(inputs),
+        decisions=_decisions(yes, no),
+        settings=settings.load(cwd, state=_state(state, in_context), profile="strict" if strict else None, **given),
+        cwd=cwd,
+        json=form == "json",
+    )
+    if request.settings.gates == "wait" and request.settings.state == "in-context":
+        raise UsageError("--gates wait needs a run on disk: nobody can decide a gate that lives in memory")
+    ended = execution.execute(request)
+    return _report(request, ended)
+
+
+def _pairs(inputs: Sequence[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for item in inputs:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{item!r} is not of the form NAME=VALUE", param_hint="--input")
+        if name in values:
+            raise click.BadParameter(f"{name} is given twice", param_hint="--input")
+        values[name] = value
+    return values
+
+
+def _decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
+    both = set(yes) & set(no)
+    if both:
+        raise click.UsageError(f"--yes and --no for the same gate: {', '.join(sorted(both))}")
+    return {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
+
+
+def _state(state: str | None, in_context: bool) -> str | None:
+    """The backend asked for. `sqlite+` means sqlite or better; a database that is not there falls back to files (7.1)."""
+    wanted = state.removesuffix("+") if state else None
+    if in_context:
+        if wanted not in (None, "in-context"):
+            raise click.UsageError(f"--in-context and --state {state} exclude each other")
+        return "in-context"
+    if wanted in ABSENT_BACKENDS:
+        click.echo(f"Warning: the {wanted} backend is not available; the run is kept in files [E219]", err=True)
+        return "filesystem"
+    return wanted
+
+
+# ---------------------------------------------------------------- the end of a run
+
+
+def _report(request: Request, ended: Ended) -> int:
+    """Print how it ended; the exit status is returned."""
+    error = ended.error
+    if error is not None:
+        click.echo(_error_text(request, ended, error), err=True)
+    elif ended.signal is not None:
+        click.echo("interrupted" + _where(request, ended), err=True)
+    if request.json:
+        click.echo(report.result_line(_result(ended)))
+    elif error is None and ended.signal is None:
+        for text in ended.products:
+            click.echo(text)
+    return ended.status
+
+
+def _error_text(request: Request, ended: Ended, error: CompileError | RunError) -> str:
+    if isinstance(error, CompileError):
+        return report.diagnostics_text(error.diagnostics)
+    text = report.run_error_text(error, request.name, shown_stderr=ended.stderr_shown)
+    return text + _where(request, ended)
+
+
+def _where(request: Request, ended: Ended) -> str:
+    if ended.run_directory is None:
+        return ""
+    return f"\nrun directory: {_shortest(ended.run_directory, request.cwd)}"
+
+
+def _shortest(path: Path, cwd: Path) -> str:
+    relative = os.path.relpath(path, cwd)
+    return str(path) if relative.startswith("..") else relative
+
+
+def _result(ended: Ended) -> dict[str, object]:
+    if ended.signal is not None:
+        body: dict[str, object] | None = {"type": "Interrupted", "code": None, "message": "interrupted"}
+        body = {**(body or {}), "line": None, "column": None}
+    elif isinstance(ended.error, CompileError):
+        body = report.compile_error_json(ended.error)
+    else:
+        body = None if ended.error is None else report.run_error_json(ended.error)
+    return report.result("failed" if body else "completed", ended.run_id, ended.outputs, ended.bindings, body)

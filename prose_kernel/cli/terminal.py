@@ -1,0 +1,262 @@
+"""Writing to the terminal or pipe, the progress of parallel work, and the questions to the person there.
+
+What a program produces goes to stdout; what is said about it (questions, notes, progress, errors) goes to stderr, so
+that a pipe carries the product alone. On a terminal running branches and sessions are shown live below the output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, TextIO
+
+import click
+
+from prose_kernel.errors import NobodyToAsk
+from prose_kernel.notebook.safety import visible
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+Stream = Literal["stdout", "stderr"]
+MOTTO = "workflows you can write, run, pause and read"
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether colour makes sense there (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Screen:
+    """Both output streams, and the live region below them.
+
+    `products_to_stderr` is for `--format json`: stdout then belongs to the one object at the end. A reader who goes
+    away (`| head`) ends the writing, never the run.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO, *, products_to_stderr: bool = False) -> None:
+        self._files: dict[Stream, TextIO | None] = {"stdout": err if products_to_stderr else out, "stderr": err}
+        self.colour_out = has_colour(err if products_to_stderr else out)
+        self.colour = has_colour(err)
+        self._err = err
+        self._live: Progress | None = None
+        self._partial: dict[Stream, str] = {}
+        self._open_lines: set[str] = set()
+
+    # -------------------------------------------------- writing
+
+    def write(self, stream: Stream, text: str) -> None:
+        """Pass text through as it is."""
+        if not text:
+            return
+        surface = "terminal" if self._shares_terminal(stream) else stream
+        if text.endswith("\n"):
+            self._open_lines.discard(surface)
+        else:
+            self._open_lines.add(surface)
+        if self._live is not None and surface == "terminal":
+            self._write_above(stream, text)
+        else:
+            self._write(stream, text)
+
+    def line(self, stream: Stream, text: str) -> None:
+        """A whole line of our own: it never continues a line that a command has left open."""
+        surface = "terminal" if self._shares_terminal(stream) else stream
+        start = "\n" if surface in self._open_lines else ""
+        self.write(stream, f"{start}{text}\n")
+
+    def note(self, text: str, colour: str | None = None) -> None:
+        """A remark about the run, on stderr; dim or in a colour where there is any."""
+        styled = click.style(text, fg=colour, dim=colour is None) if self.colour else text
+        self.line("stderr", styled)
+
+    def fresh_line(self) -> None:
+        """What is written to stderr next begins a line."""
+        if self._open_lines & {"terminal", "stderr"}:
+            self.write("stderr", "\n")
+
+    def answered(self) -> None:
+        """The person has ended the line of a question."""
+        self._open_lines.discard("terminal")
+
+    def _write(self, stream: Stream, text: str) -> None:
+        file = self._files[stream]
+        if file is None:
+            return
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            self._files[stream] = None
+            _to_nowhere(file)
+
+    # -------------------------------------------------- the live region
+
+    def banner(self) -> None:
+        """The box at the start, for people alone."""
+        if self.colour:
+            from rich.console import Console
+            from rich.panel import Panel
+
+            Console(file=self._err).print(Panel.fit(f"[bold]prose[/bold]  {MOTTO}", border_style="dim"))
+
+    def begin(self, what: str, total: int | None) -> Task:
+        """Show something that runs until its task is ended; a no-op where there is no terminal."""
+        return Task(self, self._progress() if self.colour else None, what, total)
+
+    def _progress(self) -> Progress:
+        if self._live is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+            what = TextColumn("{task.description}", markup=False)
+            self._live = Progress(
+                SpinnerColumn(),
+                what,
+                BarColumn(20),
+                MofNCompleteColumn(),
+                console=Console(file=self._err),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        return self._live
+
+    def rest(self) -> None:
+        """Take the live region away; what commands have left in the middle of a line is printed."""
+        live, self._live = self._live, None
+        if live is None:
+            return
+        live.stop()
+        for stream, text in self._partial.items():
+            self._write(stream, text)
+        self._partial.clear()
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """No live region while a person is asked."""
+        live = self._live
+        if live is None:
+            yield
+            return
+        live.stop()
+        self._live = None
+        try:
+            yield
+        finally:
+            self._live = live
+            live.start()
+
+    def _shares_terminal(self, stream: Stream) -> bool:
+        file = self._files[stream]
+        return file is not None and file.isatty()
+
+    def _write_above(self, stream: Stream, text: str) -> None:
+        """Whole lines go above the live region; the start of a line waits for its end."""
+        whole, newline, rest = (self._partial.pop(stream, "") + text).rpartition("\n")
+        if newline and self._live is not None:
+            self._live.console.out(whole, highlight=False)
+        if rest:
+            self._partial[stream] = rest
+
+
+class Task:
+    """One line of the live region."""
+
+    def __init__(self, screen: Screen, live: Progress | None, what: str, total: int | None) -> None:
+        self._screen = screen
+        self._live = live
+        self._id: TaskID | None = live.add_task(what, total=total) if live else None
+
+    def advance(self, what: str | None = None) -> None:
+        """One step further; `what` replaces the text."""
+        if self._live is not None and self._id is not None:
+            self._live.update(self._id, advance=1, description=what)
+
+    def end(self) -> None:
+        """Take the line away, with the last one the live region."""
+        if self._live is None or self._id is None:
+            return
+        self._live.remove_task(self._id)
+        self._id = None
+        if not self._live.tasks:
+            self._screen.rest()
+
+
+def _to_nowhere(file: TextIO) -> None:
+    """Let whatever is still buffered, and Python's flush at exit, end in the void instead of an error."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, file.fileno())
+        os.close(null)
+    except (OSError, ValueError):
+        return
+
+
+class TerminalAsker:
+    """The person at the terminal: `machine.ports.Asker` over the lines of standard input.
+
+    Reading is left to the event loop, so that a cancelled question (a deadline, an interrupt) ends at once.
+    """
+
+    def __init__(self, source: TextIO, screen: Screen, available: bool) -> None:
+        self._source = source
+        self._screen = screen
+        self._available = available
+        self._buffer = b""
+
+    @property
+    def available(self) -> bool:
+        return self._available
+
+    def show(self, text: str) -> None:
+        """Show a text outside of the program's own output. Control characters are made visible: the text may hold what
+        a command printed, and must not repaint the terminal on which somebody decides."""
+        with self._screen.quiet():
+            self._screen.line("stderr", visible(text))
+
+    async def ask(self, prompt: str) -> str:
+        """Raises `NobodyToAsk` without a terminal, `EOFError` at the end of input (Ctrl-D)."""
+        if not self._available:
+            raise NobodyToAsk("there is no terminal to ask at")
+        question = visible(prompt)
+        with self._screen.quiet():
+            self._screen.fresh_line()
+            self._screen.write("stderr", question if question.endswith((" ", "\n")) else f"{question} ")
+            try:
+                answer = await self._read_line()
+            except BaseException:
+                self._screen.write("stderr", "\n")
+                raise
+            self._screen.answered()
+            return answer
+
+    async def _read_line(self) -> str:
+        while b"\n" not in self._buffer:
+            data = await _read_when_ready(self._source.fileno())
+            if not data:
+                if not self._buffer:
+                    raise EOFError
+                break
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode("utf-8", "replace").rstrip("\r")
+
+
+async def _read_when_ready(descriptor: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, 65536)
+
+
+def somebody_here(source: TextIO, err: TextIO, environment: Callable[[str], str | None] = os.environ.get) -> bool:
+    """Whether a person can be asked: stdin and stderr are a terminal and `CI` is not set (openprose.md 5.10)."""
+    return source.isatty() and err.isatty() and not environment("CI")

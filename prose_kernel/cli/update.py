@@ -1,0 +1,55 @@
+"""`prose update`: bring an old `.prose` directory up to date (openprose.md 8)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from prose_kernel.errors import UsageError
+
+
+@click.command()
+@click.option("--state-dir", metavar="DIR", default=".prose", show_default=True, help="What to bring up to date.")
+def update(state_dir: str) -> None:
+    """Migrate a workspace: `execution/` becomes `runs/`, `agents/` is created, `state.json` is deleted."""
+    root = Path(state_dir)
+    if not root.is_dir():
+        click.echo(f"{state_dir}: there is no such directory, nothing to update")
+        return
+    try:
+        done = migrate(root)
+    except OSError as problem:
+        raise UsageError(f"cannot update {state_dir}: {problem.strerror} ({problem.filename})") from None
+    for step in done:
+        click.echo(f"{state_dir}: {step}")
+    if not done:
+        click.echo(f"{state_dir}: up to date, nothing to do")
+
+
+def migrate(root: Path) -> list[str]:
+    """Do what is needed in `root`; one line for each step done. Raises `OSError`."""
+    done = []
+    if (root / "execution").is_dir():
+        done.append(_move_runs(root / "execution", root / "runs"))
+    if not (root / "agents").is_dir():
+        (root / "agents").mkdir()
+        done.append("created agents/")
+    if (root / "state.json").is_file():
+        (root / "state.json").unlink()
+        done.append("deleted state.json")
+    return done
+
+
+def _move_runs(old: Path, new: Path) -> str:
+    """Rename the directory; where the new one exists already, move the runs that it does not hold yet."""
+    if not new.exists():
+        old.rename(new)
+        return "renamed execution/ to runs/"
+    runs = sorted(run for run in old.iterdir() if not (new / run.name).exists())
+    for run in runs:
+        run.rename(new / run.name)
+    if any(old.iterdir()):
+        return f"moved {len(runs)} of execution/ into runs/; the rest is there under the same names and was left alone"
+    old.rmdir()
+    return f"moved {len(runs)} of execution/ into runs/"

@@ -1,0 +1,44 @@
+"""The public names of the package: this list is a promise; adding to it is a decision, removing from it a break."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import prose_kernel
+
+PUBLIC = {
+    "CompileError",
+    "ProseError",
+    "RunError",
+    "Settings",
+    "Start",
+    "UsageError",
+    "Workspace",
+    "__version__",
+    "compile_source",
+    "format_program",
+}
+
+
+def test_the_public_names_are_these() -> None:
+    assert set(prose_kernel.__all__) == PUBLIC
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(prose_kernel, name)
+    assert isinstance(value, str) or value.__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = prose_kernel.nonsense
+
+
+def test_importing_the_package_imports_no_heavy_library() -> None:
+    code = "import sys, prose_kernel; print([m for m in ('lark', 'IPython', 'click', 'rich', 'asyncio') if m in sys.modules])"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert seen.stdout.strip() == "[]"
