@@ -1,0 +1,240 @@
+"""`state.md`: the append-only log of a run, written by a listener of events (openprose.md 7.3)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC
+from typing import Protocol
+
+from prose_kernel.errors import RunError
+from prose_kernel.machine import events as ev
+from prose_kernel.machine.ports import Clock
+
+Where = tuple[str, ...]
+
+
+class TraceStore(Protocol):
+    """What a trace needs of a store: where to append, and a word that the run is worth a directory now."""
+
+    run_id: str
+
+    def log(self, chain: Where) -> Callable[[str], None]: ...
+
+    def keep(self) -> None: ...
+
+
+class Trace:
+    """Writes one line for each event into the `state.md` of the run, or of the imported program it happened in.
+
+    Lines go to the store, which writes them with its next flush, or earlier when they are many; nothing is kept here
+    but the last marker of a loop and a few errors. Never raises.
+    """
+
+    def __init__(self, store: TraceStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._logs: dict[Where, Callable[[str], None]] = {}
+        self._held: tuple[ev.Place, ev.LoopPass] | None = None
+        self._iterations: set[int] = set()
+        self._failures: deque[tuple[RunError, str]] = deque(maxlen=64)
+        self._calls: dict[tuple[object, ...], list[str]] = {}
+        self._worth = False
+
+    def __call__(self, event: ev.Event) -> None:
+        match event:
+            case ev.LoopPass():
+                self._hold(event)
+            case ev.LoopLeft():
+                self._loop_left(event)
+            case ev.Bound():
+                self._bound(event)
+            case ev.CommandFinished():
+                self._command_finished(event)
+            case ev.SessionFinished():
+                self._session_finished(event)
+            case ev.ParallelStarted() | ev.BranchFinished() | ev.ParallelJoined():
+                self._concurrent(event)
+            case ev.Failed():
+                self._failure(event.place, event.error)
+            case ev.CommandStarted() | ev.SessionStarted():
+                self._release()
+            case ev.RunStarted() | ev.RunEnded() | ev.ProgramCalled() | ev.ProgramReturned():
+                self._life(event)
+            case _:
+                if (text := marker(event)) is not None:
+                    self._line(event.place, text)
+
+    # ------------------------------------------------------------ lines
+
+    def _append(self, chain: Where, text: str) -> None:
+        log = self._logs.get(chain)
+        if log is None:
+            log = self._logs[chain] = self._store.log(chain)
+        log(text)
+
+    def _line(self, place: ev.Place, text: str) -> None:
+        self._release()
+        self._append(place.program, f"{prefix(place, self._iterations)}{one_line(text)}\n")
+        if not self._worth:
+            self._worth = True
+            self._store.keep()
+
+    def _hold(self, event: ev.LoopPass) -> None:
+        # 7.3: the marker stands before the condition is tested, so a loop that ends there shows one line, with `exit`.
+        self._release()
+        if event.maximum is None or event.index < event.maximum:
+            self._held = event.place, event
+
+    def _release(self) -> None:
+        if self._held is not None:
+            (place, event), self._held = self._held, None
+            self._line(place, loop_pass(event.index, event.maximum))
+
+    def _failure(self, place: ev.Place, error: RunError) -> None:
+        start = prefix(place, self._iterations)
+        if any(seen is error and at == start for seen, at in self._failures):
+            return
+        self._failures.append((error, start))
+        self._line(place, f"✗ {error.message}")
+
+    def _end(self, chain: Where, error: RunError | None) -> None:
+        self._release()
+        time = timestamp(self._clock)
+        self._append(chain, f"---end {time}\n" if error is None else f"---error {time} {one_line(error.message)}\n")
+
+    # ------------------------------------------------------------ events
+
+    def _life(self, event: ev.RunStarted | ev.RunEnded | ev.ProgramCalled | ev.ProgramReturned) -> None:
+        chain = event.place.program
+        match event:
+            case ev.RunStarted():
+                self._append(chain, self._title(event.program_file))
+            case ev.RunEnded():
+                self._end(chain, event.error)
+            case ev.ProgramCalled():
+                self._release()
+                self._append((*chain, event.directory), self._title(event.alias))
+                self._calls.setdefault(call(event), []).append(event.directory)
+            case ev.ProgramReturned():
+                if called := self._calls.get(call(event)):
+                    inside = (*chain, called.pop())
+                    self._end(inside, event.error)
+                    self._logs.pop(inside, None)
+                if event.error is None:
+                    self._line(event.place, f"import:{event.alias} ✓")
+                else:
+                    self._failure(event.place, event.error)
+
+    def _title(self, program: str) -> str:
+        return f"# run:{self._store.run_id} {one_line(program)}\n\n"
+
+    def _bound(self, event: ev.Bound) -> None:
+        branches = event.place.branches
+        if branches and branches[-1].label == event.name and branches[-1].parallel not in self._iterations:
+            return  # the line of the branch says it
+        self._line(event.place, f"input {event.name} ✓" if event.kind == "input" else f"{event.name} ✓")
+
+    def _command_finished(self, event: ev.CommandFinished) -> None:
+        if event.bound_to is None and not event.raised:
+            self._line(event.place, "✓")
+
+    def _session_finished(self, event: ev.SessionFinished) -> None:
+        if event.bound_to is None and event.error is None:
+            request = event.request
+            name = request.label or (request.agent if request.kind == "resume" else None)
+            self._line(event.place, f"{name} ✓" if name else "✓")
+
+    def _concurrent(self, event: ev.ParallelStarted | ev.BranchFinished | ev.ParallelJoined) -> None:
+        match event:
+            case ev.ParallelStarted(iterations=True):
+                self._iterations.add(event.parallel)
+            case ev.ParallelStarted():
+                names = ",".join(label or f"_{at}" for at, label in enumerate(event.labels, 1))
+                self._line(event.place, f"∥start {names}")
+            case ev.BranchFinished(status="failed", error=RunError() as error):
+                self._failure(event.place, error)
+            case ev.BranchFinished() if event.parallel in self._iterations:
+                pass
+            case ev.BranchFinished(status="cancelled"):
+                self._line(event.place, "cancelled")
+            case ev.BranchFinished():
+                self._line(event.place, f"{event.label} ✓" if event.label else "✓")
+            case ev.ParallelJoined() if event.parallel in self._iterations:
+                self._iterations.discard(event.parallel)
+            case ev.ParallelJoined():
+                self._line(event.place, "∥done")
+
+    def _loop_left(self, event: ev.LoopLeft) -> None:
+        if event.reason != "end":
+            if self._held is not None and self._held[1].index == event.index and self._held[0] == event.place:
+                self._held = None
+            self._line(event.place, f"{loop_pass(event.index, event.maximum)} exit({event.reason})")
+
+
+def marker(event: ev.Event) -> str | None:
+    """The text of a line that needs nothing but its event; None for events that leave no line."""
+    match event:
+        case ev.ArmChosen():
+            return f"if:{event.arm}"
+        case ev.OptionChosen():
+            return f"choice:{event.label}"
+        case ev.PipeProgressed():
+            return f"pipe:{event.operation} {event.index}/{event.total}"
+        case ev.BlockEntered():
+            return f"block:{event.block}#{event.execution_id}"
+        case ev.BlockLeft():
+            return f"#{event.execution_id} done"
+        case ev.TryEntered():
+            return "try"
+        case ev.Caught():
+            return f"catch {event.name}" if event.name else "catch"
+        case ev.FinallyEntered():
+            return "finally"
+        case ev.Retried():
+            return f"retry:{event.attempt}/{event.maximum}"
+        case ev.GateOpened():
+            return f"gate:{event.request.id} pending"
+        case ev.GateResolved():
+            return f"gate:{event.request.id} {event.decision.status}"
+        case _:
+            return None
+
+
+def call(event: ev.ProgramCalled | ev.ProgramReturned) -> tuple[object, ...]:
+    """What a program's call and its return have in common."""
+    place = event.place
+    return event.alias, place.program, place.branches, place.execution_id
+
+
+def prefix(place: ev.Place, iterations: set[int]) -> str:
+    """`N→ ` or `N{letter}→ `, with two spaces for each block around it. Iterations have no letter, only branches."""
+    letters = "".join(letter(step.index) for step in place.branches[-1:] if step.parallel not in iterations)
+    return f"{'  ' * place.depth}{place.ordinal}{letters}→ "
+
+
+def letter(index: int) -> str:
+    """The letter of a branch, from 0: `a` … `z`, `aa`, `ab` …"""
+    text = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
+        text = chr(ord("a") + rest) + text
+    return text
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks, so that it cannot pass for other lines of the log."""
+    return text if text.isprintable() else " ".join(text.split())
+
+
+def timestamp(clock: Clock) -> str:
+    """ISO 8601, UTC, with `Z`, to the second."""
+    return clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def loop_pass(index: int, maximum: int | None) -> str:
+    """Passes count from 1 here; one past the maximum is shown as the maximum (`loop:M/M exit(max)`)."""
+    if maximum is None:
+        return f"loop:{index + 1}/-"
+    return f"loop:{min(index + 1, maximum)}/{maximum}"
