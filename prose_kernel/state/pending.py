@@ -37,6 +37,7 @@ class PendingWrites:
         self._files: dict[Path, Binding | str] = {}
         self._being_written: dict[Path, Binding | str] = {}
         self._logs: dict[Path, bytearray] = {}
+        self._spill_at = _SPILL
         self._weight = 0
         self._swap = threading.Lock()
         self._disk = threading.Lock()
@@ -58,12 +59,14 @@ class PendingWrites:
         with self._swap:
             log = self._logs.setdefault(path, bytearray())
             log += text.encode("utf-8", "replace")
-            full = len(log) > _SPILL
+            full = len(log) > self._spill_at
         if full and self.worth_keeping and self._disk.acquire(blocking=False):
             try:
                 self._write_log(path)
+                self._spill_at = _SPILL
             except OSError:
                 self._forget_some(path)
+                self._spill_at = len(self._logs[path]) + _SPILL  # not again with every line
             finally:
                 self._disk.release()
 
