@@ -1,0 +1,187 @@
+"""The process of the kernel: sockets, threads and the connection file, around one `ProseKernel`.
+
+`ipykernel.kernelapp` would do it too, but it brings IPython's whole shell along: a third of the start-up time and of the
+memory, for parts that this kernel never uses. What is left out: capturing file descriptors (warnings stay on the
+process's own stderr), profiles, GUI loops, and the shell-channel thread that exists only to serve subshells.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import zmq
+from ipykernel.control import ControlThread
+from ipykernel.heartbeat import Heartbeat
+from ipykernel.iostream import IOPubThread
+from ipykernel.parentpoller import ParentPollerUnix
+from jupyter_client.connect import ConnectionFileMixin
+from jupyter_client.session import session_aliases, session_flags
+from jupyter_core.paths import jupyter_runtime_dir
+from tornado.ioloop import IOLoop
+from traitlets.config import Application
+from traitlets.config.application import catch_config_error
+from traitlets.utils import filefind
+from zmq.eventloop.zmqstream import ZMQStream
+
+from prose_kernel.notebook.kernel import ProseKernel
+
+_LINGER = 1000
+"""Milliseconds that a closing socket may take to get its last messages out."""
+
+
+class ProseApp(Application, ConnectionFileMixin):  # type: ignore[misc]
+    """`python -m prose_kernel -f CONNECTION_FILE`: one kernel until it is shut down or its parent dies."""
+
+    name = "prose-kernel"
+    description = "The OpenProse kernel for Jupyter. Front ends start it; the command line is `prose`."
+    aliases = {
+        "f": "ProseApp.connection_file",
+        "ip": "ProseApp.ip",
+        "transport": "ProseApp.transport",
+        "log-level": "Application.log_level",
+        **session_aliases,
+    }
+    flags = {"debug": ({"Application": {"log_level": logging.DEBUG}}, "log everything"), **session_flags}
+
+    zmq_context: Any = None
+    kernel: ProseKernel
+
+    @catch_config_error  # type: ignore[untyped-decorator]
+    def initialize(self, argv: list[str] | None = None) -> None:
+        """Everything up to the first message. Raises `SystemExit` when the connection file is unusable."""
+        super().initialize(argv)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
+        self._connection()
+        self._sockets()
+        self._write_connection()
+        self._kernel()
+        parent = int(os.environ.get("JPY_PARENT_PID") or 0)
+        if parent > 1 and sys.platform != "win32":
+            ParentPollerUnix(parent_pid=parent).start()
+
+    def start(self) -> None:
+        """Serve until shutdown; every socket and thread is closed afterwards."""
+        atexit.register(self.close)
+        self.kernel.start()
+        try:
+            IOLoop.current().start()
+        finally:
+            atexit.unregister(self.close)
+            self.close()
+
+    # ------------------------------------------------------------ connection file
+
+    def _connection(self) -> None:
+        self.connection_file = self.connection_file or f"kernel-{os.getpid()}.json"
+        try:
+            self.connection_file = filefind(self.connection_file, [".", jupyter_runtime_dir()])
+        except OSError:
+            path = Path(jupyter_runtime_dir()) / self.connection_file
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.connection_file = str(path)
+            return
+        try:
+            self.load_connection_file()
+        except (OSError, ValueError, AttributeError) as problem:
+            self.log.critical("the connection file %s cannot be read: %s", self.connection_file, problem)
+            self.exit(1)
+
+    def _write_connection(self) -> None:
+        """A file that was there is the client's own; one that was not is ours, and goes when the kernel does."""
+        if not Path(self.connection_file).exists():
+            self.write_connection_file()
+            if not os.environ.get("JPY_PARENT_PID"):
+                print(f"To connect a client: jupyter console --existing {self.connection_file}", file=sys.stderr)
+
+    # ------------------------------------------------------------ sockets
+
+    def _sockets(self) -> None:
+        self.zmq_context = zmq.Context()
+        self.shell_port = self._bind("shell_socket", zmq.ROUTER, self.shell_port)
+        self.stdin_port = self._bind("stdin_socket", zmq.ROUTER, self.stdin_port)
+        self.control_port = self._bind("control_socket", zmq.ROUTER, self.control_port)
+        self.iopub_port = self._bind("iopub_socket", zmq.XPUB, self.iopub_port)
+        self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, session=self.session)
+        self.iopub_thread.start()
+        keys = {"curve_publickey": self.curve_publickey, "curve_secretkey": self.curve_secretkey}
+        given = keys if self.curve_secretkey is not None else {}
+        self.heartbeat = Heartbeat(zmq.Context(), (self.transport, self.ip, self.hb_port), **given)
+        self.hb_port = self.heartbeat.port
+        self.heartbeat.start()
+        self.control_thread = ControlThread(daemon=True)
+
+    def _bind(self, name: str, kind: int, port: int) -> int:
+        socket = self.zmq_context.socket(kind)
+        socket.linger = _LINGER
+        if kind == zmq.ROUTER:
+            socket.router_handover = 1  # a client that reconnects keeps its identity
+        else:
+            socket.sndhwm = 0  # the default queue of 1,000 messages drops silently when a reader is slow
+        if self.curve_secretkey is not None:
+            socket.curve_secretkey = self.curve_secretkey
+            socket.curve_publickey = self.curve_publickey
+            socket.curve_server = True
+        setattr(self, name, socket)
+        if self.transport == "ipc":
+            return self._bind_ipc(socket, port)
+        if port > 0:
+            socket.bind(f"tcp://{self.ip}:{port}")
+            return port
+        return int(socket.bind_to_random_port(f"tcp://{self.ip}"))
+
+    def _bind_ipc(self, socket: Any, port: int) -> int:
+        for candidate in [port] if port > 0 else range(1, 1000):
+            path = f"{self.ip}-{candidate}"
+            if port <= 0 and Path(path).exists():
+                continue
+            socket.bind(f"ipc://{path}")
+            return candidate
+        raise OSError(errno.EADDRINUSE, "no free name for an ipc socket")
+
+    def _kernel(self) -> None:
+        control = ZMQStream(self.control_socket, self.control_thread.io_loop)
+        shell = ZMQStream(self.shell_socket)
+        self.control_thread.start()
+        self.kernel = ProseKernel.instance(
+            parent=self,
+            session=self.session,
+            control_stream=control,
+            control_thread=self.control_thread,
+            shell_stream=shell,
+            iopub_thread=self.iopub_thread,
+            iopub_socket=self.iopub_thread.background_socket,
+            stdin_socket=self.stdin_socket,
+            log=self.log,
+        )
+        self.kernel.record_ports({f"{name}_port": port for name, port in self._ports().items()})
+
+    def _ports(self) -> dict[str, int]:
+        return {name: getattr(self, f"{name}_port") for name in ("shell", "iopub", "stdin", "hb", "control")}
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Close everything that `initialize` opened, in an order that lets the last messages out."""
+        self.kernel.close()
+        if self.control_thread.is_alive():
+            self.control_thread.stop()
+            self.control_thread.join(timeout=5)
+        self.heartbeat.context.term()
+        self.iopub_thread.stop()
+        self.iopub_thread.close()
+        for name in ("shell_socket", "control_socket", "stdin_socket"):
+            socket = getattr(self, name)
+            if not socket.closed:
+                socket.close()
+        self.zmq_context.term()
+        self.cleanup_connection_file()
+        with suppress(OSError):
+            self.cleanup_ipc_files()

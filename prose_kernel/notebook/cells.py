@@ -1,0 +1,233 @@
+"""The cells of one notebook and the workspace they share: what the kernel and `%%prose` both do with a cell's text.
+
+A front end brings an `Output` for each cell, and an `Asker` for its person. Everything else is here, so that both show
+the same for the same cell, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.machine.ports import Asker
+from prose_kernel.machine.values import Value
+from prose_kernel.notebook.output import Output, Problem
+from prose_kernel.notebook.scan import Segment, segments
+
+if TYPE_CHECKING:
+    from prose_kernel.language.openprose import Compiled
+    from prose_kernel.notebook.rendering import CellView
+    from prose_kernel.settings import Settings
+    from prose_kernel.workspace import Workspace
+
+in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
+"""True in whatever runs on behalf of a cell; an interrupt looks at it before it stops code that never awaits."""
+
+
+class Cells:
+    """A workspace fed cell by cell. All calls but `interrupt` belong to one event loop.
+
+    `cwd` is the notebook's directory. `overrides` are settings that a magic has chosen; they hold from the next run on.
+    """
+
+    def __init__(self, cwd: Path, asker: Asker) -> None:
+        self.cwd = cwd
+        self.asker = asker
+        self.overrides: dict[str, object] = {}
+        self.show_warnings = True
+        self._workspace: Workspace | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._in_program = False
+
+    # ------------------------------------------------------------ the workspace
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force. Raises `UsageError` when one makes no sense."""
+        from prose_kernel import settings
+
+        return settings.load(self.cwd, **self.overrides)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The workspace, made at first use. Raises `UsageError` when a setting makes no sense."""
+        if self._workspace is None:
+            from prose_kernel.workspace import Start, Workspace
+
+            self._workspace = Workspace(self.settings, Start(self.cwd), asker=self.asker)
+        return self._workspace
+
+    @property
+    def started(self) -> Workspace | None:
+        """The workspace, if there is one yet."""
+        return self._workspace
+
+    async def choose(self, **overrides: object) -> None:
+        """Change settings. The next run has them; a run that has begun is ended first."""
+        before = dict(self.overrides)
+        self.overrides.update(overrides)
+        try:
+            _ = self.settings
+        except UsageError:
+            self.overrides = before
+            raise
+        await self.close()
+
+    async def reset(self) -> None:
+        """End the run and forget every name; the next cell starts anew in the notebook's directory."""
+        if self._workspace is not None:
+            await self._workspace.reset()
+
+    async def close(self) -> None:
+        """End the run and every process of it. The next cell would start a new one."""
+        workspace, self._workspace = self._workspace, None
+        if workspace is not None:
+            await workspace.close()
+
+    def warm_up(self) -> None:
+        """Load what the first cell will need, so that it need not wait for it; may run in a thread."""
+        from prose_kernel.language.openprose import compile_source
+        from prose_kernel.language.source import Source
+        from prose_kernel.notebook import rendering
+        from prose_kernel.workspace import Workspace
+
+        _ = rendering, Workspace
+        compile_source(Source('exec "true"\n', "cell"))
+
+    # ------------------------------------------------------------ a cell
+
+    async def run(self, code: str, output: Output, *, live: bool) -> Problem | None:
+        """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
+
+        `live` tells that a person is watching. An interrupt ends the cell with a problem named `KeyboardInterrupt`.
+        """
+        from prose_kernel.notebook.problems import problem_of
+        from prose_kernel.notebook.rendering import CellView
+
+        self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
+        token = in_cell.set(True)
+        view: CellView | None = None
+        try:
+            view = CellView(output, live=live, cap=self.settings.display_cap, directory_name=self._directory_name)
+            value = await self._run(code, output, view)
+            view.finish(value)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self._task is not None:
+                self._task.uncancel()
+            if view is not None:
+                view.fail()
+            problem = problem_of(error)
+            output.error(problem)
+            return problem
+        finally:
+            in_cell.reset(token)
+            self._task = None
+        return None
+
+    async def _run(self, code: str, output: Output, view: CellView) -> Value:
+        pieces = segments(code)
+        if page := _help_wanted(code):
+            from prose_kernel.notebook.inspection import help_page
+
+            output.page(help_page(self, page))
+            return None
+        if len(pieces) > 1:
+            self._check_whole(pieces)
+        value: Value = None
+        for piece in pieces:
+            if piece.magic:
+                from prose_kernel.notebook.magics import run_line
+
+                view.settle()
+                await run_line(self, piece.text, output)
+                value = None
+            elif _has_statements(piece.text):
+                value = await self.program(piece.text, view)
+        return value
+
+    def _check_whole(self, pieces: list[Segment]) -> None:
+        """A cell whose programs have errors does nothing at all, also none of its magics."""
+        if any(p.magic and p.text.split(None, 1)[:1] in (["run"], ["reset"], ["provider"]) for p in pieces):
+            return  # what is known will be different by then
+        lines: list[str] = []
+        for piece in pieces:
+            if not piece.magic:
+                own = piece.text.split("\n")
+                lines += own[len(lines) :]
+            else:
+                lines += [""] * (piece.line - len(lines))
+        compiled = self.workspace.compile("\n".join(lines))
+        if not compiled.ok:
+            raise CompileError(compiled.diagnostics)
+
+    async def program(self, text: str, view: CellView, name: str = "cell") -> Value:
+        """Compile and run program text in the current run, shown through `view`.
+
+        Raises what `Workspace.run` raises, and `CompileError`: then nothing of it was executed.
+        """
+        workspace = self.workspace
+        compiled = workspace.compile(text, name)
+        if not compiled.ok:
+            raise CompileError(compiled.diagnostics)
+        if self.show_warnings:
+            view.warnings(compiled.diagnostics)
+        return await self._listen(workspace, compiled, view)
+
+    async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
+        workspace.add_listener(view)
+        self._in_program = True
+        try:
+            return await workspace.run(compiled)
+        finally:
+            self._in_program = False
+            workspace.remove_listener(view)
+
+    def _directory_name(self, path: str) -> str:
+        """A directory as outputs may name it: relative to the notebook's; one elsewhere differs from machine to machine."""
+        try:
+            return str(Path(path).relative_to(self.cwd))
+        except ValueError:
+            return ""
+
+    # ------------------------------------------------------------ interrupt
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None
+
+    def interrupt(self) -> None:
+        """End the running cell, from any thread; a second call also ends its `finally` bodies. Idle: nothing."""
+        workspace, task, loop = self._workspace, self._task, self._loop
+        if task is None or loop is None:
+            return
+        if self._in_program and workspace is not None:
+            workspace.interrupt()
+        else:
+            loop.call_soon_threadsafe(task.cancel)
+
+    # ------------------------------------------------------------ bindings for front ends
+
+    def values(self) -> Mapping[str, Value]:
+        """The root bindings of the run by name; empty before the first cell."""
+        if self._workspace is None:
+            return {}
+        return {name: info.value for name, info in self._workspace.machine.bindings().items()}
+
+
+def _has_statements(text: str) -> bool:
+    """False for blank lines and comments, which need no machine."""
+    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+
+
+def _help_wanted(code: str) -> str | None:
+    """The word of a cell such as `plan?`, `?exec` or `%bindings?`; None for every other cell."""
+    text = code.strip()
+    if "\n" in text or not (text.endswith("?") or text.startswith("?")):
+        return None
+    word = text.strip("?").strip()
+    return word if word and all(c.isalnum() or c in "_-%" for c in word) else None

@@ -1,0 +1,473 @@
+"""The wire protocol of the Prose kernel, and nothing else: requests in, exactly one reply each, outputs on IOPub.
+
+One event loop on the main thread runs cells and answers everything else meanwhile; commands run on the engine's own
+thread. Where `ipykernel`'s base class would differ (jupyter.md 1, 6): interrupts cancel the running cell instead of
+ending the process; completion, inspection and kernel info are answered while a cell runs; no feature is advertised
+that is not there; malformed and unknown requests get an error reply instead of silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ipykernel.kernelbase import Kernel
+
+import prose_kernel
+from prose_kernel.machine.ports import Stream
+from prose_kernel.notebook.cells import Cells, in_cell
+from prose_kernel.notebook.history import History
+from prose_kernel.notebook.output import Display, Problem
+from prose_kernel.notebook.stdin import StdinChannel
+
+CONCURRENT = frozenset(
+    {
+        "complete_request",
+        "inspect_request",
+        "is_complete_request",
+        "history_request",
+        "kernel_info_request",
+        "comm_info_request",
+        "connect_request",
+    }
+)
+"""Requests that are answered while a cell runs."""
+
+_ESCALATE_SECONDS = 0.2
+"""How long an interrupt waits for the loop before it stops code that never gives the loop a turn."""
+_SHUTDOWN_SECONDS = 5.0
+
+Message = dict[str, Any]
+
+
+class CellOutput:
+    """`Output` over IOPub. Every message carries the request of its own cell, whatever else is going on."""
+
+    def __init__(self, kernel: ProseKernel, parent: Message, execution_count: int) -> None:
+        self._kernel = kernel
+        self._parent = parent
+        self._count = execution_count
+        self.pages: list[dict[str, object]] = []
+        self.shown: str | None = None
+
+    def _send(self, kind: str, content: dict[str, object]) -> None:
+        kernel = self._kernel
+        kernel.session.send(kernel.iopub_socket, kind, content, parent=self._parent, ident=kernel._topic(kind))
+
+    def stream(self, name: Stream, text: str) -> None:
+        self._send("stream", {"name": name, "text": text})
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        transient = {"display_id": display_id} if display_id else {}
+        content = {"data": dict(display.data), "metadata": display.metadata, "transient": transient}
+        self._send("display_data", content)
+
+    def update(self, display: Display, display_id: str) -> None:
+        transient = {"display_id": display_id}
+        content = {"data": dict(display.data), "metadata": display.metadata, "transient": transient}
+        self._send("update_display_data", content)
+
+    def result(self, display: Display) -> None:
+        self.shown = display.data.get("text/plain")
+        content = {"execution_count": self._count, "data": dict(display.data), "metadata": display.metadata}
+        self._send("execute_result", content)
+
+    def error(self, problem: Problem) -> None:
+        self._send("error", _error_content(problem))
+
+    def clear(self) -> None:
+        self._send("clear_output", {"wait": False})
+
+    def page(self, display: Display) -> None:
+        self.pages.append({"source": "page", "data": dict(display.data), "start": 0})
+
+
+class SilentOutput(CellOutput):
+    """For `silent` requests: nothing is published."""
+
+    def _send(self, kind: str, content: dict[str, object]) -> None:
+        return
+
+
+class ProseKernel(Kernel):  # type: ignore[misc]
+    """OpenProse as a Jupyter kernel."""
+
+    implementation = "prose_kernel"
+    implementation_version = prose_kernel.__version__
+    banner = f"prose_kernel {prose_kernel.__version__}: OpenProse in Jupyter. %help shows what there is."
+    language_info: ClassVar[dict[str, object]] = {
+        "name": "prose",
+        "version": prose_kernel.__version__,
+        "mimetype": "text/x-prose",
+        "file_extension": ".prose",
+        "pygments_lexer": "prose",
+        "codemirror_mode": {"name": "prose", "mime": "text/x-yaml"},
+        "nbconvert_exporter": "script",
+    }
+    _execute_sleep = 0.0  # outputs and reply are sent from one thread in order; there is nothing to wait for
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.help_links = [{"text": "OpenProse", "url": "https://github.com/openprose/prose"}]
+        self.shell_handlers = _Guarded(self, self.shell_handlers)
+        self.control_handlers = _Guarded(self, self.control_handlers)
+        self._request: tuple[Any, Message] = ([], {})
+        self._output: CellOutput | None = None
+        self._cell: asyncio.Task[Problem | None] | None = None
+        self._forced = False
+        self._delivered = threading.Event()
+        self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
+        self.cells = Cells(Path.cwd(), self.asker)
+        self.history = History(_history_file())
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        super().start()
+        self._loop: asyncio.AbstractEventLoop = self.io_loop.asyncio_loop
+        signal.signal(signal.SIGINT, self._on_sigint)
+        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        with suppress(Exception):  # the first cell meets the same error and can show it
+            self.cells.warm_up()
+
+    def pre_handler_hook(self) -> None:
+        """The base class swaps the SIGINT handler for each message; ours stays."""
+
+    def post_handler_hook(self) -> None:
+        """See `pre_handler_hook`."""
+
+    async def do_shutdown(self, restart: bool) -> dict[str, object]:
+        """End the running cell, the run and every process of it. Called on the control thread."""
+        future = asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop)
+        with suppress(Exception):
+            await asyncio.wait_for(asyncio.wrap_future(future), _SHUTDOWN_SECONDS)
+        return {"status": "ok", "restart": restart}
+
+    async def _shut_down(self) -> None:
+        while self.cells.running:
+            self.cells.interrupt()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SHUTDOWN_SECONDS / 3), self._main_asyncio_lock:
+                    break
+        await self.cells.close()
+        self.history.close()
+
+    async def _progressively_terminate_all_children(self) -> None:
+        """The process engine has ended every process it started; there are no others."""
+
+    def close(self) -> None:
+        """Free what is left when the process ends without a shutdown request."""
+        self.history.close()
+        if self.cells.started is not None:
+            with suppress(Exception):
+                asyncio.run(self.cells.close())
+
+    # ------------------------------------------------------------ dispatch
+
+    async def shell_main(self, subshell_id: str | None, msg: Any) -> None:
+        """One message of the shell channel. Cells wait for each other; what only looks at the state does not wait."""
+        header, ident = self._header(msg)
+        if header.get("subshell_id"):
+            self._refuse(header, ident, "this kernel has no subshells")
+        elif self._main_asyncio_lock.locked() and header.get("msg_type") in CONCURRENT:
+            task = asyncio.create_task(self.dispatch_shell(msg), context=contextvars.copy_context())
+            await task
+            if self._cell is not None:  # undo the idle that this request has just published
+                self._publish_status("busy", "shell", parent=self._request[1])
+        else:
+            async with self._main_asyncio_lock:
+                await self.dispatch_shell(msg)
+
+    def _header(self, msg: Any) -> tuple[dict[str, Any], Any]:
+        try:
+            ident, frames = self.session.feed_identities(msg, copy=False)
+            return self.session.deserialize(frames, content=False, copy=False)["header"], ident
+        except Exception:
+            return {}, []
+
+    def _refuse(self, header: dict[str, Any], ident: Any, why: str) -> None:
+        parent = {"header": header}
+        self._publish_status("busy", "shell", parent=parent)
+        self._error_reply(self.shell_stream, ident, parent, "NotSupported", why)
+        self._publish_status("idle", "shell", parent=parent)
+
+    def _error_reply(self, stream: Any, ident: Any, parent: Message, name: str, message: str) -> None:
+        kind = parent["header"]["msg_type"].rsplit("_", 1)[0] + "_reply"
+        content = {"status": "error", "ename": name, "evalue": message, "traceback": [f"{name}: {message}"]}
+        if kind == "execute_reply":
+            content["execution_count"] = self.execution_count
+        self.session.send(stream, kind, content, parent=parent, ident=ident)
+
+    def _abort_queues(self, subshell_id: str | None = None) -> None:
+        """Abort the execute requests that wait now; those that are sent after the error reply run again."""
+        self._aborting = True
+        asyncio.ensure_future(self._end_abort())  # noqa: RUF006 - the lock's queue holds it
+
+    async def _end_abort(self) -> None:
+        self.shell_stream.flush()
+        for _ in range(3):  # let what has just been read take its place in the queue
+            await asyncio.sleep(0)
+        async with self._main_asyncio_lock:
+            self._aborting = False
+
+    # ------------------------------------------------------------ execute
+
+    def _publish_execute_input(self, code: str, parent: Message, execution_count: int) -> None:
+        super()._publish_execute_input(code.encode("utf-8", "replace").decode("utf-8"), parent, execution_count)
+
+    async def do_execute(
+        self,
+        code: str,
+        silent: bool,
+        store_history: bool = True,
+        user_expressions: Mapping[str, str] | None = None,
+        allow_stdin: bool = False,
+        *,
+        cell_meta: Mapping[str, object] | None = None,
+        cell_id: str | None = None,
+    ) -> dict[str, object]:
+        """Run a cell; the reply says how it ended. All of its output has been sent by then."""
+        parent = self.get_parent("shell")
+        self._request = (self._get_shell_context_var(self._shell_parent_ident), parent)
+        self.asker.available = allow_stdin
+        output = (SilentOutput if silent else CellOutput)(self, parent, self.execution_count)
+        self._output = output
+        self._cell = asyncio.ensure_future(self.cells.run(code, output, live=allow_stdin and not silent))
+        try:
+            problem = await self._cell
+        finally:
+            self._cell = self._output = None
+            self.asker.available = False
+        if store_history and not silent:
+            self.history.add(self.execution_count, code, output.shown)
+        if problem is not None:
+            return {"status": "error", "execution_count": self.execution_count, **_error_content(problem)}
+        return {
+            "status": "ok",
+            "execution_count": self.execution_count,
+            "payload": output.pages,
+            "user_expressions": self._expressions(user_expressions or {}),
+        }
+
+    def _expressions(self, wanted: Mapping[str, str]) -> dict[str, object]:
+        """`user_expressions`: names of bindings, each as a MIME bundle."""
+        if not wanted:
+            return {}
+        from prose_kernel.notebook.cards import value_display
+
+        values = self.cells.values()
+        found: dict[str, object] = {}
+        for key, name in wanted.items():
+            if name in values:
+                found[key] = {"status": "ok", "data": dict(value_display(values[name]).data), "metadata": {}}
+            else:
+                message = f"no binding is called {name}"
+                found[key] = {"status": "error", "ename": "NameError", "evalue": message, "traceback": [message]}
+        return found
+
+    def _show_to_person(self, text: str) -> None:
+        if self._output is not None:
+            from prose_kernel.notebook.safety import terminal
+
+            self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
+
+    # ------------------------------------------------------------ interrupt
+
+    async def interrupt_request(self, stream: Any, ident: Any, parent: Message) -> None:
+        """End the running cell; called on the control thread, in either interrupt mode."""
+        self._interrupt()
+        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+    def _on_sigint(self, signum: int, frame: object) -> None:
+        """A signal instead of a message; or the second step, when the loop did not take its turn in time."""
+        if not self._forced:
+            self._loop.call_soon_threadsafe(lambda: None)  # wakes the loop if it is waiting
+            self._interrupt()
+            return
+        self._forced = False
+        if in_cell.get():
+            if asyncio.current_task(self._loop) is self._cell:
+                self._delivered.set()  # this exception is the cancellation; a second one would end `finally` bodies
+            raise asyncio.CancelledError
+
+    def _interrupt(self) -> None:
+        cell = self._cell
+        if cell is None or cell.done():
+            return
+        delivered = self._delivered = threading.Event()
+
+        def deliver() -> None:
+            if not delivered.is_set():
+                delivered.set()
+                self.cells.interrupt()
+
+        self._loop.call_soon_threadsafe(deliver)
+        timer = threading.Timer(_ESCALATE_SECONDS, self._escalate, (delivered, cell))
+        timer.daemon = True
+        timer.start()
+
+    def _escalate(self, delivered: threading.Event, cell: asyncio.Task[Any]) -> None:
+        """The loop is busy with code that never awaits: stop it where it is, as Python does with Ctrl-C."""
+        if delivered.is_set() or self._cell is not cell:
+            return
+        self._forced = True
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    # ------------------------------------------------------------ everything else
+
+    @property
+    def kernel_info(self) -> dict[str, object]:
+        from ipykernel._version import kernel_protocol_version
+
+        return {
+            "protocol_version": kernel_protocol_version,
+            "implementation": self.implementation,
+            "implementation_version": self.implementation_version,
+            "language_info": self.language_info,
+            "banner": self.banner,
+            "help_links": self.help_links,
+            "supported_features": [],
+        }
+
+    async def do_complete(self, code: str, cursor_pos: int | None) -> dict[str, object]:
+        from prose_kernel.notebook.completion import complete
+
+        found = complete(self.cells, code, len(code) if cursor_pos is None else cursor_pos)
+        return {
+            "status": "ok",
+            "matches": [match.text for match in found.matches],
+            "cursor_start": found.start,
+            "cursor_end": found.end,
+            "metadata": {
+                "_jupyter_types_experimental": [
+                    {"start": found.start, "end": found.end, "text": m.text, "type": m.kind, "signature": m.note}
+                    for m in found.matches
+                ]
+            },
+        }
+
+    async def do_inspect(
+        self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: object = ()
+    ) -> dict[str, object]:
+        from prose_kernel.notebook.inspection import inspect
+
+        found = inspect(self.cells, code, cursor_pos, detail_level)
+        if found is None:
+            return {"status": "ok", "found": False, "data": {}, "metadata": {}}
+        return {"status": "ok", "found": True, "data": dict(found.data), "metadata": found.metadata}
+
+    async def do_is_complete(self, code: str) -> dict[str, object]:
+        from prose_kernel.notebook.completion import completeness_of
+
+        status, indent = completeness_of(code)
+        return {"status": status, "indent": indent} if status == "incomplete" else {"status": status}
+
+    async def do_history(
+        self,
+        hist_access_type: str,
+        output: bool = False,
+        raw: bool = True,
+        session: int = 0,
+        start: int = 0,
+        stop: int | None = None,
+        n: int | None = None,
+        pattern: str | None = None,
+        unique: bool = False,
+        **_: object,
+    ) -> dict[str, object]:
+        match hist_access_type:
+            case "range":
+                rows = self.history.range(session or 0, start or 0, stop)
+            case "search":
+                rows = self.history.search(pattern or "*", n, unique)
+            case _:
+                rows = self.history.tail(n if n is not None else 10)
+        return {"status": "ok", "history": [(s, line, (code, shown) if output else code) for s, line, code, shown in rows]}
+
+    async def do_debug_request(self, msg: Message) -> dict[str, object]:
+        """There is no debugger yet; a request for it is answered all the same."""
+        return {
+            "type": "response",
+            "seq": 0,
+            "request_seq": msg.get("seq", 0),
+            "success": False,
+            "command": msg.get("command", ""),
+            "message": "this kernel has no debugger",
+            "body": {},
+        }
+
+    async def create_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
+        self._error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
+
+    async def delete_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
+        self._error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
+
+    async def list_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
+        self._error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
+
+
+Handler = Callable[[Any, Any, Message], Awaitable[None] | None]
+
+
+class _Guarded(dict[str, Handler]):
+    """Handlers that always reply: an unknown or malformed request, and a defect of ours, get an error reply."""
+
+    def __init__(self, kernel: ProseKernel, handlers: Mapping[str, Handler]) -> None:
+        super().__init__({kind: _guard(kernel, handler) for kind, handler in handlers.items()})
+        self._kernel = kernel
+
+    def get(self, kind: str, default: Any = None) -> Any:
+        found = super().get(kind)
+        if found is not None or not kind.endswith("_request"):
+            return found
+
+        async def unknown(stream: Any, ident: Any, parent: Message) -> None:
+            self._kernel._error_reply(stream, ident, parent, "NotSupported", f"this kernel does not know {kind}")
+
+        return unknown
+
+
+def _guard(kernel: ProseKernel, handler: Handler) -> Handler:
+    needed = {"execute_request": "code", "complete_request": "code", "inspect_request": "code", "is_complete_request": "code"}
+
+    async def guarded(stream: Any, ident: Any, parent: Message) -> None:
+        kind = parent["header"]["msg_type"]
+        content = parent.get("content")
+        if not isinstance(content, dict) or (kind in needed and not isinstance(content.get(needed[kind]), str)):
+            kernel._error_reply(stream, ident, parent, "BadRequest", f"malformed {kind}")
+            return
+        parent["metadata"] = parent.get("metadata") or {}
+        if kind in ("complete_request", "inspect_request"):
+            content.setdefault("cursor_pos", len(content["code"]))
+        if kind == "shutdown_request":
+            content.setdefault("restart", False)
+        try:
+            result = handler(stream, ident, parent)
+            if result is not None:
+                await result
+        except Exception as error:
+            kernel.log.error("while answering %s", kind, exc_info=True)
+            kernel._error_reply(stream, ident, parent, "InternalError", f"{type(error).__name__} inside prose_kernel")
+
+    return guarded
+
+
+def _error_content(problem: Problem) -> dict[str, object]:
+    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": list(problem.traceback)}
+
+
+def _history_file() -> Path | None:
+    from jupyter_core.paths import jupyter_data_dir
+
+    try:
+        return Path(jupyter_data_dir()) / "prose" / "history.sqlite"
+    except OSError:
+        return None

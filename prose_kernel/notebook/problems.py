@@ -1,0 +1,121 @@
+"""Errors as a cell shows them: a stable name, one line, and a traceback of prose lines (openprose.md 9.1).
+
+No Python frame, path, process id or duration is ever in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+
+from prose_kernel.errors import CompileError, ProseError, ProviderError, RunError, UsageError
+from prose_kernel.language.diagnostics import Diagnostic, caret
+from prose_kernel.notebook.output import Problem
+from prose_kernel.notebook.safety import clip, visible
+
+_RED, _DIM, _BOLD, _END = "\x1b[1;31m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
+DIAGNOSTICS = 50
+"""Diagnostics of one cell that are shown; the rest is counted."""
+_TAIL_LINES, _TAIL_CHARACTERS = 20, 4000
+
+
+def problem_of(error: BaseException) -> Problem:
+    """The error output of anything that ended a cell."""
+    match error:
+        case CompileError():
+            return _compile_problem(error)
+        case RunError():
+            return Problem(error.type, visible(error.message), tuple(_run_lines(error)))
+        case asyncio.CancelledError() | KeyboardInterrupt():
+            return simple("KeyboardInterrupt", "the cell was interrupted")
+        case UsageError() | ProviderError():
+            return simple(type(error).__name__, str(error), error.hint)
+        case ProseError():
+            return simple(type(error).__name__, str(error))
+        case RecursionError():
+            return simple("RecursionLimitExceeded", "the program is nested too deeply")
+        case MemoryError():
+            return simple("MemoryError", "there is not enough memory for this cell")
+        case _:
+            return _internal(error)
+
+
+def simple(name: str, message: str, hint: str | None = None) -> Problem:
+    """An error that has no place in a program."""
+    lines = [f"{_RED}{name}{_END}: {visible(message)}"]
+    if hint:
+        lines.append(f"{_DIM}hint: {visible(hint)}{_END}")
+    return Problem(name, visible(message), tuple(lines))
+
+
+def _internal(error: BaseException) -> Problem:
+    """A defect of ours. The details go to the process's own stderr, for a report."""
+    traceback.print_exception(error, file=sys.__stderr__)
+    message = f"{type(error).__name__} inside prose_kernel; the kernel's log has the details"
+    return simple("InternalError", message, "the state of the notebook is kept; please report this")
+
+
+def _compile_problem(error: CompileError) -> Problem:
+    found = error.diagnostics
+    wrong = [d for d in found if d.severity == "error"]
+    evalue = f"{wrong[0].message} [{wrong[0].code}]" if wrong else str(error)
+    if len(wrong) > 1:
+        evalue += f" and {len(wrong) - 1} more"
+    lines = [_diagnostic(d) for d in found[:DIAGNOSTICS]]
+    if more := len(found) - DIAGNOSTICS:
+        lines += [f"{_DIM}and {more:,} more{_END}"] if more > 0 else []
+    return Problem("SyntaxError", visible(evalue), tuple(lines))
+
+
+def _diagnostic(found: Diagnostic) -> str:
+    head, newline, rest = found.render().partition("\n")
+    colour = _RED if found.severity == "error" else _BOLD
+    return f"{colour}{visible(head)}{_END}{newline}{visible(rest)}"
+
+
+def _run_lines(error: RunError) -> list[str]:
+    place = error.location
+    where = ""
+    if place is not None:
+        where = f" at line {place.line}, column {place.column}"
+        where += f" of {visible(place.source)}" if place.source != "cell" else ""
+    lines = [f"{_RED}{error.type}{_END}{where}: {visible(error.message)} [{error.code}]"]
+    if place is not None:
+        lines.append(visible(caret(place.text, place.column, None).lstrip("\n")))
+    lines += _command_lines(error)
+    if error.hint:
+        lines.append(f"hint: {visible(error.hint)}")
+    if error.call_stack:
+        lines += [f"{_DIM}called from:{_END}", *(f"  {visible(clip(line))}" for line in _folded(error.call_stack))]
+    return lines
+
+
+def _command_lines(error: RunError) -> list[str]:
+    """What a failed command left behind: the command as it ran, its exit code, the end of its stderr."""
+    details = error.details
+    lines = []
+    command = details.get("interpolated") or details.get("command")
+    if isinstance(command, str):
+        lines.append(f"{_BOLD}$ {visible(clip(command))}{_END}")
+    if "exit_code" in details:
+        lines.append(f"exit code {details['exit_code']}")
+    stderr = details.get("stderr")
+    if isinstance(stderr, str) and stderr.strip():
+        lines.append(tail(stderr))
+    return lines
+
+
+def tail(text: str) -> str:
+    """The end of a stream, made visible; an ellipsis tells that something stands before it."""
+    end = text.rstrip("\n")[-_TAIL_CHARACTERS:]
+    kept = end.split("\n")[-_TAIL_LINES:]
+    cut = len("\n".join(kept)) < len(text.rstrip("\n"))
+    return ("…\n" if cut else "") + visible("\n".join(kept))
+
+
+def _folded(stack: tuple[str, ...], ends: int = 10) -> list[str]:
+    """A call stack of which a deep recursion shows its two ends only."""
+    if len(stack) <= 2 * ends:
+        return list(stack)
+    return [*stack[:ends], f"… {len(stack) - 2 * ends:,} more …", *stack[-ends:]]

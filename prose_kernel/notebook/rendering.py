@@ -1,0 +1,516 @@
+"""Events of one executing cell, shown through an `Output`: the same for the kernel and for `%%prose`.
+
+What is live: the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. What waits
+until its top-level statement is over: cards of bound values and notes, so that a loop makes one table and not a hundred
+outputs. What a `parallel` shows is put in source order at its join. Notebooks that are saved hold the same outputs
+whether a person was watching or not (jupyter.md 5, 7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.machine.events import (
+    BranchFinished,
+    BranchStep,
+    Bound,
+    CommandFinished,
+    CommandOutput,
+    CommandStarted,
+    Event,
+    GateOpened,
+    GateResolved,
+    Judged,
+    ParallelJoined,
+    ParallelStarted,
+    Retried,
+    SessionFinished,
+    SessionStarted,
+    StatementDone,
+    Warned,
+)
+from prose_kernel.machine.ports import Stream
+from prose_kernel.machine.values import ExecText, Reference, Value, full_text
+from prose_kernel.notebook import cards
+from prose_kernel.notebook.output import Display, Output
+from prose_kernel.notebook.safety import TerminalText, clip
+
+DISPLAYS = 20
+"""Displays that a cell makes while it runs; what comes later is gathered into its last ones."""
+SWITCHES = 20
+"""Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
+PROGRESS_SECONDS = 0.1
+"""Pause between two updates of a progress display."""
+
+BranchPath = tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class _Command:
+    """A bare `exec` that is running: how much of each stream was shown, and which streams were stopped."""
+
+    shown: dict[Stream, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
+    text: dict[Stream, TerminalText] = field(
+        default_factory=lambda: {"stdout": TerminalText(), "stderr": TerminalText()}
+    )
+    stopped: set[Stream] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A display that is not sent yet, because it may turn out to be the cell's last value."""
+
+    display: Display
+    value: Value
+
+
+class _Branch:
+    """What one branch has to show: pieces of streams and displays, in its own order."""
+
+    __slots__ = ("items",)
+
+    def __init__(self) -> None:
+        self.items: list[tuple[Stream, str] | Display] = []
+
+
+class _Join:
+    """An outermost `parallel`: its rows for the progress display, and what its branches show at the join."""
+
+    def __init__(self, event: ParallelStarted) -> None:
+        self.number = event.parallel
+        names = event.labels or (None,) * event.count
+        letters = "i{}" if event.iterations else "_{}"
+        start = 0 if event.iterations else 1
+        self.rows = [cards.BranchRow(name or letters.format(at + start)) for at, name in enumerate(names)]
+        self.total = event.count
+        self.branches: dict[BranchPath, _Branch] = {}
+        self.labels: dict[BranchPath, str] = {}
+        self.display_id: str | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def branch(self, steps: tuple[BranchStep, ...]) -> _Branch:
+        path = tuple((step.parallel, step.index) for step in steps)
+        found = self.branches.get(path)
+        if found is None:
+            found = self.branches[path] = _Branch()
+            self.labels[path] = "/".join(step.label for step in steps)
+        return found
+
+    def row(self, steps: tuple[BranchStep, ...]) -> cards.BranchRow | None:
+        index = steps[0].index
+        return self.rows[index] if 0 <= index < len(self.rows) else None
+
+
+class CellView:
+    """The listener of one cell. Call `finish` or `fail` exactly once at its end.
+
+    `live` tells that a person is watching (`allow_stdin`); `cap` is the number of characters of one command's stream
+    that are shown; `directory_name` says how a new working directory may be shown ("" hides a path that is not stable).
+    """
+
+    def __init__(
+        self, output: Output, *, live: bool, cap: int, directory_name: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        self.output = output
+        self.live = live
+        self.cap = cap
+        self.directory_name = directory_name
+        self._commands: dict[int, _Command] = {}
+        self._cards: list[cards.Card] = []
+        self._notes: list[str] = []
+        self._card_statement: object = None
+        self._displays = 0
+        self._late: list[Display] = []
+        self._stream: Stream | None = None
+        self._switches = 0
+        self._late_stderr: list[str] = []
+        self._join: _Join | None = None
+        self._pending: _Pending | None = None
+        self._last: Value = None
+        self._last_card: cards.Card | None = None
+        self._bare: object = None
+
+    def __call__(self, event: Event) -> None:
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    # ------------------------------------------------------------ the end of the cell
+
+    def finish(self, value: Value) -> None:
+        """The cell succeeded. Its last value becomes the result, unless it has been shown already."""
+        self._leave_join()
+        card, pending = self._take_last(value)
+        if pending is not None and pending.value is not value:
+            self._send(pending.display)
+            pending = None
+        self._flush_cards()
+        self._flush_late()
+        if pending is not None:
+            self.output.result(pending.display)
+        elif card is not None:
+            self.output.result(cards.card_display([card]))
+        elif self._worth_showing(value):
+            self.output.result(cards.value_display(value))
+
+    def fail(self) -> None:
+        """The cell failed or was interrupted: everything that it had to show comes before the error."""
+        self.settle()
+        self._flush_late()
+
+    def settle(self) -> None:
+        """Show everything that waits, before something else is shown in the same cell."""
+        self._leave_join()
+        self._flush_pending()
+        self._flush_cards()
+        self._last_card = None
+
+    def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
+        """What the compiler had to say about a program that may run; before its first output."""
+        lines = [f"Warning at line {d.line}: {d.message} [{d.code}]" for d in diagnostics if d.severity == "warning"]
+        if lines:
+            self._send(cards.notes_display(lines))
+
+    def _take_last(self, value: Value) -> tuple[cards.Card | None, _Pending | None]:
+        """The last card, when the cell's value is what it shows, and the display that waits to become the result."""
+        pending, self._pending = self._pending, None
+        card = self._last_card
+        if card is None or self._last is not value or not self._cards or self._cards[-1] is not card:
+            return None, pending
+        if sum(1 for one in self._cards if one.name == card.name) > 1:
+            return None, pending
+        self._cards.pop()
+        return card, pending
+
+    def _worth_showing(self, value: Value) -> bool:
+        if value is None or (self._last_card is not None and self._last is value):
+            return False
+        return not (isinstance(value, ExecText) and value.result is self._bare)
+
+    # ------------------------------------------------------------ sending
+
+    def _send(self, display: Display, display_id: str | None = None) -> None:
+        if self._displays >= DISPLAYS and display_id is None:
+            self._late.append(display)
+            return
+        self._displays += 1
+        self._stream = None
+        self.output.display(display, display_id)
+
+    def _write(self, name: Stream, text: str) -> None:
+        if not text:
+            return
+        self._flush_pending()
+        if name != self._stream:
+            self._switches += 1
+        if self._switches > SWITCHES and name == "stderr":
+            self._late_stderr.append(text)
+            return
+        self._stream = name
+        self.output.stream(name, text)
+
+    def _flush_late(self) -> None:
+        if self._late_stderr:
+            self.output.stream("stderr", "".join(self._late_stderr))
+            self._late_stderr = []
+        late, self._late = self._late, []
+        for display in _gathered(late):
+            self.output.display(display)
+
+    def _flush_pending(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._send(pending.display)
+
+    def _flush_cards(self) -> None:
+        if self._notes:
+            notes, self._notes = self._notes, []
+            self._send(cards.notes_display(notes))
+        if self._cards:
+            found, self._cards = self._cards, []
+            self._send(cards.card_display(found))
+
+    def _begin_visible(self, event: Event) -> None:
+        """Something that may take long or show something begins: what earlier statements bound is shown first."""
+        if self._join is None:
+            self._flush_pending()
+            if self._card_statement != _statement(event):
+                self._flush_cards()
+
+    # ------------------------------------------------------------ bindings and values
+
+    def _bound(self, event: Bound) -> None:
+        self._last, self._last_card = event.value, None
+        if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
+            return  # its answer has been shown under its name
+        steps = event.place.branches
+        if event.place.depth > 0 or event.place.program or (steps and self._is_branch_name(event)):
+            return  # names of a block or an imported program are its own; a branch is shown by its row
+        card = cards.card(event.name, event.kind, event.value)
+        self._cards.append(card)
+        self._last_card = card
+        self._card_statement = _statement(event)
+
+    def _is_branch_name(self, event: Bound) -> bool:
+        return event.place.branches[-1].label == event.name
+
+    def _statement_done(self, event: StatementDone) -> None:
+        self._last, self._last_card = event.value, None
+
+    # ------------------------------------------------------------ commands
+
+    def _command_started(self, event: CommandStarted) -> None:
+        self._begin_visible(event)
+        if event.bound_to is None:
+            self._commands[event.spawn] = _Command()
+        self._running(event, f"$ {clip(event.command, 60)}")
+
+    def _command_output(self, event: CommandOutput) -> None:
+        command = self._commands.get(event.spawn)
+        if command is None or event.stream in command.stopped:
+            return
+        text = event.text
+        if command.shown[event.stream] + len(text) > self.cap:
+            text = text[: self.cap - command.shown[event.stream]]
+            command.stopped.add(event.stream)
+        command.shown[event.stream] += len(text)
+        self._emit(event, event.stream, command.text[event.stream].feed(text))
+
+    def _command_finished(self, event: CommandFinished) -> None:
+        command = self._commands.pop(event.spawn, None)
+        if command is None:
+            return
+        for name in ("stdout", "stderr"):
+            self._emit(event, name, command.text[name].end())
+            if name in command.stopped:
+                self._emit(event, name, "\n… display stopped, capture continues\n")
+        self._bare = event.result
+        directory = None if event.directory_changed is None else self.directory_name(event.directory_changed)
+        stopped = [name for name in ("stdout", "stderr") if name in command.stopped]
+        card = cards.result_card(event, stopped, directory)
+        if card is not None:
+            self._show(event, card)
+
+    def _emit(self, event: Event, name: Stream, text: str) -> None:
+        steps = event.place.branches
+        if self._join is None or not steps:
+            self._write(name, text)
+        elif text:
+            self._join.branch(steps).items.append((name, text))
+            self._running(event, clip(text.rstrip("\n").rpartition("\n")[2], 60))
+
+    def _show(self, event: Event, display: Display) -> None:
+        if self._join is not None and event.place.branches:
+            self._join.branch(event.place.branches).items.append(display)
+        else:
+            self._send(display)
+
+    # ------------------------------------------------------------ sessions and decisions
+
+    def _session_started(self, event: SessionStarted) -> None:
+        self._begin_visible(event)
+        self._running(event, clip(event.request.task, 60))
+
+    def _session_finished(self, event: SessionFinished) -> None:
+        if event.result is None:
+            if event.error is not None and not event.final:
+                self._note(event, f"session failed and is tried again: {event.error.message}")
+            return
+        text = event.result.text if event.result.text is not None else full_text(event.value)
+        name = event.bound_to
+        display = cards.session_display(text, event.result, name, event.request.agent)
+        if self._join is not None and event.place.branches:
+            self._show(event, display)
+            return
+        self._flush_pending()
+        self._pending = _Pending(display, event.value)
+
+    def _retried(self, event: Retried) -> None:
+        self._note(event, f"retry {event.attempt} of {event.maximum}")
+
+    def _judged(self, event: Judged) -> None:
+        shown = _verdict(event.answer)
+        why = f": {clip(event.reason, 200)}" if event.reason else ""
+        self._note(event, f"**{clip(event.question, 120)}** → {shown} ({event.by}{why})")
+
+    def _gate_opened(self, event: GateOpened) -> None:
+        self._begin_visible(event)
+        self._running(event, f"gate {event.request.name}")
+
+    def _gate_resolved(self, event: GateResolved) -> None:
+        decision = event.decision
+        how = {"rejected": "rejected", "approved": "approved", "timeout": "timed out"}[decision.status]
+        by = f" by {decision.by}" if decision.status != "timeout" else ""
+        comment = f": {clip(decision.comment, 200)}" if decision.comment else ""
+        reason = " (nobody could answer)" if decision.reason == "nobody" else ""
+        self._note(event, f"gate {event.request.name}: {how}{by}{reason}{comment}")
+
+    def _warned(self, event: Warned) -> None:
+        self._note(event, f"Warning: {event.message} [{event.code}]")
+
+    def _note(self, event: Event, text: str) -> None:
+        if self._join is not None and event.place.branches:
+            self._join.branch(event.place.branches).items.append(cards.notes_display([text]))
+            return
+        self._flush_pending()
+        self._notes.append(text)
+        self._card_statement = _statement(event)
+
+    # ------------------------------------------------------------ parallel
+
+    def _parallel_started(self, event: ParallelStarted) -> None:
+        if event.place.branches and self._join is not None:
+            return  # nested: its branches are shown inside the branch around it
+        self._leave_join()
+        self._flush_pending()
+        self._flush_cards()
+        self._join = join = _Join(event)
+        if self.live and self._displays < DISPLAYS:
+            join.display_id = uuid.uuid4().hex
+            self._send(cards.parallel_display(join.rows, join.total, final=False), join.display_id)
+
+    def _running(self, event: Event, text: str) -> None:
+        join = self._join
+        if join is None or not event.place.branches or (row := join.row(event.place.branches)) is None:
+            return
+        row.status, row.text = "running", text
+        self._progress(join)
+
+    def _branch_finished(self, event: BranchFinished) -> None:
+        join, steps = self._join, event.place.branches
+        if join is None or len(steps) != 1 or (row := join.row(steps)) is None:
+            return
+        row.status = event.status
+        row.text = cards.branch_text(event.value, event.error)
+        if event.label:
+            row.label = event.label
+        self._progress(join)
+
+    def _progress(self, join: _Join) -> None:
+        """Show the progress soon; many changes make one update."""
+        if join.display_id is not None and join.timer is None:
+            join.timer = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, self._update, join)
+
+    def _update(self, join: _Join) -> None:
+        join.timer = None
+        if join is self._join and join.display_id is not None:
+            self.output.update(cards.parallel_display(join.rows, join.total, final=False), join.display_id)
+
+    def _parallel_joined(self, event: ParallelJoined) -> None:
+        join = self._join
+        if join is None:
+            return
+        if join.number == event.parallel:
+            self._leave_join()
+        elif event.place.branches:
+            _fold(join, tuple((s.parallel, s.index) for s in event.place.branches), event.parallel)
+
+    def _leave_join(self) -> None:
+        """The parallel is over, or an error has left it: its last state, then what its branches showed, in order."""
+        join, self._join = self._join, None
+        if join is None:
+            return
+        if join.timer is not None:
+            join.timer.cancel()
+        for row in join.rows:
+            if row.status in ("waiting", "running"):
+                row.status, row.text = "cancelled", ""
+        final = cards.parallel_display(join.rows, join.total, final=True)
+        if join.display_id is not None:
+            self.output.update(final, join.display_id)
+        else:
+            self._send(final)
+        self._show_branches(join)
+
+    def _show_branches(self, join: _Join) -> None:
+        displays: list[Display] = []
+        for path in sorted(join.branches):
+            prefix = join.labels[path]
+            for item in _merged(join.branches[path].items):
+                if isinstance(item, Display):
+                    displays.append(item)
+                else:
+                    self._write(item[0], _prefixed(item[1], prefix))
+        for display in displays if len(displays) <= 5 else _gathered(displays):
+            self._send(display)
+
+    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
+        Bound: _bound,
+        StatementDone: _statement_done,
+        CommandStarted: _command_started,
+        CommandOutput: _command_output,
+        CommandFinished: _command_finished,
+        SessionStarted: _session_started,
+        SessionFinished: _session_finished,
+        Retried: _retried,
+        Judged: _judged,
+        GateOpened: _gate_opened,
+        GateResolved: _gate_resolved,
+        Warned: _warned,
+        ParallelStarted: _parallel_started,
+        BranchFinished: _branch_finished,
+        ParallelJoined: _parallel_joined,
+    }
+
+
+def _verdict(answer: Value) -> str:
+    if answer is None:
+        return "uncertain"
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    return clip(full_text(answer), 80)
+
+
+def _statement(event: Event) -> object:
+    return event.place.ordinal
+
+
+def _fold(join: _Join, outer: BranchPath, inner: int) -> None:
+    """A nested `parallel` joined: what its branches showed now belongs, in source order, to the branch around it."""
+    depth = len(outer)
+    paths = sorted(p for p in join.branches if len(p) > depth and p[:depth] == outer and p[depth][0] == inner)
+    if not paths:
+        return
+    target = join.branches.get(outer)
+    if target is None:
+        target = join.branches[outer] = _Branch()
+        join.labels[outer] = join.labels[paths[0]].rsplit("/", len(paths[0]) - depth)[0]
+    base = len(join.labels[outer]) + 1
+    for path in paths:
+        prefix = join.labels.pop(path)[base:]
+        for item in _merged(join.branches.pop(path).items):
+            target.items.append(item if isinstance(item, Display) else (item[0], _prefixed(item[1], prefix)))
+
+
+def _merged(items: list[tuple[Stream, str] | Display]) -> list[tuple[Stream, str] | Display]:
+    """Pieces of one branch: all of its stdout, then all of its stderr, then its displays; so that the order does not
+    depend on how the two streams of a command happened to interleave."""
+    out: list[tuple[Stream, str] | Display] = []
+    for name in ("stdout", "stderr"):
+        text = "".join(item[1] for item in items if not isinstance(item, Display) and item[0] == name)
+        if text:
+            out.append((name, text))
+    return out + [item for item in items if isinstance(item, Display)]
+
+
+def _prefixed(text: str, label: str) -> str:
+    """Every line with its branch in front; the text ends with a line end, so that branches do not run together."""
+    body = text[:-1] if text.endswith("\n") else text
+    return f"[{label}] " + body.replace("\n", f"\n[{label}] ") + "\n"
+
+
+def _gathered(displays: list[Display]) -> list[Display]:
+    """Many displays as one of each kind."""
+    kinds: dict[tuple[str, ...], list[Display]] = {}
+    for display in displays:
+        kinds.setdefault(tuple(display.data), []).append(display)
+    gathered = []
+    for kind, members in kinds.items():
+        data = {mime: ("" if mime == "text/html" else "\n\n").join(m.data[mime] for m in members) for mime in kind}
+        gathered.append(Display(data))
+    return gathered

@@ -1,0 +1,60 @@
+"""The person at a notebook: questions go out on the stdin channel, and every wait for an answer can be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import zmq
+
+from prose_kernel.errors import NobodyToAsk
+
+_POLL_SECONDS = 0.02
+
+
+class StdinChannel:
+    """The `Asker` of a kernel: ours, or the IPython kernel that `%%prose` runs in.
+
+    `kernel` needs `session` and `stdin_socket`. `current` gives the identity and the parent message of the executing
+    request; it is called at each question, because parallel questions belong to the same cell.
+    `available` follows `allow_stdin` of the current request; `show` writes beside the program's own output.
+    """
+
+    def __init__(self, kernel: Any, current: Callable[[], tuple[Any, Any]], show: Callable[[str], None]) -> None:
+        self._kernel = kernel
+        self._current = current
+        self._show = show
+        self._turn: asyncio.Lock | None = None
+        self.available = False
+
+    def show(self, text: str) -> None:
+        self._show(text)
+
+    async def ask(self, prompt: str) -> str:
+        """One line from the person. Raises `NobodyToAsk` when the front end has no input channel, `EOFError` at the
+        end of input. Questions are asked one at a time."""
+        if not self.available:
+            raise NobodyToAsk("this front end cannot be asked: it runs the notebook without an input channel")
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        async with self._turn:
+            return await self._exchange(prompt)
+
+    async def _exchange(self, prompt: str) -> str:
+        socket, session = self._kernel.stdin_socket, self._kernel.session
+        with suppress(zmq.Again):
+            while True:  # answers to questions that were withdrawn
+                socket.recv_multipart(zmq.NOBLOCK)
+        ident, parent = self._current()
+        session.send(socket, "input_request", {"prompt": prompt, "password": False}, parent, ident=ident)
+        while True:
+            _, reply = session.recv(socket, mode=zmq.NOBLOCK)
+            if reply is not None:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        value = reply["content"].get("value", "")
+        if value == "\x04":
+            raise EOFError
+        return str(value)
