@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from prose_kernel.language.openprose.tree import Block
 
 VariableKind = Literal["let", "const", "input", "output"]
 
@@ -42,7 +45,11 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Names defined before this text, by registry."""
+    """Names defined before this text, by registry.
+
+    `bodies` holds the definitions behind `blocks`; the checker looks into them only to learn what a bare `do` may
+    export (3.6) and which names they declare. A block without one is trusted to export anything.
+    """
 
     variables: Mapping[str, Variable] = field(default_factory=dict)
     soft_exports: frozenset[str] = frozenset()
@@ -51,3 +58,4 @@ class Known:
     programs: Mapping[str, Contract | None] = field(default_factory=dict)
     skills: frozenset[str] = frozenset()
     gates: frozenset[str] = frozenset()
+    bodies: Mapping[str, Block] = field(default_factory=dict)

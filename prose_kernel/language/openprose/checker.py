@@ -1,0 +1,539 @@
+"""The static checks of a program: every compile-time code of openprose.md 9 that grammar alone cannot decide.
+
+One walk over the tree in text order. The walk keeps its own agenda instead of recursing, so that neither nesting nor
+length of a program can exhaust Python's stack; what must happen after a body is put on the agenda before the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Any
+
+from prose_kernel.language.diagnostics import Diagnostic, Profile
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.contract import is_executable
+from prose_kernel.language.openprose.declarations import Declarations
+from prose_kernel.language.openprose.imports import ImportChecker, LoadContract
+from prose_kernel.language.openprose.names import Known
+from prose_kernel.language.openprose.nearest import did_you_mean
+from prose_kernel.language.openprose.properties import PropertyChecker
+from prose_kernel.language.openprose.reading import Reader
+from prose_kernel.language.openprose.scopes import Construct, Frame, Held, Place, Result
+from prose_kernel.language.openprose.survey import Survey
+from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
+from prose_kernel.language.source import Source, Span
+
+__all__ = ["LoadContract", "check"]
+
+_NO_VALUE = (tree.Gate, tree.Throw, tree.Return, tree.Break, tree.Continue, tree.Assert)
+
+_NOTHING = Known()
+
+
+def check(
+    program: Program,
+    source: Source,
+    *,
+    profile: Profile = "default",
+    known: Known = _NOTHING,
+    load: LoadContract | None = None,
+    cell: bool = False,
+) -> tuple[Diagnostic, ...]:
+    """All findings of a parsed program, sorted by line, column, code (9.1).
+
+    `known` holds the names of earlier cells; with `cell` they may be redefined silently (3.1, notebook rule),
+    otherwise they count as declared at the top. `load` gives the contract of a `use` path; without it imports stay
+    unchecked. Nothing is executed; the cost is linear in the size of the program.
+    """
+    return Checker(program, source, profile, known, cell).run(load)
+
+
+class Checker:
+    """One check of one program."""
+
+    def __init__(self, program: Program, source: Source, profile: Profile, known: Known, cell: bool) -> None:
+        self.program = program
+        self.known = known
+        self.cell = cell
+        self.survey = Survey(program, source, profile, known)
+        self.strict = self.survey.strict
+        self.reader = Reader(self.survey)
+        self.properties = PropertyChecker(self.survey, self.reader)
+        self.declarations = Declarations(self.survey)
+        self.agenda: list[tuple[Callable[[Any], None], Any]] = []
+        self._early = {id(item) for item in takewhile(lambda item: not is_executable(item), program.items)}
+        self._started: set[str] = set()
+        self._resumed: list[Name] = []
+        self._missing_agents: list[Name] = []
+        self._missing_blocks: list[Name] = []
+        self._defined: dict[str, set[str]] = {"agent": set(), "block": set()}
+        self._visit: dict[type[Node], Callable[[Any], None]] = {
+            tree.ExpressionStatement: self._evaluate,
+            tree.Let: self._let,
+            tree.Assign: self._assign,
+            tree.Output: self._output,
+            tree.Input: self._input,
+            tree.Throw: self._throw,
+            tree.Return: self._return,
+            tree.Break: self._leave_loop,
+            tree.Continue: self._leave_loop,
+            tree.Assert: self._assert,
+            tree.Gate: self._gate,
+            tree.Agent: self._agent,
+            tree.Block: self._block,
+            tree.Use: self._nothing,
+            tree.SkillImport: self._nothing,
+            tree.Session: self._session,
+            tree.Resume: self._resume,
+            tree.Exec: self._exec,
+            tree.Arrow: self._arrow,
+            tree.BlockCall: self._block_call,
+            tree.Do: self._do,
+            tree.Parallel: self._parallel,
+            tree.For: self._for,
+            tree.Repeat: self._repeat,
+            tree.Loop: self._loop,
+            tree.Try: self._try,
+            tree.Choice: self._choice,
+            tree.If: self._if,
+            tree.Pipe: self._pipe,
+        }
+
+    def run(self, load: LoadContract | None) -> tuple[Diagnostic, ...]:
+        ImportChecker(self.survey, load).check(self.program, cell=self.cell)
+        if not self.cell:
+            self.declarations.declare_known()
+            self._defined["agent"].update(self.known.agents)
+            self._defined["block"].update(self.known.blocks)
+        self._schedule(self.program.items)
+        agenda = self.agenda
+        while agenda:
+            action, argument = agenda.pop()
+            action(argument)
+        self._finish()
+        return self.survey.finish()
+
+    def _finish(self) -> None:
+        """What can be judged only when the whole text has been seen."""
+        self.declarations.finish()
+        for name in self._missing_agents:
+            if name.id not in self._defined["agent"]:
+                self._undefined_agent(name)
+        for name in self._missing_blocks:
+            if name.id not in self._defined["block"]:
+                self._undefined_block(name)
+        for name in self._resumed:
+            if name.id not in self._started:
+                self._resumed_too_early(name)
+        self.reader.report_exec_members()
+        self.reader.report_insertions()
+
+    # ---------------------------------------------------------------- the agenda
+
+    def _schedule(self, body: tree.Body) -> None:
+        visit = self._visit
+        self.agenda.extend([(visit[type(statement)], statement) for statement in reversed(body)])
+
+    def _value(self, value: Node) -> None:
+        """Check what stands to the right of `=` or as a statement; bodies in it are scheduled."""
+        visit = self._visit.get(type(value))
+        if visit is not None:
+            visit(value)
+        else:
+            self.reader.expression(value)
+
+    def _then(self, action: Callable[[Any], None], argument: Any) -> None:
+        """Do this when what is scheduled from now on is done."""
+        self.agenda.append((action, argument))
+
+    def _open(self, place: Place, body: tree.Body, *temporaries: tuple[Name, str]) -> None:
+        """Enter a body: bind its temporary names, schedule its statements and its end."""
+        frame = self.survey.frame
+        self._then(frame.close_place, frame.place)
+        frame.place = place
+        header: set[str] = set()
+        for name, kind in temporaries:
+            self.declarations.temporary(name, kind, header)
+        self._schedule(body)
+
+    def _nothing(self, _node: Node) -> None:
+        """Imports have been registered before the walk."""
+
+    # ---------------------------------------------------------------- plain statements
+
+    def _evaluate(self, node: tree.ExpressionStatement) -> None:
+        value = node.value
+        if type(value) is tree.BlockCall:
+            self._then(self._export, value)
+        self._value(value)
+
+    def _let(self, node: tree.Let) -> None:
+        self.agenda.append((self._bind_let, node))
+        self._value(node.value)
+
+    def _bind_let(self, node: tree.Let) -> None:
+        if not node.destructured:
+            self.declarations.declare(node.names[0], node.kind, self._held(node.value))
+            return
+        value = node.value
+        for name in node.names:
+            if isinstance(value, tree.ProgramCall):
+                program = value.program.id
+                self.reader.program_output(program, self.survey.program(program), name.id, name.span)
+            self.declarations.declare(name, node.kind, None)
+
+    def _assign(self, node: tree.Assign) -> None:
+        self.agenda.append((self._bind_assign, node))
+        self._value(node.value)
+
+    def _bind_assign(self, node: tree.Assign) -> None:
+        self.declarations.assign(node.name, self._held(node.value))
+
+    def _output(self, node: tree.Output) -> None:
+        if node.name is not None:
+            self.agenda.append((self._bind_output, node))
+        self._value(node.value)
+
+    def _bind_output(self, node: tree.Output) -> None:
+        name, value = node.name, node.value
+        if name is not None:
+            same = isinstance(value, Name) and value.id == name.id
+            held = self.survey.frame.held.get(name.id) if same else self._held(value)
+            self.declarations.declare(name, "output", held)
+
+    def _input(self, node: tree.Input) -> None:
+        prompt = node.prompt
+        if self.strict and id(node) not in self._early:
+            is_top = self.survey.frame.is_root and self.survey.frame.place.construct is None
+            where = "after an executable statement" if is_top else "inside a body"
+            message = f"The input `{node.name.id}` stands {where}"
+            self.survey.report("E022", node.span, message, "move it to the top of the program")
+        if isinstance(prompt, Discretion):
+            self.reader.marker(prompt, condition=False)
+        else:
+            self.reader.text(prompt)
+        raw = prompt.text.raw if isinstance(prompt, Discretion) else prompt.raw
+        if not raw.strip():
+            message = f"The input `{node.name.id}` has an empty description"
+            self.survey.report("W110", prompt.span, message, "say what is asked for")
+        self.declarations.declare(node.name, "input", None)
+
+    def _throw(self, node: tree.Throw) -> None:
+        value = node.value
+        if value is None:
+            if self.survey.frame.is_root and not self.survey.frame.place.in_catch:
+                message = "`throw` without a message outside a catch body"
+                self.survey.report("W184", node.span, message, 'say what went wrong: `throw "..."`')
+        elif isinstance(value, Name):
+            self.reader.expression(value)
+        else:
+            if not value.raw.strip():
+                self.survey.report("W181", value.span, "The message of this throw is empty", "say what went wrong")
+            self.reader.text(value)
+
+    def _return(self, node: tree.Return) -> None:
+        if node.value is not None:
+            self._value(node.value)
+
+    def _leave_loop(self, node: tree.Break | tree.Continue) -> None:
+        if not self.survey.frame.place.in_loop:
+            word = "break" if isinstance(node, tree.Break) else "continue"
+            hint = "it leaves or continues the innermost `for`, `repeat` or `loop`"
+            self.survey.report("E166", node.span, f"`{word}` outside a loop", hint)
+
+    def _assert(self, node: tree.Assert) -> None:
+        self.reader.expression(node.condition)
+        if node.message is not None:
+            self.reader.text(node.message)
+
+    def _gate(self, node: tree.Gate) -> None:
+        self.survey.gate(node)
+        self.properties.gate(node.name, node.properties)
+
+    # ---------------------------------------------------------------- what a binding tells
+
+    def _held(self, value: Node) -> Held:
+        """What a variable holds that is bound straight to this value."""
+        if isinstance(value, tree.Exec) or (isinstance(value, tree.Arrow) and isinstance(value.spawns[-1], tree.Exec)):
+            return "exec"
+        if isinstance(value, tree.ProgramCall):
+            return Result(value.program.id, self.survey.program(value.program.id))
+        return None
+
+    def _export(self, node: tree.BlockCall) -> None:
+        """The soft exports of a bare `do` (3.6)."""
+        survey, block = self.survey, node.block.id
+        if self.strict:
+            return
+        if survey.block(block) is None:
+            # A misspelt block is one finding; what it would have exported is not another.
+            block = survey.near(block, survey.blocks) or ""
+            if not block:
+                return
+        names = survey.exports(block)
+        if names is None:
+            self.survey.frame.open = True
+        for name in names or ():
+            self.survey.frame.show(name)
+            self.survey.frame.held.setdefault(name, None)
+
+    # ---------------------------------------------------------------- definitions
+
+    def _agent(self, node: tree.Agent) -> None:
+        name = node.name
+        if name.id in self._defined["agent"]:
+            self.survey.report("E006", name.span, f"The agent `{name.id}` is defined twice", "choose another name")
+        self._defined["agent"].add(name.id)
+        if not node.properties:
+            self.survey.report("W121", name.span, f"The agent `{name.id}` has no properties")
+        # Agent texts are filled in when a session is spawned, with the names visible there (4.2).
+        outer, self.survey.frame = self.survey.frame, Frame(is_root=False)
+        self.properties.check("agent", node.properties)
+        self.survey.frame = outer
+
+    def _block(self, node: tree.Block) -> None:
+        name, survey = node.name, self.survey
+        if name.id in self._defined["block"]:
+            survey.report("E141", name.span, f"The block `{name.id}` is defined twice", "choose another name")
+        self._defined["block"].add(name.id)
+        if survey.agent(name.id) is not None:
+            survey.report("E142", name.span, f"`{name.id}` is the name of an agent", "choose another name")
+        if node.max_depth is not None and node.max_depth < 1:
+            survey.report("E145", name.span, "`max_depth` must be a positive whole number", "write `(max_depth: 50)`")
+        self._then(self._leave_frame, self.survey.frame)
+        self.survey.frame = Frame(is_root=False)
+        self._open(Place(), node.body, *[(parameter, "parameter") for parameter in node.parameters])
+
+    def _leave_frame(self, outer: Frame) -> None:
+        self.survey.frame = outer
+
+    # ---------------------------------------------------------------- spawns and calls
+
+    def _session(self, node: tree.Session) -> None:
+        if node.agent is not None:
+            if self.survey.agent(node.agent.id) is None:
+                self._missing_agents.append(node.agent)
+            self._started.add(node.agent.id)
+        if node.title is not None:
+            self.properties.session_prompt(node.title)
+        if node.properties:
+            self.properties.check("session", node.properties)
+
+    def _resume(self, node: tree.Resume) -> None:
+        name = node.agent
+        agent = self.survey.agent(name.id)
+        if agent is None:
+            self._missing_agents.append(name)
+        elif agent.persist is None:
+            if name.id not in self.survey.odd_memories:
+                hint = f"add `persist: true` to the agent, or start it fresh with `session: {name.id}`"
+                self.survey.report("E017", name.span, f"The agent `{name.id}` keeps no memory to resume", hint)
+        elif agent.persist == "true" and name.id not in self.known.agents and name.id not in self._started:
+            if self.survey.frame.is_root:
+                self._resumed_too_early(name)
+            else:
+                self._resumed.append(name)
+        if node.properties:
+            self.properties.check("session", node.properties)
+
+    def _resumed_too_early(self, name: Name) -> None:
+        message = f"`{name.id}` is resumed, but no earlier `session: {name.id}` gives it a memory"
+        self.survey.report("W119", name.span, message, f"start it with `session: {name.id}`")
+
+    def _undefined_agent(self, name: Name) -> None:
+        survey = self.survey
+        near = did_you_mean(survey.near(name.id, [*survey.agents, *self.known.agents]))
+        survey.report("E007", name.span, f"Undefined agent `{name.id}`", near or f"define it: `agent {name.id}:`")
+
+    def _exec(self, node: tree.Exec) -> None:
+        self.reader.command(node)
+        if node.properties:
+            self.properties.check("exec", node.properties)
+
+    def _arrow(self, node: tree.Arrow) -> None:
+        for spawn in node.spawns:
+            self._visit[type(spawn)](spawn)
+
+    def _block_call(self, node: tree.BlockCall) -> None:
+        name, survey = node.block, self.survey
+        parameters = survey.block(name.id)
+        if parameters is None:
+            self._missing_blocks.append(name)
+        elif len(parameters) != len(node.arguments):
+            wanted, given = len(parameters), len(node.arguments)
+            plural = "" if wanted == 1 else "s"
+            message = f"The block `{name.id}` takes {wanted} argument{plural}, not {given}"
+            survey.report("W140", name.span, message, "missing ones are null, extra ones are dropped")
+        for argument in node.arguments:
+            self.reader.expression(argument)
+
+    def _undefined_block(self, name: Name) -> None:
+        survey = self.survey
+        if survey.is_program(name.id):
+            hint: str | None = f"`{name.id}` is an imported program: `{name.id}(name: value)`"
+        elif survey.agent(name.id) is not None:
+            hint = f"`{name.id}` is an agent: `session: {name.id}`"
+        else:
+            hint = did_you_mean(survey.near(name.id, [*survey.blocks, *self.known.blocks]))
+        survey.report("E140", name.span, f"Undefined block `{name.id}`", hint)
+
+    # ---------------------------------------------------------------- bodies
+
+    def _do(self, node: tree.Do) -> None:
+        place = self.survey.frame.place
+        self._open(place.child(Construct(place), conditional=False), node.body)
+
+    def _parallel(self, node: tree.Parallel) -> None:
+        frame = self.survey.frame
+        count = node.modifiers.count
+        if count is not None and count > len(node.branches):
+            message = f"`count` is {count}, but there are only {len(node.branches)} branches"
+            self.survey.report("W150", self._count_span(node.modifiers.span), message)
+        construct = Construct(frame.place)
+        bound: list[str] = []
+        self._then(self._join, (bound, frame.fresh))
+        for branch in reversed(node.branches):
+            self._then(self._branch, (branch, construct, bound))
+
+    def _count_span(self, span: Span) -> Span:
+        """Where the value of `count:` stands in the modifiers."""
+        text = self.survey.source.slice(span)
+        at = text.find("count")
+        if at < 0:
+            return span
+        at = text.find(":", at) + 1
+        start = span.start + at + len(text[at:]) - len(text[at:].lstrip())
+        return Span(start, span.end)
+
+    def _branch(self, argument: tuple[tree.Branch, Construct, list[str]]) -> None:
+        branch, construct, bound = argument
+        frame = self.survey.frame
+        self._then(frame.close_place, frame.place)
+        self._then(self._leave_branch, bound)
+        frame.place = construct.place.child(construct, conditional=False)
+        frame.fresh = []
+        statement = branch.statement
+        if branch.name is not None and isinstance(statement, tree.ExpressionStatement):
+            self._then(self._bind_branch, branch)
+            self._value(statement.value)
+        else:
+            self._visit[type(statement)](statement)
+
+    def _bind_branch(self, branch: tree.Branch) -> None:
+        if branch.name is not None and isinstance(branch.statement, tree.ExpressionStatement):
+            self.declarations.declare(branch.name, "branch", self._held(branch.statement.value))
+
+    def _leave_branch(self, bound: list[str]) -> None:
+        """Siblings do not see what this branch bound (3.7)."""
+        frame = self.survey.frame
+        for name in frame.fresh or ():
+            del frame.visible[name]
+            bound.append(name)
+        frame.fresh = None
+
+    def _join(self, argument: tuple[list[str], list[str] | None]) -> None:
+        """From here on the names of all branches are visible."""
+        bound, fresh = argument
+        self.survey.frame.fresh = fresh
+        for name in bound:
+            self.survey.frame.show(name)
+
+    def _isolate(self) -> None:
+        """What is bound from here on is dropped when the current body ends: an iteration of its own (3.7)."""
+        self._then(self._drop, self.survey.frame.fresh)
+        self.survey.frame.fresh = []
+
+    def _drop(self, fresh: list[str] | None) -> None:
+        frame = self.survey.frame
+        for name in frame.fresh or ():
+            del frame.visible[name]
+        frame.fresh = fresh
+
+    def _for(self, node: tree.For) -> None:
+        frame = self.survey.frame
+        self.reader.collection(node.collection, "E162")
+        place = frame.place.child(Construct(frame.place))
+        # No `break` out of concurrent iterations: the innermost `for`, `repeat` or `loop` is meant (2.3 row 38).
+        place.in_loop = node.modifiers is None
+        if node.modifiers is not None:
+            self._isolate()
+        names = [name for name in (node.item, node.index) if name is not None]
+        self._open(place, node.body, *[(name, "loop variable") for name in names])
+
+    def _repeat(self, node: tree.Repeat) -> None:
+        self.reader.expression(node.count)
+        self._pass(node.body, node.variable)
+
+    def _loop(self, node: tree.Loop) -> None:
+        if node.condition is not None:
+            self.reader.expression(node.condition)
+        elif node.maximum is None:
+            hint = "add `(max: 10)` or a condition: `loop until **done**:`"
+            self.survey.report("W161", node.span, "This loop has no condition and no maximum", hint)
+        self._pass(node.body, node.variable)
+
+    def _pass(self, body: tree.Body, variable: Name | None) -> None:
+        place = self.survey.frame.place.child(Construct(self.survey.frame.place))
+        place.in_loop = True
+        self._open(place, body, *([(variable, "loop variable")] if variable else []))
+
+    def _try(self, node: tree.Try) -> None:
+        construct = Construct(self.survey.frame.place)
+        if node.final is not None:
+            self._then(self._finally, (node.final, construct))
+        if node.catch is not None:
+            self._then(self._catch, (node.catch, construct))
+        self._open(construct.place.child(construct), node.body)
+
+    def _catch(self, argument: tuple[tree.Catch, Construct]) -> None:
+        catch, construct = argument
+        place = construct.place.child(construct)
+        place.in_catch = True
+        self._open(place, catch.body, *([(catch.name, "catch variable")] if catch.name else []))
+
+    def _finally(self, argument: tuple[tree.Body, Construct]) -> None:
+        body, construct = argument
+        self._open(construct.place.child(construct, conditional=False), body)
+
+    def _choice(self, node: tree.Choice) -> None:
+        self.reader.marker(node.criteria)
+        construct = Construct(self.survey.frame.place, exclusive=True)
+        labels: set[str] = set()
+        for option in node.options:
+            label = option.label
+            if label.raw in labels:
+                self.survey.report("W190", label.span, f'Two options are labelled "{label.raw}"')
+            labels.add(label.raw)
+            if not option.body:
+                self.survey.report("W191", label.span, f'The option "{label.raw}" has an empty body')
+        for option in reversed(node.options):
+            self._then(self._arm, (option.body, construct))
+
+    def _if(self, node: tree.If) -> None:
+        construct = Construct(self.survey.frame.place, exclusive=True)
+        if node.otherwise is not None:
+            self._then(self._arm, (node.otherwise, construct))
+        for arm in reversed(node.arms):
+            self._then(self._arm, (arm.body, construct))
+            self._then(self.reader.expression, arm.condition)
+
+    def _arm(self, argument: tuple[tree.Body, Construct]) -> None:
+        body, construct = argument
+        self._open(construct.place.child(construct), body)
+
+    def _pipe(self, node: tree.Pipe) -> None:
+        self.reader.collection(node.source, "E170")
+        for operation in reversed(node.operations):
+            self._then(self._operation, operation)
+
+    def _operation(self, node: tree.PipeOperation) -> None:
+        body = node.body
+        if not body or isinstance(body[-1], _NO_VALUE):
+            message = f"The body of `{node.kind}` yields no value"
+            self.survey.report("W171", node.span, message, "end it with the value of the item")
+        if node.kind == "pmap":
+            self._isolate()
+        place = self.survey.frame.place.child(Construct(self.survey.frame.place))
+        names = node.names or (Name(id="item", span=node.span),)
+        self._open(place, body, *[(name, "pipeline variable") for name in names])

@@ -1,0 +1,223 @@
+"""What a program, a block and an import path say about themselves, without running anything.
+
+`contract` implements the extraction of openprose.md 6.1 (inputs, outputs of 3.16), `block_exports` the names that a
+bare `do` may make readable (3.6), `slug` and `place_of` the reading of import paths (6.1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.openprose.tree import (
+    Agent,
+    Assign,
+    Block,
+    Body,
+    Branch,
+    Choice,
+    Constant,
+    Do,
+    ExpressionStatement,
+    For,
+    If,
+    Input,
+    Let,
+    Loop,
+    Name,
+    Node,
+    Object,
+    Output,
+    Parallel,
+    Pipe,
+    Program,
+    Repeat,
+    Return,
+    SkillImport,
+    Statement,
+    Text,
+    Try,
+    Use,
+)
+
+_DECLARATIONS = (Use, SkillImport, Input, Agent, Block)
+
+
+def is_executable(statement: Statement) -> bool:
+    """Whether the statement ends the part of a program whose inputs are asked for before it starts (3.1)."""
+    return not isinstance(statement, _DECLARATIONS)
+
+
+def contract(program: Program) -> Contract:
+    """The inputs and outputs of a program (6.1): every input with whether a call must supply it, every output name.
+
+    Inputs inside bodies and blocks count too, they may be supplied; outputs are those of the root frame.
+    """
+    inputs: dict[str, bool] = {}
+    required = True
+    for item in program.items:
+        if isinstance(item, Input):
+            inputs[item.name.id] = inputs.get(item.name.id, False) or required
+        elif is_executable(item):
+            required = False
+    for statement in _statements(program.items, blocks=True):
+        if isinstance(statement, Input):
+            inputs.setdefault(statement.name.id, False)
+    outputs = dict.fromkeys(
+        name for statement in _statements(program.items) for name in _given(statement, anonymous=True)
+    )
+    return Contract(inputs, tuple(outputs))
+
+
+def block_exports(block: Block) -> tuple[str, ...]:
+    """The names that a bare `do` of this block can make readable in the caller (3.6), in source order."""
+    names = dict.fromkeys(name for statement in _statements(block.body) for name in _given(statement, anonymous=False))
+    last = block.body[-1] if block.body else None
+    if isinstance(last, ExpressionStatement) and isinstance(last.value, Parallel):
+        names.update(dict.fromkeys(b.name.id for b in last.value.branches if b.name))
+    return tuple(names)
+
+
+def block_names(block: Block) -> frozenset[str]:
+    """Every name that an invocation of this block may bind, its parameters and temporary names included."""
+    names = {p.id for p in block.parameters}
+    for node in _walk(block.body):
+        names.update(_bound(node))
+    return frozenset(names)
+
+
+def persistence(agent: Agent) -> str | None:
+    """The memory of an agent (4.4): None, `true`, `project`, `user`, or its directory."""
+    for item in agent.properties:
+        if item.name.id == "persist":
+            return _persist_word(item.value)
+    return None
+
+
+def _persist_word(value: Node) -> str | None:
+    if isinstance(value, Constant):
+        return "true" if value.value is True else None
+    if isinstance(value, Name):
+        return value.id if value.id in ("project", "user") else None
+    return value.raw.strip() or None if isinstance(value, Text) else None
+
+
+# ---------------------------------------------------------------- import paths
+
+_REGISTRY = re.compile(r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*")
+
+PathPlace = Literal["local", "remote", "bad"]
+
+
+def place_of(path: str, profile: Profile = "default") -> PathPlace:
+    """Where a `use` path leads, first match of the table in 6.1; `bad` is E012.
+
+    Names no file is read for: a local file is found by its path alone.
+    """
+    if path.startswith(("http://", "https://")):
+        return "remote" if len(path.partition("//")[2]) > 0 else "bad"
+    if path.startswith("@"):
+        handle, slash, rest = path[1:].partition("/")
+        return "remote" if handle and slash and rest else "bad"
+    if path.startswith(("./", "../", "/", "~/")):
+        return "local"
+    if path.endswith(".prose") and (profile == "default" or "/" not in path):
+        return "local"
+    if _REGISTRY.fullmatch(path) or (profile == "strict" and path.endswith(".prose")):
+        return "remote"
+    return "bad" if "/" in path else "local"
+
+
+def slug(path: str) -> str | None:
+    """The alias of an import without `as`: its last path part without extension; None when that is no name."""
+    last = path.split("?")[0].split("#")[0].rstrip("/").rpartition("/")[2].lstrip("@")
+    stem = last.rpartition(".")[0] if "." in last else last
+    return stem if _NAME.fullmatch(stem) else None
+
+
+# ---------------------------------------------------------------- walking
+
+
+def _given(statement: Statement, *, anonymous: bool) -> Iterator[str]:
+    """The output names of one statement: a named output; with `anonymous` also what ends the program (3.16)."""
+    if isinstance(statement, Output) and statement.name is not None:
+        yield statement.name.id
+    elif anonymous and isinstance(statement, (Output, Return)) and statement.value is not None:
+        if isinstance(statement.value, Object):
+            yield from (entry.key for entry in statement.value.entries)
+        else:
+            yield "result"
+
+
+def _statements(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Statement]:
+    """All statements below `body` in source order; those of blocks only when asked for."""
+    for node in _walk(body, blocks=blocks):
+        if not isinstance(node, (Branch, For, Repeat, Loop, Try, Pipe, Parallel, Do, If, Choice)):
+            yield node  # type: ignore[misc]  # what remains are statements
+
+
+def _walk(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Node]:
+    """Statements, branches and compounds below `body`, in source order, without recursion."""
+    stack: list[Node] = list(reversed(tuple(body)))
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, Branch):
+            stack.append(node.statement)
+        elif isinstance(node, Block):
+            stack.extend(reversed(node.body if blocks else ()))
+        elif isinstance(node, (ExpressionStatement, Let, Assign, Output, Return)):
+            value = node.value
+            if isinstance(value, (For, Repeat, Loop, Try, Pipe, Parallel, Do, If, Choice)):
+                stack.append(value)
+        else:
+            stack.extend(reversed(_inside(node)))
+
+
+def _inside(node: Node) -> tuple[Node, ...]:
+    """The statements and branches directly inside a compound, in source order."""
+    match node:
+        case Do() | For() | Repeat() | Loop():
+            return node.body
+        case Parallel():
+            return node.branches
+        case If():
+            return _joined([arm.body for arm in node.arms] + [node.otherwise or ()])
+        case Choice():
+            return _joined(option.body for option in node.options)
+        case Try():
+            return _joined([node.body, node.catch.body if node.catch else (), node.final or ()])
+        case Pipe():
+            return _joined(operation.body for operation in node.operations)
+        case _:
+            return ()
+
+
+def _joined(bodies: Iterable[Body]) -> Body:
+    return tuple(statement for body in bodies for statement in body)
+
+
+def _bound(node: Node) -> Iterator[str]:
+    """The names that this node itself binds, temporary ones included."""
+    match node:
+        case Let():
+            yield from (name.id for name in node.names)
+        case Assign() | Input():
+            yield node.name.id
+        case Output() | Branch():
+            yield from (name.id for name in (node.name,) if name)
+        case For():
+            yield from (name.id for name in (node.item, node.index) if name)
+        case Repeat() | Loop():
+            yield from (name.id for name in (node.variable,) if name)
+        case Try():
+            yield from (c.name.id for c in (node.catch,) if c and c.name)
+        case Pipe():
+            yield "item"
+            yield from (name.id for operation in node.operations for name in operation.names)
+        case _:
+            return

@@ -1,0 +1,211 @@
+"""Declarations, assignments and temporary names: the table of openprose.md 3.5 in both profiles."""
+
+from __future__ import annotations
+
+from prose_kernel.language.openprose.scopes import Entry, Form, Held, verdict
+from prose_kernel.language.openprose.survey import Survey
+from prose_kernel.language.openprose.tree import Name
+
+_AGAIN = {
+    "E019": ("`{}` is already declared here", "assign with `{0} = ...`, or choose another name"),
+    "E021": ("The input `{}` is declared twice", None),
+    "E024": ("The output `{}` is declared twice", "assign with `{0} = ...` the second time"),
+    "E114": ("The output `{}` is already a variable", "give the output a name of its own"),
+    "E130": ("`{}` is a const and cannot be written again", "declare it with `let`"),
+    "E137": ("`{}` is an input and cannot be written", "choose another name"),
+    "W114": ("The output `{}` marks an existing variable", None),
+    "W124": ("The output `{}` may be written twice; the last one counts", None),
+    "W136": ("`{}` is already declared further out; this acts as an assignment", "write `{0} = ...`"),
+    "W151": ("The branch name `{}` already exists; the branch assigns to it", None),
+}
+
+
+_HIDING = {"parameter": "W141", "loop variable": "W160", "pipeline variable": "W170", "catch variable": "W180"}
+
+
+class Declarations:
+    """What happens when a name is bound in the current frame of the survey."""
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self._parameters: list[Name] = []
+        self._block_writes: list[Name] = []
+
+    def declare_known(self) -> None:
+        """Outside a notebook what is known beforehand counts as declared at the top of the program."""
+        root, known = self.survey.root, self.survey.known
+        for name, variable in known.variables.items():
+            root.table[name] = Entry(variable.kind, root.place)
+            root.show(name)
+            if variable.from_exec:
+                root.held[name] = "exec"
+
+    def assign(self, name: Name, held: Held) -> None:
+        """`name = value` (3.5): E130, E137, and W135 or E135 when nothing of that name is found."""
+        frame = self.survey.frame
+        if name.id in frame.temporaries:
+            self._immutable(name)
+            return
+        entry = frame.table.get(name.id) if name.id in frame.visible else None
+        if entry is None and self.survey.sees(name.id):
+            self._assign_known(name, held)
+            return
+        if entry is not None:
+            self._assign_entry(name, entry, held)
+        elif name.id in self.survey.agents or name.id in self.survey.known.agents:
+            self.declare(name, "let", held)
+        elif frame.is_root:
+            # It may have been bound inside an earlier iteration, which is gone.
+            self._assigned_anew(name)
+            self._enter(name.id, "let", held)
+        else:
+            # Found in a caller, or declared here: known when all names are.
+            self._block_writes.append(name)
+            self.survey.assigned_in_blocks.add(name.id)
+            frame.show(name.id)
+            frame.hold(name.id, None)
+
+    def _assign_entry(self, name: Name, entry: Entry, held: Held) -> None:
+        if entry.form == "const":
+            self._again("E130", name)
+        elif entry.form == "input":
+            self._again("E137", name)
+        else:
+            self.survey.frame.hold(name.id, held)
+
+    def _assign_known(self, name: Name, held: Held) -> None:
+        """Write to a soft export, or to a variable of an earlier cell."""
+        known = self.survey.known.variables.get(name.id) if self.survey.frame.is_root else None
+        if known and known.kind in ("const", "input"):
+            self._again("E130" if known.kind == "const" else "E137", name)
+        else:
+            self._hold(name.id, held)
+
+    def _assigned_anew(self, name: Name) -> None:
+        code = "E135" if self.survey.strict else "W135"
+        message = f"`{name.id}` is assigned without a declaration"
+        self.survey.report(code, name.span, message, f"write `let {name.id} = ...`")
+
+    def finish(self) -> None:
+        """Judge what depends on the whole text: writes in blocks (3.5), parameters that hide an outer name."""
+        survey, new = self.survey, []
+        for name in self._block_writes:
+            if not survey.is_declared(name.id):
+                self._assigned_anew(name)
+                new.append(name.id)
+                continue
+            form = self._only_at_root(name.id)
+            if form in ("const", "input"):
+                self._again("E130" if form == "const" else "E137", name)
+        survey.everywhere.update(dict.fromkeys(new))
+        for name in self._parameters:
+            if name.id in survey.root.table or name.id in survey.known.variables:
+                self._hides(name, "parameter")
+
+    def _only_at_root(self, name: str) -> str | None:
+        """How a name is declared that no frame but the root's declares: every caller finds that one."""
+        if name not in self.survey.everywhere:
+            variable = self.survey.known.variables.get(name)
+            return variable.kind if variable else None
+        if self.survey.everywhere[name] is not self.survey.root:
+            return None
+        return self.survey.root.table[name].form
+
+    def declare(self, name: Name, form: Form, held: Held) -> None:
+        """A declaration of a variable in the current frame, with everything 3.5 has to say about it."""
+        frame, key = self.survey.frame, name.id
+        if key in frame.temporaries:
+            self._immutable(name)
+            return
+        entry = frame.table.get(key)
+        if key in self.survey.agents or key in self.survey.known.agents:
+            hint = "choose another name for the variable"
+            self.survey.report("E133", name.span, f"`{key}` is the name of an agent", hint)
+            self._enter(key, form, held)
+            return
+        if entry is None:
+            if self._is_known_const(key, form):
+                self._again("E130", name)
+            else:
+                self._enter(key, form, held)
+            return
+        code = verdict(form, entry, frame.place, strict=self.survey.strict)
+        if form == "branch" and code in ("W151", "E130", "E137") and key not in frame.visible:
+            code = None  # bound only inside an earlier iteration or a sibling branch
+        if code:
+            self._again(code, name)
+        if code in (None, "W114", "W124"):
+            self._enter(key, form, held)
+        elif code not in ("E130", "E137"):
+            self._show(key, held)
+
+    def _is_known_const(self, name: str, form: Form) -> bool:
+        """A `const` of an earlier cell may be declared again, never assigned (3.1)."""
+        if form in ("let", "const", "input") or not self.survey.frame.is_root:
+            return False
+        variable = self.survey.known.variables.get(name)
+        return variable is not None and variable.kind == "const"
+
+    def _enter(self, name: str, form: Form, held: Held) -> None:
+        """Put a declaration into the table of the current frame."""
+        frame = self.survey.frame
+        entry = frame.table.get(name)
+        if entry is None:
+            frame.table[name] = Entry(form, frame.place)
+        else:
+            entry.add(form, frame.place)
+        self._show(name, held)
+
+    def _show(self, name: str, held: Held) -> None:
+        frame, everywhere = self.survey.frame, self.survey.everywhere
+        frame.show(name)
+        self._hold(name, held)
+        # Remember the frame while the name belongs to one only.
+        everywhere[name] = frame if everywhere.get(name, frame) is frame else None
+
+    def _hold(self, name: str, held: Held) -> None:
+        frame = self.survey.frame
+        if frame.is_root and name not in frame.held:
+            variable = self.survey.known.variables.get(name)
+            if variable is not None:
+                frame.held[name] = "exec" if variable.from_exec else None
+        frame.hold(name, held)
+
+    def _again(self, code: str, name: Name) -> None:
+        message, hint = _AGAIN[code]
+        self.survey.report(code, name.span, message.format(name.id), hint and hint.format(name.id))
+
+    def _immutable(self, name: Name) -> None:
+        kind = self.survey.frame.temporaries[name.id]
+        message = f"`{name.id}` is a {kind} and cannot be written"
+        self.survey.report("E137", name.span, message, "choose another name")
+
+    def temporary(self, name: Name, kind: str, header: set[str]) -> None:
+        """Bind a temporary name for the current place; warn when it hides something (3.5)."""
+        frame, key = self.survey.frame, name.id
+        if key in header:
+            self.survey.report("E144", name.span, f"Two names of this header are `{key}`", "choose another name")
+            return
+        header.add(key)
+        if key in self.survey.agents or key in self.survey.known.agents:
+            if self.survey.strict:
+                self.survey.report("E133", name.span, f"`{key}` is the name of an agent", "choose another name")
+            else:
+                self._hides(name, kind, "an agent")
+        elif kind == "parameter":
+            self._parameters.append(name)
+        elif self._is_hidden_by(key, kind):
+            self._hides(name, kind)
+        frame.hide(key, kind)
+        self.survey.everywhere[key] = None
+
+    def _is_hidden_by(self, name: str, kind: str) -> bool:
+        frame = self.survey.frame
+        outer = frame.temporaries.get(name)
+        if outer is not None:
+            return not (name == "item" and outer == kind == "pipeline variable")
+        root = self.survey.root
+        return name in frame.visible or name in root.visible or name in self.survey.known.variables
+
+    def _hides(self, name: Name, kind: str, what: str = "an outer name") -> None:
+        self.survey.report(_HIDING[kind], name.span, f"The {kind} `{name.id}` hides {what}", "choose another name")

@@ -1,0 +1,46 @@
+"""Durations: `90s`, `1.5h`, and for gates also `d` and joined parts such as `2h30m` (openprose.md 1.8)."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+# The value is what stands in the quotes, or the bare token: no sign, no blanks, ASCII digits only.
+_PART = r"[0-9]+(?:\.[0-9]+)?"
+_PLAIN = re.compile(rf"({_PART})(ms|s|m|h)")
+_GATE_PART = re.compile(rf"({_PART})(ms|s|m|h|d)")
+_GATE = re.compile(rf"(?:{_PART}(?:ms|s|m|h|d))+")
+
+_SECONDS = {
+    "ms": Decimal("0.001"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
+
+LONG = 600.0
+"""Seconds above which the timeout of an `exec` is remarked on (W050)."""
+
+_LONGEST_TEXT = 40  # digits enough for any age of the universe; keeps the arithmetic cheap
+
+
+def parse_duration(text: str, gate: bool = False) -> float | None:
+    """The seconds that `text` stands for, or None when it is no duration or not above zero.
+
+    With `gate` days (`d`) and joined parts (`2h30m`) count too. The sum is exact before it becomes a float.
+    """
+    if len(text) > _LONGEST_TEXT:
+        return None
+    pattern = _GATE if gate else _PLAIN
+    if pattern.fullmatch(text) is None:
+        return None
+    parts = _GATE_PART.findall(text)
+    seconds = float(sum((Decimal(number) * _SECONDS[unit] for number, unit in parts), Decimal(0)))
+    return seconds if seconds > 0 else None
+
+
+def is_duration_long(text: str) -> bool:
+    """Whether a well-formed duration is above ten minutes (W050)."""
+    seconds = parse_duration(text)
+    return seconds is not None and seconds > LONG

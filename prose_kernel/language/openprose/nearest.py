@@ -1,0 +1,62 @@
+"""The nearest of some names, for hints: what a person probably meant to type (openprose.md 9.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_BUDGET = 20_000  # comparisons for one program; a text full of wrong names must stay linear
+
+
+class Nearest:
+    """Finds the nearest name by edit distance, within a budget of comparisons, then gives up quietly."""
+
+    def __init__(self) -> None:
+        self._left = _BUDGET
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there is anything left to search with."""
+        return self._left > 0
+
+    def __call__(self, name: str, candidates: Iterable[str]) -> str | None:
+        """The candidate with the fewest typing errors from `name`, the first by alphabet; None if none is close."""
+        allowed = _allowed(len(name))
+        if not allowed:
+            return None
+        best: tuple[int, str] | None = None
+        for candidate in candidates:
+            if self._left <= 0:
+                break
+            self._left -= 1
+            if candidate == name or abs(len(candidate) - len(name)) > allowed or len(candidate) < 2:
+                continue
+            distance = _distance(name.casefold(), candidate.casefold())
+            if distance <= allowed and (best is None or (distance, candidate) < best):
+                best = distance, candidate
+        return best[1] if best else None
+
+
+def did_you_mean(name: str | None) -> str | None:
+    """The hint for a nearest name, None without one."""
+    return f"did you mean `{name}`?" if name else None
+
+
+def _allowed(length: int) -> int:
+    """How many typing errors still count as the same word; names beyond any hand-typed length are not compared."""
+    if length < 3 or length > 64:
+        return 0
+    return 1 if length < 5 else 2 if length < 9 else 3
+
+
+def _distance(a: str, b: str) -> int:
+    """Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, left in enumerate(a, 1):
+        before, previous, row = row, before, [i]
+        for j, right in enumerate(b, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (left != right))
+            if i > 1 and j > 1 and left == b[j - 2] and a[i - 2] == right:
+                cost = min(cost, previous[j - 2] + 1)
+            row.append(cost)
+    return row[-1]

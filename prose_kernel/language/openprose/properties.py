@@ -1,0 +1,298 @@
+"""Properties of agents, spawns and gates: which are allowed where, and their values (openprose.md 4.2-5.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from prose_kernel.language.openprose.durations import is_duration_long, parse_duration
+from prose_kernel.language.openprose.nearest import did_you_mean
+from prose_kernel.language.openprose.reading import Reader
+from prose_kernel.language.openprose.survey import Survey
+from prose_kernel.language.openprose.tree import (
+    Array,
+    Constant,
+    Duration,
+    Name,
+    Node,
+    Number,
+    OnReject,
+    Permission,
+    Permissions,
+    Properties,
+    Property,
+    Text,
+)
+
+Owner = Literal["agent", "session", "exec", "gate"]
+
+MODELS = ("sonnet", "opus", "haiku")
+BACKOFFS = ("none", "linear", "exponential")
+EXEC_POLICIES = ("throw", "continue", "ignore")
+PERMISSION_TYPES = ("read", "write", "execute", "bash", "network")
+PERMISSION_WORDS = ("allow", "deny", "prompt")
+
+ALLOWED: dict[Owner, tuple[str, ...]] = {
+    "agent": ("model", "prompt", "persist", "context", "skills", "permissions", "retry", "backoff"),
+    "session": ("model", "prompt", "context", "retry", "backoff", "timeout", "permissions"),
+    "exec": ("timeout", "on-fail", "cwd"),
+    "gate": ("prompt", "allow", "timeout", "on_reject"),
+}
+_NOT_STRICT = ("permissions", "timeout")  # under a session, 2.3 rows 21 and 53
+_LONGEST_PROMPT = 10_000
+_MOST_RETRIES = 10
+
+
+class PropertyChecker:
+    """Checks the property block of one owner after the other; names are read through `reader`."""
+
+    def __init__(self, survey: Survey, reader: Reader) -> None:
+        self.survey = survey
+        self.reader = reader
+        self._values: dict[str, Callable[[Property, Owner], None]] = {
+            "model": self._model,
+            "prompt": self._prompt,
+            "persist": self._persist,
+            "context": self._context,
+            "skills": self._skills,
+            "permissions": self._permissions,
+            "retry": self._retry,
+            "backoff": self._backoff,
+            "timeout": self._timeout,
+            "on-fail": self._on_fail,
+            "cwd": self._cwd,
+            "allow": self._allow,
+            "on_reject": self._on_reject,
+        }
+
+    def check(self, owner: Owner, properties: Properties) -> None:
+        """E009, W005 and the value of every property; unknown and repeated ones are not looked into."""
+        seen: set[str] = set()
+        allowed = ALLOWED[owner]
+        for item in properties:
+            name = item.name.id
+            if name in seen:
+                self.survey.report("E009", item.name.span, f"The property `{name}` is given twice")
+                continue
+            seen.add(name)
+            if name not in allowed or (self.survey.strict and owner == "session" and name in _NOT_STRICT):
+                self._unknown(item, owner)
+            else:
+                self._values[name](item, owner)
+        if "backoff" in seen and "retry" not in seen and owner == "session":
+            backoff = next(p for p in properties if p.name.id == "backoff")
+            self._report("W183", backoff.name, "`backoff` has no effect without `retry`", "add `retry: 3`")
+
+    def _report(self, code: str, node: Node, message: str, hint: str | None = None) -> None:
+        self.survey.report(code, node.span, message, hint)
+
+    def _unknown(self, item: Property, owner: Owner) -> None:
+        name = item.name.id
+        article = "an" if owner in ("agent", "exec") else "a"
+        message = f"Unknown property `{name}` of {article} {owner}; it is ignored"
+        self._report("W005", item.name, message, self._unknown_hint(name, owner))
+
+    def _unknown_hint(self, name: str, owner: Owner) -> str | None:
+        if owner == "exec" and name in ("retry", "backoff"):
+            return "exec is not retried; use `loop (max: 3)` with `try`"
+        if owner == "session" and name in ("skills", "persist"):
+            return f"`{name}` belongs to the agent"
+        if owner == "agent" and name == "timeout":
+            return "`timeout` belongs to the session"
+        return did_you_mean(self.survey.near(name, ALLOWED[owner]))
+
+    # ---- agents and sessions
+
+    def _model(self, item: Property, _owner: Owner) -> None:
+        word = _word(item.value)
+        if word not in MODELS:
+            shown = f" `{word}`" if word else ""
+            message, hint = f"Unknown model{shown}", "one of sonnet, opus, haiku (mapped in the settings)"
+            self._report("E008", item.value, message, hint)
+
+    def _prompt(self, item: Property, owner: Owner) -> None:
+        value = item.value
+        if not isinstance(value, Text):
+            if owner == "gate":
+                hint = 'a gate shows its text as written: `prompt: "..."`'
+                self._report("E196", value, "The prompt of a gate must be a string", hint)
+            return
+        if owner == "session":
+            self.session_prompt(value)
+            return
+        if not value.raw.strip():
+            self._report("W004", value, f"The prompt of this {owner} is empty")
+        self._length(value)
+        self.reader.text(value)
+
+    def session_prompt(self, text: Text) -> None:
+        """The inline text or the `prompt` of a session: W001, W002, W003 and its names."""
+        if not text.parts:
+            self._report("W001", text, "The prompt of this session is empty", "say what the session should do")
+        elif not text.raw.strip():
+            self._report("W002", text, "The prompt of this session is blank", "say what the session should do")
+        self._length(text)
+        self.reader.text(text)
+
+    def _length(self, text: Text) -> None:
+        if len(text.raw) > _LONGEST_PROMPT:
+            message = f"The prompt is {len(text.raw)} characters long"
+            self._report("W003", text, message, "pass long material as context")
+
+    def _persist(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if isinstance(value, Constant) and value.value is False:
+            self._report("W121", value, "`persist: false` is the default")
+            return
+        good = (
+            (isinstance(value, Constant) and value.value is True)
+            or (isinstance(value, Name) and value.id in ("project", "user"))
+            or (isinstance(value, Text) and bool(value.raw.strip()))
+        )
+        if not good:
+            hint = "true, project, user, or a directory in quotes"
+            self._report("E121", value, "This is no kind of persistence", hint)
+
+    def _context(self, item: Property, _owner: Owner) -> None:
+        self.reader.context(item.value)
+
+    def _skills(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not isinstance(value, Array):
+            self._report("E013", value, "`skills` must be an array", 'write `skills: ["name"]`')
+            return
+        if not value.elements:
+            self._report("W010", value, "The array of skills is empty")
+        survey = self.survey
+        for element in value.elements:
+            if not isinstance(element, Text):
+                self._report("E014", element, "A skill must be a string", "put its name in quotes")
+                continue
+            name = element.raw
+            if name in survey.skills or name in survey.known.skills or survey.is_program(name):
+                continue
+            near = did_you_mean(survey.near(name, [*survey.skills, *survey.programs]))
+            self._report("W007", element, f"The skill `{name}` is not imported", near)
+
+    def _retry(self, item: Property, owner: Owner) -> None:
+        if owner == "agent":
+            self._agent_retry(item)
+            return
+        value = item.value
+        if not isinstance(value, Number) or isinstance(value.value, float):
+            self._report("E182", value, "`retry` must be a whole number", "write `retry: 3`")
+        elif value.value < 1:
+            self._report("E181", value, "`retry` must be at least 1", "leave it out for a single attempt")
+        elif value.value > _MOST_RETRIES:
+            self._report("W182", value, f"{value.value} retries are a lot")
+
+    def _backoff(self, item: Property, owner: Owner) -> None:
+        if owner == "agent":
+            self._agent_retry(item)
+        elif _word(item.value) not in BACKOFFS:
+            near = self.survey.near(_word(item.value) or "", BACKOFFS)
+            hint = did_you_mean(near) or "one of none, linear, exponential"
+            self._report("E183", item.value, "Unknown backoff", hint)
+
+    def _agent_retry(self, item: Property) -> None:
+        name = item.name.id
+        message = f"`{name}` has no effect on an agent"
+        self._report("W122", item.name, message, f"write `{name}` under the session or resume")
+
+    # ---- permissions
+
+    def _permissions(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not isinstance(value, Permissions):
+            hint = "write one indented line for each type below `permissions:`"
+            self._report("E015", value, "`permissions` must open a block", hint)
+            return
+        for entry in value.entries:
+            self._permission(entry)
+
+    def _permission(self, entry: Permission) -> None:
+        name, value = entry.type.id, entry.value
+        if name not in PERMISSION_TYPES:
+            near = did_you_mean(self.survey.near(name, PERMISSION_TYPES))
+            self._report("W008", entry.type, f"Unknown permission type `{name}`", near)
+        if isinstance(value, Array) and name != "bash":
+            for pattern in value.elements:
+                self._pattern(pattern)
+        elif name in ("bash", "network"):
+            word = _word(value)
+            if word not in PERMISSION_WORDS:
+                hint = "write `prompt`" if word == "ask" else "one of allow, deny, prompt"
+                self._report("W009", value, f"Unknown value for the permission `{name}`", hint)
+        elif not isinstance(value, (Name, Text)):
+            self._report("E016", value, "A permission is an array of patterns, or a word")
+
+    def _pattern(self, pattern: Node) -> None:
+        if isinstance(pattern, Text):
+            self.reader.text(pattern)
+        elif isinstance(pattern, Name) and not self.survey.strict:
+            self.reader.expression(pattern)
+        else:
+            self._report("E016", pattern, "A permission pattern must be text", "put the pattern in quotes")
+
+    # ---- timeouts, exec
+
+    def _timeout(self, item: Property, owner: Owner) -> None:
+        value = item.value
+        text = value.raw if isinstance(value, Text) else value.text if isinstance(value, Duration) else None
+        if text is None or parse_duration(text, gate=owner == "gate") is None:
+            code = "E197" if owner == "gate" else "E051"
+            self._report(code, value, "The timeout is not a duration", 'write a duration: `"30s"`, `"1h"`')
+        elif owner == "exec" and is_duration_long(text):
+            self._report("W050", value, f"A timeout of {text} is above 10 minutes")
+
+    def _on_fail(self, item: Property, _owner: Owner) -> None:
+        word = _word(item.value)
+        if word not in EXEC_POLICIES:
+            near = did_you_mean(self.survey.near(word or "", EXEC_POLICIES))
+            self._report("E052", item.value, "Unknown on-fail value", near or "one of throw, continue, ignore")
+
+    def _cwd(self, item: Property, _owner: Owner) -> None:
+        if isinstance(item.value, Text):
+            for part in item.value.interpolations:
+                self.reader.interpolation(part, "E053")
+
+    # ---- gates
+
+    def gate(self, name: Name, properties: Properties) -> None:
+        """The properties of a gate and the prompt it must have (5.8)."""
+        if not any(p.name.id == "prompt" for p in properties):
+            hint = 'a gate shows its text as written: `prompt: "..."`'
+            self._report("E196", name, f"The gate `{name.id}` has no prompt", hint)
+        self.check("gate", properties)
+
+    def _allow(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not isinstance(value, Array):
+            self._report("E198", value, "`allow` must be an array of strings", 'write `allow: ["user"]`')
+            return
+        if not value.elements:
+            self._report("W198", value, "Nobody may approve this gate", 'write `allow: ["user"]`')
+        for element in value.elements:
+            if not isinstance(element, Text):
+                hint = 'put the name in quotes: `allow: ["user"]`'
+                self._report("E198", element, "`allow` must be an array of strings", hint)
+            elif element.raw != "user":
+                message = f"The principal `{element.raw}` is not recognised"
+                self._report("W198", element, message, "everybody outside the run is `user`")
+
+    def _on_reject(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not isinstance(value, OnReject):
+            hint = 'one of throw, throw "text", retry, continue, session "text"'
+            self._report("E199", value, "Unknown `on_reject` action", hint)
+        elif value.text is not None and value.action == "session":
+            self.session_prompt(value.text)
+        elif value.text is not None:
+            self.reader.text(value.text)
+
+
+def _word(value: Node) -> str | None:
+    """A value that may be written bare or quoted."""
+    if isinstance(value, Name):
+        return value.id
+    return value.raw if isinstance(value, Text) else None

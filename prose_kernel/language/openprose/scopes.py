@@ -1,0 +1,251 @@
+"""Frames, statement lists and the table of names as the checker sees them (openprose.md 3.5).
+
+A *place* is a statement list. Places hang under *constructs* (an `if`, a loop, a `parallel` …), constructs under the
+place they stand in; the path between two places tells whether one declaration can follow the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from prose_kernel.language.openprose.names import Contract
+
+Relation = Literal["same", "enclosing", "exclusive", "elsewhere"]
+Form = Literal["let", "const", "input", "output", "branch"]
+
+
+class Unset(Enum):
+    """Marks a name that had no value yet, in the log of a place."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A variable that holds the result of a program call; `contract` is None while unchecked."""
+
+    program: str
+    contract: Contract | None
+
+
+Held = Literal["exec"] | Result | None
+"""What is known about a variable's value: straight from `exec`, a program's result, or nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Construct:
+    """A statement with bodies. The bodies of an exclusive one (`if`, `choice`) never run one after the other."""
+
+    place: Place
+    exclusive: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A statement list, and what is true inside it.
+
+    `conditional` bodies may not run at all; a place `logs` its writes when it or one around it is conditional.
+    """
+
+    construct: Construct | None = None
+    in_loop: bool = False
+    in_catch: bool = False
+    conditional: bool = False
+    logs: bool = False
+    hidden: list[tuple[str, str | None]] = field(default_factory=list)
+    writes: list[tuple[str, Held | Unset]] = field(default_factory=list)
+
+    def child(self, construct: Construct, *, conditional: bool = True) -> Place:
+        """A body of `construct`; what is true here stays true there."""
+        return Place(construct, self.in_loop, self.in_catch, conditional, conditional or self.logs)
+
+
+class History:
+    """The places where a name was declared. Adding and asking cost the nesting depth, however many there are."""
+
+    __slots__ = ("_first", "_marks", "_places")
+
+    def __init__(self, place: Place) -> None:
+        self._first = place
+        # The first place is enough for most names; the sets appear with the second declaration.
+        self._places: set[Place] = set()
+        self._marks: dict[Place | Construct, int] = {}
+
+    def relation(self, place: Place) -> Relation:
+        """How a declaration in `place` stands to the earlier ones; the closest relation counts."""
+        self._expand()
+        if place in self._places:
+            return "same"
+        construct = place.construct
+        while construct is not None:
+            if construct.place in self._places:
+                return "enclosing"
+            construct = construct.place.construct
+        return "elsewhere" if self._can_follow(place) else "exclusive"
+
+    def add(self, place: Place) -> None:
+        self._expand()
+        self._places.add(place)
+        self._mark(place)
+
+    def _expand(self) -> None:
+        if not self._places:
+            self._places.add(self._first)
+            self._mark(self._first)
+
+    def _mark(self, place: Place) -> None:
+        """Count, at each node up to the root, how many of its children hold a declaration."""
+        node: Place | Construct | None = place
+        while node is not None:
+            count = self._marks.get(node, 0)
+            self._marks[node] = count + 1
+            if count:
+                return
+            node = node.place if isinstance(node, Construct) else node.construct
+
+    def _can_follow(self, place: Place) -> bool:
+        """Whether an earlier declaration is anywhere but in another arm of the same `if` or `choice`."""
+        marks = self._marks
+        if place in marks:
+            return True
+        construct = place.construct
+        while construct is not None:
+            inside = construct in marks
+            if inside and not construct.exclusive:
+                return True
+            if marks.get(construct.place, 0) > inside:
+                return True
+            if inside:
+                return False  # all of them are in the other arms
+            construct = construct.place.construct
+        return False
+
+
+class Entry:
+    """A name of a frame's table: the form of its latest declaration and where it was declared."""
+
+    __slots__ = ("form", "outputs", "plain")
+
+    def __init__(self, form: Form, place: Place) -> None:
+        self.form = form
+        self.plain = None if form == "output" else History(place)
+        self.outputs = History(place) if form == "output" else None
+
+    def add(self, form: Form, place: Place) -> None:
+        self.form = form
+        if form == "output":
+            if self.outputs is None:
+                self.outputs = History(place)
+            else:
+                self.outputs.add(place)
+        elif self.plain is None:
+            self.plain = History(place)
+        else:
+            self.plain.add(place)
+
+    def relation(self, place: Place) -> Relation:
+        """The closest relation to any earlier declaration."""
+        found = [h.relation(place) for h in (self.plain, self.outputs) if h]
+        return min(found, key=_CLOSENESS.__getitem__)
+
+
+_CLOSENESS: dict[Relation, int] = {"same": 0, "enclosing": 1, "elsewhere": 2, "exclusive": 3}
+
+
+class Frame:
+    """The names of the root or of one block while its text is walked (3.5).
+
+    `table` holds every declaration so far, `visible` what a read finds (soft exports included), `temporaries` the loop
+    variables, parameters and the like with their kind, `held` what is known about values. `fresh` collects what
+    becomes visible inside a branch or an iteration, so that it can be hidden again. `open` tells that a block of
+    unknown content was called, which may have exported any name.
+    """
+
+    __slots__ = ("fresh", "held", "is_root", "open", "place", "table", "temporaries", "visible")
+
+    def __init__(self, *, is_root: bool) -> None:
+        self.is_root = is_root
+        self.open = False
+        self.place = Place()
+        self.table: dict[str, Entry] = {}
+        self.visible: dict[str, None] = {}  # a set in order of appearance
+        self.temporaries: dict[str, str] = {}
+        self.held: dict[str, Held] = {}
+        self.fresh: list[str] | None = None
+
+    def show(self, name: str) -> None:
+        """Make a name readable from here on."""
+        if name not in self.visible:
+            self.visible[name] = None
+            if self.fresh is not None:
+                self.fresh.append(name)
+
+    def hide(self, name: str, kind: str) -> None:
+        """Bind a temporary name for the current place; `close` brings back what it hid."""
+        self.place.hidden.append((name, self.temporaries.get(name)))
+        self.temporaries[name] = kind
+
+    def hold(self, name: str, held: Held) -> None:
+        """Note what a variable holds now."""
+        if self.place.logs:
+            self.place.writes.append((name, self.held.get(name, UNSET)))
+        self.held[name] = held
+
+    def close_place(self, outer: Place) -> None:
+        """Leave the current place for the one around it: temporary names go, certain knowledge becomes doubt."""
+        place = self.place
+        self.place = outer
+        for name, before in reversed(place.hidden):
+            if before is None:
+                del self.temporaries[name]
+            else:
+                self.temporaries[name] = before
+        oldest = dict(reversed(place.writes))
+        if place.conditional:
+            for name, held in oldest.items():
+                # The body may not have run: only what holds both with and without it is still known.
+                if held is not UNSET and held != self.held[name]:
+                    self.held[name] = None
+        if outer.logs:
+            outer.writes.extend(oldest.items())
+
+
+def verdict(form: Form, entry: Entry, place: Place, *, strict: bool) -> str | None:
+    """The code for declaring a name again that `entry` already holds (table of 3.5), None when that is fine."""
+    if form == "output":
+        return _output_again(entry, place, strict)
+    if form == "input" and entry.form == "input":
+        return "E021" if entry.relation(place) == "same" else None
+    relation = entry.relation(place)
+    if strict:
+        return "E019"
+    if form == "branch":
+        return None if relation == "exclusive" else _becomes("W151", form, entry)
+    if relation == "same":
+        return "E019"
+    return _becomes("W136", form, entry) if relation == "enclosing" else None
+
+
+def _output_again(entry: Entry, place: Place, strict: bool) -> str | None:
+    plain = entry.plain.relation(place) if entry.plain else "exclusive"
+    outputs = entry.outputs.relation(place) if entry.outputs else "exclusive"
+    if outputs == "same" or (strict and entry.outputs):
+        return "E024"
+    if strict:
+        return "E114"
+    marks = None if plain == "exclusive" else _becomes("W114", "output", entry)
+    if marks not in (None, "W114"):
+        return marks
+    return marks if outputs == "exclusive" else "W124"
+
+
+def _becomes(code: str, form: Form, entry: Entry) -> str:
+    """The warning of a re-declaration, or the error it is when a `const` or an earlier `input` takes part."""
+    if entry.form == "input":
+        return "E137"
+    return "E130" if "const" in (form, entry.form) else code

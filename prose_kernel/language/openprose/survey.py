@@ -1,0 +1,198 @@
+"""What a check knows about the whole program: its registries, its findings, and the names still to be judged.
+
+Agents, blocks, imports and gates live in registries of their own and are global (openprose.md 3.5). Whether a name is
+declared anywhere is known only when the whole text has been walked; until then such reads wait here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from prose_kernel.language.diagnostics import Diagnostic, Profile, diagnostic, in_order
+from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
+from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
+from prose_kernel.language.openprose.nearest import Nearest, did_you_mean
+from prose_kernel.language.openprose.scopes import Frame
+from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program, Property
+from prose_kernel.language.source import Source, Span
+
+UndefinedCode = Literal["E131", "E132", "E162", "E170", "E053", "E108", "W108"]
+
+_UNDEFINED: dict[UndefinedCode, str] = {
+    "E131": "Undefined variable `{}`",
+    "E132": "Undefined variable `{}` in context",
+    "E162": "Undefined collection `{}`",
+    "E170": "Undefined pipeline input `{}`",
+    "E053": "Undefined name `{}` in a command",
+    "E108": "Undefined name `{}` in a text",
+    "W108": "Nothing is called `{}` here; the braces stay in the text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Undefined:
+    """A read of a name that is not visible where it stands. `raw` and `after_dollar` as in an `Interpolation`."""
+
+    name: str
+    span: Span
+    code: UndefinedCode
+    raw: str = ""
+    after_dollar: bool = False
+    nearest: str | None = None
+
+
+class Survey:
+    """The registries of one program (those of earlier cells behind them) and everything found so far."""
+
+    def __init__(self, program: Program, source: Source, profile: Profile, known: Known) -> None:
+        self.source = source
+        self.profile: Profile = profile
+        self.strict = profile == "strict"
+        self.known = known
+        self.found: list[Diagnostic] = []
+        self.near = Nearest()
+        self.agents: dict[str, KnownAgent] = {}
+        self.odd_memories: set[str] = set()  # agents that ask for memory in some way, right or wrong
+        self.blocks: dict[str, Block] = {}
+        self.programs: dict[str, Contract | None] = {}
+        self.skills: dict[str, None] = {}
+        self.gates: dict[str, None] = {}
+        self.root = self.frame = Frame(is_root=True)
+        self.everywhere: dict[str, Frame | None] = {}  # with the frame when it is only one
+        self.assigned_in_blocks: set[str] = set()
+        self._waiting: list[Undefined] = []
+        self._undefined: list[Undefined] = []
+        self._exports: dict[str, tuple[str, ...] | None] = {}
+        self._known_names: frozenset[str] | None = None
+        for item in program.items:
+            if isinstance(item, Agent):
+                self.agents.setdefault(item.name.id, KnownAgent(persistence(item)))
+                if any(p.name.id == "persist" and not _is_false(p) for p in item.properties):
+                    self.odd_memories.add(item.name.id)
+            elif isinstance(item, Block):
+                self.blocks.setdefault(item.name.id, item)
+
+    # ---- findings
+
+    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+        self.found.append(diagnostic(self.source, code, span, message, hint))
+
+    def sees(self, name: str) -> bool:
+        """Whether a read of `name` finds something in the current frame for sure."""
+        frame = self.frame
+        if name in frame.visible or name in frame.temporaries or frame.open:
+            return True
+        if not frame.is_root:
+            return False
+        known = self.known
+        return name in known.variables or (name in known.soft_exports and not self.strict)
+
+    def undefined(self, item: Undefined) -> None:
+        """Note a read of a name that is not visible here; at root that is an error, elsewhere it may wait."""
+        frame = self.frame
+        if not frame.is_root:
+            self._waiting.append(item)
+            return
+        names = [*frame.visible, *frame.temporaries, *self.known.variables] if self.near.is_left else []
+        near = self.near(item.name, names)
+        self._undefined.append(Undefined(item.name, item.span, item.code, item.raw, item.after_dollar, near))
+
+    def finish(self) -> tuple[Diagnostic, ...]:
+        """Judge what waited, and give all findings in order."""
+        for item in self._waiting:
+            if not self.is_declared(item.name):
+                near = self.near(item.name, self.everywhere)
+                self._undefined.append(Undefined(item.name, item.span, item.code, item.raw, item.after_dollar, near))
+        for item in self._undefined:
+            self.report(item.code, item.span, _UNDEFINED[item.code].format(item.name), self._hint(item))
+        return in_order(self.found)
+
+    def is_declared(self, name: str) -> bool:
+        """Whether a name is declared anywhere in the program or in an earlier cell."""
+        known = self.known
+        if name in self.everywhere or name in known.variables or name in known.soft_exports:
+            return True
+        if self._known_names is None:
+            bodies = known.bodies.values()
+            parameters = (frozenset(names) for names in known.blocks.values())
+            self._known_names = frozenset().union(*parameters, *(block_names(body) for body in bodies))
+        return name in self._known_names
+
+    # ---- hints
+
+    def _hint(self, item: Undefined) -> str | None:
+        name = item.name
+        if item.code == "E053":
+            return _command_hint(item)
+        other = self.other_registry(name)
+        if other:
+            return other
+        if item.nearest:
+            return did_you_mean(item.nearest)
+        if name in self.root.table:
+            return f"`{name}` has no value here: it is bound further down, or only inside a branch or iteration"
+        if item.code in ("W108", "E108"):
+            return f"define `{name}` first, or write `\\{item.raw[:-1]}\\}}` if the braces are meant"
+        return None
+
+    def other_registry(self, name: str) -> str | None:
+        """How to use a name that is no variable but something else; None when it is nothing at all."""
+        if name in self.gates or name in self.known.gates:
+            return f"`{name}` is a gate, and a gate binds nothing; to ask for a value use `input`"
+        if self.agent(name) is not None:
+            return f"`{name}` is an agent: `session: {name}`"
+        if self.block(name) is not None:
+            return f"`{name}` is a block: `do {name}(...)`"
+        if self.is_program(name):
+            return f"`{name}` is an imported program: `{name}(input: value)`"
+        return None
+
+    # ---- registries
+
+    def agent(self, name: str) -> KnownAgent | None:
+        return self.agents.get(name) or self.known.agents.get(name)
+
+    def block(self, name: str) -> tuple[str, ...] | None:
+        """The parameters of a block, None when there is none of this name."""
+        block = self.blocks.get(name)
+        if block is not None:
+            return tuple(p.id for p in block.parameters)
+        return self.known.blocks.get(name)
+
+    def is_program(self, name: str) -> bool:
+        return name in self.programs or name in self.known.programs
+
+    def program(self, name: str) -> Contract | None:
+        """The contract of an import; None while unchecked."""
+        if name in self.programs:
+            return self.programs[name]
+        return self.known.programs.get(name)
+
+    def exports(self, name: str) -> tuple[str, ...] | None:
+        """What a bare `do` of this block may export (3.6); None when its content is unknown."""
+        if name not in self._exports:
+            block = self.blocks.get(name) or self.known.bodies.get(name)
+            self._exports[name] = block_exports(block) if block else None
+        return self._exports[name]
+
+    def gate(self, gate: Gate) -> None:
+        name = gate.name
+        if name.id in self.gates:
+            self.report("W196", name.span, f"Two gates are called `{name.id}`", "give each gate a name of its own")
+        self.gates[name.id] = None
+
+
+def _is_false(item: Property) -> bool:
+    return isinstance(item.value, Constant) and item.value.value is False
+
+
+def _command_hint(item: Undefined) -> str:
+    """What to write instead, for braces that the shell or awk wants (5.2)."""
+    inside = item.raw[1:-1]
+    escaped = f"\\{{{inside}\\}}"
+    if item.after_dollar:
+        plain = f"write `${inside}`, or " if inside == item.name else "write "
+        return f"{plain}`${escaped}` to keep the braces for the shell"
+    near = f"did you mean `{{{item.nearest}}}`? otherwise " if item.nearest else ""
+    return f"{near}define `{item.name}` first, or write `{escaped}` to pass the braces on"
