@@ -14,10 +14,11 @@ from typing import Literal
 
 import click
 
+from prose_kernel import __version__
 from prose_kernel.errors import UsageError
 
 START_SECONDS = 30
-PACKAGES = ("prose_kernel", "ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
+PACKAGES = ("ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ def examine(start: bool = True) -> Iterator[Finding]:
 
 def _versions() -> Iterator[Finding]:
     yield Finding("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
+    yield Finding("ok", "prose_kernel", __version__)
     for name in PACKAGES:
         try:
             yield Finding("ok", name, version(name))
@@ -71,9 +73,10 @@ def _command() -> Finding:
     if found is None:
         here = Path(sys.executable).parent
         return Finding("note", "prose", "not on the PATH", f'PATH="{here}:$PATH"')
-    if Path(found).resolve().parent != Path(sys.executable).parent.resolve() and Path(found).parent != Path(
-        sys.executable
-    ).parent:
+    if (
+        Path(found).resolve().parent != Path(sys.executable).parent.resolve()
+        and Path(found).parent != Path(sys.executable).parent
+    ):
         return Finding("note", "prose", f"the PATH leads to another installation, {found}")
     return Finding("ok", "prose", found)
 

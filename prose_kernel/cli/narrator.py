@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream, Task
+from prose_kernel.errors import RunError
 from prose_kernel.machine import events as e
-from prose_kernel.machine.values import ExecText, Reference, full_text
+from prose_kernel.machine.values import ExecText, Reference, Value, full_text
 from prose_kernel.notebook.safety import clip
 
 PREVIEW_COLUMNS = 100
@@ -41,14 +42,16 @@ class Narrator:
         self._bare: set[int] = set()
         self._tasks: dict[object, Task] = {}
         self._branches: dict[tuple[object, int], _Branches] = {}
-        self._last_stderr: tuple[int, bool] = (0, False)
-        self.unshown: object = None
+        self._raised: e.CommandFinished | None = None
+        self.unshown: Value = None
+        self.shown_error: RunError | None = None
         self._handlers = {
             e.CommandStarted: self._command_started,
             e.CommandOutput: self._command_output,
             e.CommandFinished: self._command_finished,
             e.SessionStarted: self._session_started,
             e.SessionFinished: self._session_finished,
+            e.Failed: self._failed,
             e.Bound: self._bound,
             e.StatementDone: self._statement_done,
             e.ParallelStarted: self._parallel_started,
@@ -89,9 +92,17 @@ class Narrator:
         bare = event.spawn in self._bare
         self._bare.discard(event.spawn)
         result = event.result
+        if bare and event.raised:
+            self._raised = event
         if result.kind is not None and not event.raised and bare:
             how = result.signal or ("timed out" if result.timed_out else f"exit status {result.exit_code}")
             self._order.say(event.place.branches, _Note(f"{clip(event.command, 60)}: {how}", "yellow"))
+
+    def _failed(self, event: e.Failed) -> None:
+        """Remember the error of a command whose stderr has been passed through, so that nobody reads it twice."""
+        raised = self._raised
+        if raised is not None and raised.place.span == event.place.span:
+            self.shown_error = event.error
 
     # -------------------------------------------------- sessions
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +44,9 @@ class Request:
 @click.option("--no", metavar="GATE", multiple=True, help="Reject this gate beforehand. Repeatable.")
 @click.option("--provider", metavar="NAME", help="Who answers sessions: scripted, human or dry-run.")
 @click.option("--script", metavar="FILE", help="The answers of the scripted provider (YAML).")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
+)
 def run(
     target: str,
     inputs: Sequence[str] = (),
@@ -104,7 +104,7 @@ def _decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
 
 
 def _state(state: str | None, in_context: bool) -> str | None:
-    """The backend asked for. `sqlite+` means sqlite or better; a database that is not there falls back to files (7.1)."""
+    """The backend asked for; `sqlite+` means sqlite or better. A database that is not there falls back to files (7.1)."""
     wanted = state.removesuffix("+") if state else None
     if in_context:
         if wanted not in (None, "in-context"):

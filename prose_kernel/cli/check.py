@@ -1,0 +1,34 @@
+"""`prose check`: which conditions of a program can be decided without a model or a person (sessions.md 3.2)."""
+
+from __future__ import annotations
+
+import click
+
+from prose_kernel.cli import files, report
+from prose_kernel.errors import CompileError
+
+
+@click.command()
+@click.argument("name", metavar="FILE")
+@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
+def check(name: str, strict: bool) -> int:
+    """List the conditions of a program, and which of them rules can decide; nothing is run.
+
+    A rule decides only when the value it names is of a fitting kind; otherwise a condition of any form goes on to
+    whoever else can answer. Exit status: 0 rules suffice, 1 errors, or a condition that needs a model or a person.
+    """
+    from prose_kernel.cli.compile import compile_file
+    from prose_kernel.language.source import Source
+    from prose_kernel.sessions.judge import decidable_conditions
+
+    compiled = compile_file(name, "strict" if strict else "default")
+    if compiled.program is None or not compiled.ok:
+        click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
+        return 1
+    found = decidable_conditions(compiled.program, Source.of(compiled.text, name))
+    for condition in found:
+        mark = "rule" if condition.decidable else "ask "
+        click.echo(f"{mark}  line {condition.line}: **{condition.text}**")
+    open_ones = sum(not condition.decidable for condition in found)
+    click.echo(f"{len(found) - open_ones} of {len(found)} conditions can be decided by rules")
+    return 1 if open_ones else 0

@@ -1,0 +1,59 @@
+"""The Prose cells of a notebook file, for `prose run NOTEBOOK`.
+
+In a notebook of the Prose kernel every code cell is one; in a Python notebook those that begin with `%%prose`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prose_kernel.cli import files
+from prose_kernel.errors import UsageError
+
+MAGIC = "%%prose"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One text to run, and its name in messages."""
+
+    text: str
+    name: str
+
+
+def read_cells(name: str) -> list[Cell]:
+    """The cells in order; a cell is called by its number among the notebook's code cells.
+
+    Raises `UsageError` when the file is no notebook, or has no Prose cells.
+    """
+    import nbformat
+
+    try:
+        book = nbformat.reads(files.read_bytes(name).decode("utf-8"), as_version=4)
+    except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
+        raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
+    prose = (book.metadata.get("kernelspec") or {}).get("language") == "prose"
+    prose = prose or (book.metadata.get("language_info") or {}).get("name") == "prose"
+    sources = [cell.source for cell in book.cells if cell.cell_type == "code"]
+    cells = [
+        Cell(text, f"cell {number}")
+        for number, source in enumerate(sources, 1)
+        if (text := source if prose else _magic_body(source)) is not None
+    ]
+    if not cells:
+        raise UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {MAGIC}")
+    return cells
+
+
+def _magic_body(source: str) -> str | None:
+    """The text below `%%prose`, in its place, so that line numbers stay those of the cell; None for another cell."""
+    first, _, body = source.lstrip().partition("\n")
+    word, _, options = first.strip().partition(" ")
+    if word != MAGIC:
+        return None
+    if options.strip():
+        raise UsageError(
+            f"`{first.strip()}`: there is no Python here that values could come from or go to",
+            hint="run this notebook with Jupyter, or give the values with --input",
+        )
+    return f"\n{body}"

@@ -1,0 +1,71 @@
+"""The generated pages of docs/: `make docs` writes them, a test compares them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import click
+
+from prose_kernel.cli.main import cli
+from prose_kernel.settings import Settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+NOTE = "<!-- Written by `make docs`; change the source of it instead. -->"
+
+
+def command_line() -> str:
+    """docs/cli.md: the help of every command."""
+    parts = [f"# The command line\n\n{NOTE}\n\n{_help(cli, 'prose', None)}"]
+    context = click.Context(cli, info_name="prose")
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        parts.append(f"## prose {name}\n\n{_help(command, name, context)}")
+        if isinstance(command, click.Group):
+            inner = click.Context(command, info_name=name, parent=context)
+            parts += [
+                f"### prose {name} {sub}\n\n{_help(command.commands[sub], sub, inner)}" for sub in command.commands
+            ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _help(command: click.Command, name: str, parent: click.Context | None) -> str:
+    with click.Context(command, info_name=name, parent=parent, terminal_width=100) as context:
+        return f"```text\n{command.get_help(context)}\n```"
+
+
+def settings() -> str:
+    """docs/settings.md: every setting from its line in the docstring of `Settings`."""
+    about = dict(re.findall(r"- `(\w+)`: (.*?)(?=\n\s*- `|\Z)", Settings.__doc__ or "", re.S))
+    rows = []
+    for field in fields(Settings):
+        text = " ".join(about[field.name].split()).replace("|", "\\|")
+        default = "none" if field.default is None else f"`{field.default}`"
+        rows.append(f"| `{field.name}` | `PROSE_{field.name.upper()}` | {default} | {text[0].upper()}{text[1:]} |")
+    table = "\n".join(["| Setting | Variable | Default | Meaning |", "| --- | --- | --- | --- |", *rows])
+    return f"""# Settings
+
+{NOTE}
+
+Strongest first: an option of `prose run` or a magic, the environment variable, the same name in `.prose/.env`, the
+default. A value that makes no sense is an error that names what would.
+
+{table}
+"""
+
+
+PAGES: dict[str, Callable[[], str]] = {"cli.md": command_line, "settings.md": settings}
+
+
+def main() -> int:
+    for name, make in PAGES.items():
+        (DOCS / name).write_text(make(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""The entry point: help, unknown and retired commands, usage errors, start-up cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from prose_kernel import __version__
+from prose_kernel.cli.main import COMMANDS, main
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        assert main([name, "--help"]) == 0
+    assert "Usage: prose run" in capsys.readouterr().out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"prose {__version__}\n"
+
+
+def test_an_unknown_command_shows_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["complie", "x.prose"]) == 2
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert "Commands:" in seen.err
+    assert "did you mean `prose compile`?" in seen.err
+
+
+def test_boot_is_retired(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["boot"]) == 2
+    assert "retired" in capsys.readouterr().err
+
+
+def test_a_usage_error_says_what_and_how(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run"]) == 2
+    assert "Missing argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--format", "json", "--nonsense", "x.prose"],
+        ["run", "--format=json", "/no/such.prose"],
+        ["run", "x.prose", "--format", "json", "--input", "novalue"],
+        ["run", "/no/such.prose", "--format", "json", "--gates", "perhaps"],
+    ],
+)
+def test_usage_errors_of_a_json_run_are_json_too(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["status"] == "failed"
+    assert result["run_id"] is None
+    assert result["error"]["message"]
+    assert (result["outputs"], result["bindings"]) == ({}, {})
+
+
+def test_help_is_one_page_and_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    page = capsys.readouterr().out
+    assert len(page.splitlines()) < 50
+    assert [name for name in ("run", "compile", "fmt", "gates", "doctor") if f"prose {name}" not in page] == []
+
+
+def test_help_of_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "run"]) == 0
+    assert "--state-dir" in capsys.readouterr().out
+    assert main(["help", "nonsense"]) == 2
+
+
+def test_compile_imports_neither_the_machine_nor_jupyter_nor_rich() -> None:
+    code = (
+        "import sys; from prose_kernel.cli.main import main; main(['compile', '-'])\n"
+        "print([m for m in ('rich', 'IPython', 'ipykernel', 'zmq', 'asyncio', 'nbformat') if m in sys.modules])"
+    )
+    seen = subprocess.run(
+        [sys.executable, "-c", code], input='output x = "y"\n', capture_output=True, text=True, check=True
+    )
+    assert seen.stdout.splitlines()[-1] == "[]"

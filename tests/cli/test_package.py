@@ -1,0 +1,91 @@
+"""What is shipped: the wheel registers the kernel and brings the command, and works without the checkout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built with the hatchling that is installed here: nothing is fetched."""
+    target = tmp_path_factory.mktemp("wheel")
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-q",
+        "--disable-pip-version-check",
+        "-w",
+        str(target),
+    ]
+    subprocess.run([*build, str(ROOT)], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    return next(target.glob("*.whl"))
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    ends = (
+        ".data/data/share/jupyter/kernels/prose/kernel.json",
+        "prose_kernel/kernelspec/kernel.json",
+        "prose_kernel/examples/01-hello.prose",
+        "prose_kernel/examples/lib/measure.prose",
+        "licenses/LICENSE",
+    )
+    assert [end for end in ends if not any(name.endswith(end) for name in names)] == []
+    assert any(name.endswith(".lark") for name in names)
+    assert not any(name.startswith("tests/") for name in names)
+
+
+@pytest.mark.slow
+def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    """Installed into a fresh environment that borrows the dependencies of this one, so that nothing is fetched."""
+    home = tmp_path / "env"
+    venv.create(home, with_pip=False)
+    site = next(home.glob("lib/python*/site-packages"))
+    installed = [p for p in map(Path, sys.path) if p.name == "site-packages"]
+    own = ("prose_kernel", "_prose_kernel", "__editable__", "_editable")
+    borrowed = tmp_path / "borrowed"
+    borrowed.mkdir()
+    for entry in (e for p in installed for e in p.iterdir() if not e.name.startswith(own)):
+        if not (borrowed / entry.name).exists():
+            (borrowed / entry.name).symlink_to(entry)
+    for loose in borrowed.glob("*.pth"):
+        loose.unlink()
+    (site / "borrowed.pth").write_text(f"{borrowed}\n")
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(home / "bin/python"),
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
+
+    spec = json.loads((home / "share/jupyter/kernels/prose/kernel.json").read_text())
+    assert spec["argv"][0] == "python"
+    seen = subprocess.run(
+        [home / "bin/prose", "run", "hello", "--format", "json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert seen.returncode == 0, seen.stderr
+    assert json.loads(seen.stdout.splitlines()[-1])["outputs"]["greeting"].startswith("This machine runs ")
