@@ -20,6 +20,7 @@
     ├── Undecided                       a judge's answer: I cannot tell; ask the next one
     ├── ProviderError                   a session provider's failure, with `retryable`
     │   └── NoProvider                  nothing is configured that could run a session
+    ├── GateRefused                     a decision from outside that a gate does not take (exit status 1)
     └── UsageError                      a magic, option or setting that makes no sense
 """
 
@@ -166,6 +167,14 @@ class NoProvider(ProviderError):
 
 class UsageError(ProseError):
     """A magic, command-line option or setting that makes no sense; the message says what would."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class GateRefused(ProseError):
+    """`prose gate` cannot do what was asked: no such gate, already resolved, too late, not allowed, from inside a run."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
