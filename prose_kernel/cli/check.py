@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from prose_kernel.cli import files, report
-from prose_kernel.errors import CompileError
+from prose_kernel.cli import report
 
 
 @click.command()

@@ -15,7 +15,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from prose_kernel import __version__
-from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.errors import CompileError, GateRefused, UsageError
 
 COMMANDS = {
     "run": "prose_kernel.cli.run:run",
@@ -89,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = cli.main(args, prog_name="prose", standalone_mode=False)
     except (click.ClickException, UsageError, CompileError) as error:
         return _before_the_start(error, args)
+    except GateRefused as refused:
+        click.echo(f"Error: {refused}" + (f"\nhint: {refused.hint}" if refused.hint else ""), err=True)
+        return 1
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:

@@ -104,7 +104,7 @@ def _decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
 
 
 def _state(state: str | None, in_context: bool) -> str | None:
-    """The backend asked for; `sqlite+` means sqlite or better. A database that is not there falls back to files (7.1)."""
+    """The backend asked for; `sqlite+` is sqlite or better. A database that is not there falls back to files (7.1)."""
     wanted = state.removesuffix("+") if state else None
     if in_context:
         if wanted not in (None, "in-context"):

@@ -1,0 +1,143 @@
+"""`prose gates` and `prose gate approve|reject|log`: decide, from outside, what a run waits for (openprose.md 5.10, 8)."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from prose_kernel.notebook.safety import visible
+
+if TYPE_CHECKING:
+    from prose_kernel.state.decisions import PendingGate, Verb
+
+_state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
+_run = click.option("--run", "run", metavar="RUN", help="The run, by its id.")
+_as = click.option("--as", "principal", metavar="NAME", default="user", help="Decide as this principal of the gate.")
+_comment = click.option("--comment", metavar="TEXT", default="", help="Kept with the decision.")
+_reason = click.option("--comment", "--reason", "comment", metavar="TEXT", default="", help="Kept with the decision.")
+_target = click.argument("target", metavar="[RUN] GATE", nargs=-1, required=True)
+
+
+@click.command()
+@_run
+@_state_dir
+def gates(run: str | None, state_dir: str | None) -> None:
+    """List the gates that wait for a decision, of one run or of all.
+
+    Exit status: 0 done, 1 no such run.
+    """
+    from prose_kernel.machine.clock import SystemClock
+    from prose_kernel.state.decisions import pending_gates
+
+    found = pending_gates(_directory(state_dir), SystemClock(), run)
+    click.echo("\n\n".join(map(_pending_text, found)) if found else "no gate waits for a decision")
+
+
+def _pending_text(gate: PendingGate) -> str:
+    allow = [] if gate.allow == ("user",) else [f"  allow: {', '.join(gate.allow) or 'nobody'}"]
+    how = gate.command if gate.decidable else "to be answered where the run asks"
+    lines = [
+        f"{gate.id}  (run {gate.run})",
+        *(f"  {line}" for line in visible(gate.prompt).splitlines()),
+        *allow,
+        f"  opened {_time(gate.opened)}, deadline {_time(gate.deadline)}",
+        f"  {how}",
+    ]
+    return "\n".join(lines)
+
+
+def _time(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@click.group()
+def gate() -> None:
+    """Decide a gate, or read its log. GATE is a record id, or a gate name when one pending record has it.
+
+    Exit status: 0 done, 1 refused (no such gate, already resolved, too late, not allowed, from inside a run), 2 usage.
+    """
+
+
+@gate.command()
+@_target
+@_run
+@_comment
+@_as
+@_state_dir
+def approve(target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None) -> None:
+    """Approve a pending gate."""
+    _resolve("approve", target, run, comment, principal, state_dir)
+
+
+@gate.command()
+@_target
+@_run
+@_reason
+@_as
+@_state_dir
+def reject(target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None) -> None:
+    """Reject a pending gate."""
+    _resolve("reject", target, run, comment, principal, state_dir)
+
+
+approve_alias = click.Command(
+    "approve", callback=approve.callback, params=approve.params, help="Same as `gate approve`."
+)
+reject_alias = click.Command("reject", callback=reject.callback, params=reject.params, help="Same as `gate reject`.")
+
+
+@gate.command()
+@_target
+@_run
+@_state_dir
+def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None:
+    """Print the events of one gate, oldest first."""
+    from prose_kernel.machine.clock import SystemClock
+    from prose_kernel.state.decisions import gate_log
+
+    run, name = _run_and_gate(target, run)
+    for event in gate_log(_directory(state_dir), name, run, clock=SystemClock()):
+        comment = f"  {visible(event.comment)}" if event.comment else ""
+        metadata = f"  {json.dumps(dict(event.metadata))}" if event.metadata else ""
+        kind = f"{event.event_type:<8}"
+        click.echo(f"{_time(event.timestamp)}  {event.gate_id}  {kind}  {event.principal}{comment}{metadata}")
+
+
+def _resolve(
+    verb: Verb, target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None
+) -> None:
+    from prose_kernel.machine.clock import SystemClock
+    from prose_kernel.state.decisions import resolve_gate
+
+    run, name = _run_and_gate(target, run)
+    done = resolve_gate(
+        _directory(state_dir),
+        verb,
+        name,
+        run,
+        clock=SystemClock(),
+        environment=os.environ,
+        principal=principal,
+        comment=comment,
+    )
+    click.echo(f"gate {done.id} of run {done.run}: {done.status} by {done.principal}")
+
+
+def _run_and_gate(target: tuple[str, ...], run: str | None) -> tuple[str | None, str]:
+    """`GATE`, or `RUN GATE`; the run may also come as an option."""
+    if len(target) == 1:
+        return run, target[0]
+    if len(target) != 2 or (run is not None and run != target[0]):
+        raise click.UsageError("give a GATE, or a RUN and a GATE")
+    return target
+
+
+def _directory(state_dir: str | None) -> Path:
+    from prose_kernel import settings
+
+    return Path(settings.load(Path.cwd(), state_dir=state_dir).state_dir)

@@ -1,0 +1,150 @@
+"""`prose compile`, `prose fmt`, `prose check`: contracts of output and exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.cli.main import main
+
+GOOD = 'let x = "a"\noutput y = x\n'
+BAD = "let r = session: writr\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.prose").write_text(GOOD)
+    Path("bad.prose").write_text(BAD)
+
+
+def objects(out: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_one_object_for_each_file_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "--format", "json", "bad.prose", "good.prose"]) == 1
+    seen = capsys.readouterr()
+    bad, good = objects(seen.out)
+    assert seen.err == ""
+    assert good == {"file": "good.prose", "language": "openprose", "ok": True, "diagnostics": []}
+    assert (bad["file"], bad["ok"]) == ("bad.prose", False)
+    (found,) = bad["diagnostics"]  # type: ignore[misc]
+    assert {k: found[k] for k in ("code", "severity", "line", "column")} == {
+        "code": "E007",
+        "severity": "error",
+        "line": 1,
+        "column": 18,
+    }
+    assert found["message"]
+
+
+def test_warnings_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("w.prose").write_text('session ""\n')
+    assert main(["compile", "--format", "json", "w.prose"]) == 0
+    (seen,) = objects(capsys.readouterr().out)
+    assert seen["ok"] is True
+    assert [d["severity"] for d in seen["diagnostics"]] == ["warning"]  # type: ignore[attr-defined]
+
+
+def test_the_canonical_form_goes_to_stdout_findings_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("c.prose").write_text('# a comment\nlet   x = "a"   # more\n\noutput y = x\n')
+    assert main(["compile", "c.prose"]) == 0
+    assert capsys.readouterr().out == GOOD
+    assert main(["compile", "bad.prose"]) == 1
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.startswith("Error at line 1, column 18: ")
+
+
+@pytest.mark.parametrize("name", ["missing.prose", ".", "/dev/null", "book.ipynb"])
+def test_what_cannot_be_read_is_usage_and_still_an_object(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "--format", "json", "good.prose", name]) == 2
+    good, unread = objects(capsys.readouterr().out)
+    assert good["ok"] is True
+    assert (unread["file"], unread["ok"]) == (name, False)
+    assert unread["diagnostics"]
+    assert main(["compile", name]) == 2
+    assert capsys.readouterr().err.startswith("Error: ")
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b'let x = "\x80"\n', bytes(range(256)) * 40])
+def test_bytes_that_are_no_text_are_a_diagnostic(data: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("b.prose").write_bytes(data)
+    assert main(["compile", "--format", "json", "b.prose"]) == 1
+    (seen,) = objects(capsys.readouterr().out)
+    assert [d["code"] for d in seen["diagnostics"]] == ["E109"]  # type: ignore[attr-defined]
+
+
+def test_a_pipe_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    read, write = os.pipe()
+    os.write(write, GOOD.encode())
+    os.close(write)
+    assert main(["compile", f"/dev/fd/{read}"]) == 0
+    os.close(read)
+    assert capsys.readouterr().out == GOOD
+
+
+def test_strict_is_strict() -> None:
+    Path("s.prose").write_text('x = "undeclared"\n')
+    assert main(["compile", "s.prose"]) == 0
+    assert main(["compile", "--strict", "s.prose"]) == 1
+
+
+def test_imports_are_relative_to_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("lib").mkdir()
+    Path("lib/leaf.prose").write_text('output v = "leaf"\n')
+    Path("lib/main.prose").write_text('use "./leaf.prose" as leaf\nlet r = leaf()\noutput v = r.nope\n')
+    assert main(["compile", "--format", "json", "lib/main.prose"]) == 1
+    (seen,) = objects(capsys.readouterr().out)
+    assert [d["code"] for d in seen["diagnostics"]] == ["E028"]  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- fmt
+
+
+def test_fmt_prints_and_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ugly.prose").write_text('let  x="a"\noutput y=x\n')
+    assert main(["fmt", "ugly.prose"]) == 0
+    assert capsys.readouterr().out == GOOD
+    assert main(["fmt", "--check", "good.prose"]) == 0
+    assert main(["fmt", "--check", "good.prose", "ugly.prose"]) == 1
+    assert capsys.readouterr().err == "ugly.prose is not in canonical form\n"
+
+
+def test_fmt_write_replaces_but_never_loses_comments(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ugly.prose").write_text('let  x="a # b"\n')
+    Path("ugly.prose").chmod(0o640)
+    assert main(["fmt", "--write", "ugly.prose"]) == 0
+    assert Path("ugly.prose").read_text() == 'let x = "a # b"\n'
+    assert Path("ugly.prose").stat().st_mode & 0o777 == 0o640
+    commented = 'let  x="a" # why\n'
+    Path("commented.prose").write_text(commented)
+    assert main(["fmt", "--write", "commented.prose"]) == 1
+    assert Path("commented.prose").read_text() == commented
+    assert "comments" in capsys.readouterr().err
+    assert main(["fmt", "--write", "--drop-comments", "commented.prose"]) == 0
+    assert Path("commented.prose").read_text() == 'let x = "a"\n'
+
+
+def test_fmt_of_a_broken_program_changes_nothing() -> None:
+    assert main(["fmt", "--write", "bad.prose"]) == 1
+    assert Path("bad.prose").read_text() == BAD
+    assert main(["fmt", "--write", "missing.prose"]) == 2
+    assert main(["fmt", "--write", "--check", "good.prose"]) == 2
+
+
+# ---------------------------------------------------------------- check
+
+
+def test_check_tells_rules_from_judgement(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("r.prose").write_text('let score = 1\nif **score >= 85**:\n  exec "true"\n')
+    assert main(["check", "r.prose"]) == 0
+    assert capsys.readouterr().out == "rule  line 2: **score >= 85**\n1 of 1 conditions can be decided by rules\n"
+    Path("j.prose").write_text('if **the article is good enough**:\n  exec "true"\n')
+    assert main(["check", "j.prose"]) == 1
+    assert capsys.readouterr().out.startswith("ask   line 1: ")
+    assert main(["check", "bad.prose"]) == 1

@@ -1,0 +1,92 @@
+"""`prose gates` and `prose gate …` against a run in another process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.cli.main import main
+
+PROGRAM = """gate go:
+  prompt: "Publish \\"it\\"?"
+  timeout: "1h"
+exec "echo gone"
+"""
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
+    """A run that stands at the gate `go`."""
+    monkeypatch.chdir(tmp_path)
+    Path("p.prose").write_text(PROGRAM)
+    code = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "run", "p.prose", "--gates", "wait"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as running:  # type: ignore[call-overload]
+        line = running.stderr.readline()
+        assert line.startswith("gate go of run "), line
+        assert "prose gate approve" in line
+        yield running
+        running.kill()
+
+
+def test_a_gate_is_listed_approved_and_logged(
+    waiting: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["gates"]) == 0
+    head, prompt, times, command = capsys.readouterr().out.splitlines()
+    run = head.removeprefix("go  (run ").removesuffix(")")
+    assert Path(".prose/runs", run).is_dir()
+    assert prompt == '  Publish "it"?'
+    assert times.startswith("  opened 2")
+    assert command == f"  prose gate approve {run} go"
+
+    assert main(["gate", "approve", run, "go", "--comment", "looks right"]) == 0
+    assert capsys.readouterr().out == f"gate go of run {run}: approved by user\n"
+    out, err = waiting.communicate(timeout=30)
+    assert (waiting.returncode, out) == (0, "gone\n")
+    assert "gate go: approved by user (looks right)" in err
+
+    assert main(["gate", "log", "go"]) == 0
+    created, approved = capsys.readouterr().out.splitlines()
+    assert "created" in created
+    assert "approved" in approved
+    assert "looks right" in approved
+    assert main(["gates"]) == 0
+    assert capsys.readouterr().out == "no gate waits for a decision\n"
+    assert main(["gate", "approve", "go"]) == 1
+    assert "already resolved" in capsys.readouterr().err
+
+
+def test_the_alias_rejects(waiting: subprocess.Popen[str]) -> None:
+    (run,) = [p.name for p in Path(".prose/runs").iterdir()]
+    assert main(["reject", run, "go", "--reason", "too early"]) == 0
+    out, err = waiting.communicate(timeout=30)
+    assert (waiting.returncode, out) == (1, "")
+    assert "[E213]" in err
+
+
+def test_refusals(
+    waiting: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["gate", "approve", "nonsense"]) == 1
+    assert main(["gate", "approve", "no-such-run", "go"]) == 1
+    assert main(["gate", "approve", "go", "--as", "ops"]) == 1
+    assert "ops may not approve" in capsys.readouterr().err
+    assert main(["gate", "approve", "a", "b", "c"]) == 2
+    assert main(["gate", "approve", "a", "b", "--run", "c"]) == 2
+    monkeypatch.setenv("PROSE_JOB", "1")
+    assert main(["gate", "approve", "go"]) == 1
+    assert "from inside a run" in capsys.readouterr().err
+    assert waiting.poll() is None
+
+
+def test_without_runs_nothing_waits(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["gates"]) == 0
+    assert capsys.readouterr().out == "no gate waits for a decision\n"
+    assert main(["gates", "--run", "x"]) == 1

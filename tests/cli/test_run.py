@@ -1,0 +1,376 @@
+"""`prose run`: what it prints where, how it ends, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.cli.examples import bundled
+from prose_kernel.cli.main import main
+
+PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def result(self) -> dict[str, object]:
+        """The object of `--format json`: the only line of stdout."""
+        assert len(self.out.splitlines()) == 1, self.out
+        return json.loads(self.out)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a program text, in this process, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(text: str, *arguments: str) -> Ran:
+        Path("p.prose").write_text(textwrap.dedent(text))
+        status = main(["run", "p.prose", *arguments])
+        return Ran(status, *capfd.readouterr())
+
+    return run
+
+
+# ---------------------------------------------------------------- what is printed
+
+
+def test_products_go_to_stdout_and_remarks_to_stderr(run: Run) -> None:
+    seen = run("""
+        exec "echo out; echo err >&2"
+        let log = exec "printf 'one\\ntwo\\nthree\\n'"
+        output first = "value"
+        output both = "a\\nb"
+    """)
+    assert seen.status == 0
+    assert seen.out == "out\nfirst: value\nboth:\na\nb\n"
+    assert seen.err == "err\nlog = one (+2 lines)\n"
+
+
+def test_json_is_the_only_line_of_stdout(run: Run) -> None:
+    seen = run(
+        """
+        exec "echo shown"
+        let n = 2
+        const words = ["a", "b"]
+        output log = exec "echo text"
+        output data = {n: n, ok: true}
+        """,
+        "--format",
+        "json",
+    )
+    result = seen.result
+    assert seen.status == 0
+    assert "shown" in seen.err
+    assert result["status"] == "completed"
+    assert result["error"] is None
+    assert result["outputs"] == {"log": "text", "data": {"n": 2, "ok": True}}
+    assert result["bindings"] == {"n": 2, "words": ["a", "b"], "log": "text", "data": {"n": 2, "ok": True}}
+    assert Path(".prose/runs", str(result["run_id"]), "state.md").is_file()
+
+
+def test_the_value_of_the_last_statement_is_shown_when_there_are_no_outputs(run: Run) -> None:
+    assert run('block two():\n  return "2"\ntwo()\n').status == 2
+    seen = run('block two():\n  return "2"\ndo two()\n')
+    assert (seen.status, seen.out) == (0, "2\n")
+
+
+def test_branches_print_in_source_order(run: Run) -> None:
+    seen = run("""
+        parallel:
+          exec "sleep 0.2; echo slow"
+          exec "echo quick"
+        exec "echo after"
+    """)
+    assert seen.out == "slow\nquick\nafter\n"
+
+
+def test_a_failed_branch_holds_nothing_back(run: Run) -> None:
+    seen = run("""
+        try:
+          parallel:
+            exec "sleep 5; echo never"
+            exec "echo quick; exit 3"
+        catch as e:
+          exec "echo caught"
+        exec "echo after"
+    """)
+    assert seen.out == "quick\ncaught\nafter\n"
+
+
+def test_a_failure_that_is_not_an_error_is_remarked(run: Run) -> None:
+    seen = run('exec "exit 4"\n  on-fail: "continue"\n')
+    assert (seen.status, seen.err) == (0, "exit 4: exit status 4\n")
+
+
+def test_warnings_are_shown_and_do_not_stop(run: Run) -> None:
+    seen = run('agent a:\n  model: sonnet\n  colour: "red"\noutput x = "y"\n')
+    assert seen.status == 0
+    assert "Warning at line 3, column 3" in seen.err
+    assert "[W005]" in seen.err
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+def test_errors_before_the_start_run_nothing(run: Run) -> None:
+    text = 'exec "touch ran"\nlet r = session: writr\n'
+    seen = run(text)
+    assert seen.status == 2
+    assert seen.out == ""
+    assert seen.err.startswith("Error at line 2, column 18: ")
+    assert "  let r = session: writr\n                   ^" in seen.err
+    result = run(text, "--format", "json").result
+    assert result["status"] == "failed"
+    error = result["error"]
+    assert isinstance(error, dict)
+    assert (error["code"], error["line"], error["column"]) == ("E007", 2, 18)
+    assert [d["code"] for d in error["diagnostics"]] == ["E007"]
+    assert not Path("ran").exists()
+    assert not Path(".prose").exists()
+
+
+def test_an_uncaught_error_shows_line_caret_and_run_directory(run: Run) -> None:
+    seen = run("""
+        block build():
+          let log = exec "echo building; echo broken >&2; exit 3"
+        do build()
+    """)
+    assert seen.status == 1
+    head, *rest = seen.err.splitlines()
+    assert head.startswith("Error at line 3, column ")
+    assert head.endswith("[E203]")
+    assert rest[0] == '    let log = exec "echo building; echo broken >&2; exit 3"'
+    assert rest[1].strip() == "^"
+    assert "build" in rest[2]
+    assert "  broken" in rest
+    assert rest[-1].startswith("run directory: .prose/runs/")
+    assert Path(rest[-1].partition(": ")[2]).is_dir()
+
+
+def test_stderr_that_was_passed_through_is_not_repeated(run: Run) -> None:
+    seen = run('exec "echo broken >&2; exit 3"\n')
+    assert seen.status == 1
+    assert seen.err.count("broken\n") == 1
+
+
+def test_an_error_as_json(run: Run) -> None:
+    seen = run('output a = "1"\nlet b = exec "exit 3"\n', "--format", "json")
+    result = seen.result
+    error = result["error"]
+    assert seen.status == 1
+    assert isinstance(error, dict)
+    assert (error["type"], error["code"], error["line"]) == ("ExecError", "E203", 2)
+    assert error["exit_code"] == 3
+    assert result["outputs"] == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('input name: "Who?"\noutput x = name\n', "E212"),
+        ('session "say hello"\n', "E201"),
+        ('if **the article is good**:\n  exec "true"\n', "E211"),
+        ('gate go:\n  prompt: "Go?"\n', "E213"),
+    ],
+)
+def test_nobody_to_answer_is_status_three(text: str, code: str, run: Run) -> None:
+    seen = run(text, "--format", "json")
+    error = seen.result["error"]
+    assert seen.status == 3
+    assert isinstance(error, dict)
+    assert error["code"] == code
+
+
+def test_a_gate_closed_for_want_of_anybody_and_caught_is_no_failure(run: Run) -> None:
+    assert run('try:\n  gate go:\n    prompt: "Go?"\ncatch:\n  exec "echo no"\n').status == 0
+
+
+# ---------------------------------------------------------------- what can be given
+
+
+def test_inputs_are_supplied(run: Run) -> None:
+    text = 'input name: "Who?"\noutput hello = "hello {name}"\n'
+    assert run(text, "--input", "name=A=b").out == "hello: hello A=b\n"
+    assert run(text, "--input", "nmae=x").status == 2
+    assert run(text, "--input", "name=x", "--input", "name=y").status == 2
+
+
+def test_gates_are_decided_beforehand(run: Run) -> None:
+    text = 'gate go:\n  prompt: "Go?"\nexec "echo gone"\n'
+    assert run(text, "--yes", "go").out == "gone\n"
+    assert run(text, "--input", "go=approve").out == "gone\n"
+    rejected = run(text, "--no", "go")
+    assert (rejected.status, rejected.out) == (1, "")
+    assert run(text, "--yes", "go", "--no", "go").status == 2
+
+
+def test_in_context_leaves_nothing_behind(run: Run) -> None:
+    seen = run('output x = exec "echo y"\n', "--in-context", "--format", "json")
+    assert seen.result["run_id"] is None
+    assert seen.result["outputs"] == {"x": "y"}
+    assert [p.name for p in Path().iterdir()] == ["p.prose"]
+    assert run('exec "true"\n', "--in-context", "--gates", "wait").status == 2
+    assert run('exec "true"\n', "--in-context", "--state", "filesystem").status == 2
+
+
+def test_another_state_directory(run: Run) -> None:
+    seen = run('output x = "y"\n', "--state-dir", "kept/here", "--format", "json")
+    assert Path("kept/here/runs", str(seen.result["run_id"])).is_dir()
+    assert not Path(".prose").exists()
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "sqlite+", "postgres"])
+def test_a_database_that_is_not_there_falls_back_to_files(backend: str, run: Run) -> None:
+    seen = run('output x = "y"\n', "--backend", backend)
+    assert (seen.status, seen.out) == (0, "x: y\n")
+    assert "[E219]" in seen.err
+
+
+@pytest.mark.parametrize("option", [("--state", "floppy"), ("--gates", "perhaps"), ("--provider", "oracle")])
+def test_a_setting_that_makes_no_sense_is_a_usage_error(option: tuple[str, str], run: Run) -> None:
+    seen = run('session "x"\n', *option)
+    assert seen.status == 2
+    assert seen.err.startswith("Error: ")
+
+
+def test_strict_is_strict(run: Run) -> None:
+    text = 'x = "undeclared"\n'
+    assert run(text).status == 0
+    assert run(text, "--strict").status == 2
+
+
+def test_sessions_from_a_script(run: Run) -> None:
+    Path("answers.yaml").write_text("sessions:\n  - match: hello\n    reply: hello yourself\n")
+    seen = run('session "say hello"\n', "--provider", "scripted", "--script", "answers.yaml")
+    assert (seen.status, seen.out) == (0, "hello yourself\n")
+
+
+def test_imports_are_relative_to_the_file(run: Run) -> None:
+    Path("lib").mkdir()
+    Path("lib/leaf.prose").write_text('output v = "leaf"\n')
+    Path("lib/main.prose").write_text('use "./leaf.prose" as leaf\nlet r = leaf()\noutput v = r.v\n')
+    assert main(["run", "lib/main.prose", "--format", "json"]) == 0
+
+
+# ---------------------------------------------------------------- as a process
+
+
+def process(cwd: Path, *arguments: str, **options: object) -> subprocess.Popen[str]:
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([*PROSE, *arguments], cwd=cwd, text=True, **pipes)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_commands_runs_finally_and_leaves_nobody(number: int, status: int, tmp_path: Path) -> None:
+    (tmp_path / "p.prose").write_text(
+        'try:\n  exec "echo $$; sleep 600 & wait"\nfinally:\n  exec "echo cleaned"\nexec "echo never"\n'
+    )
+    running = process(tmp_path, "run", "p.prose")
+    assert running.stdout is not None
+    shell = int(running.stdout.readline())
+    running.send_signal(number)
+    out, err = running.communicate(timeout=30)
+    assert running.returncode == status
+    assert out == "cleaned\n"
+    assert err.startswith("interrupted\nrun directory: .prose/runs/")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(shell, 0)
+
+
+def test_a_busy_program_can_be_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "p.prose").write_text('exec "echo ready"\nlet n = 0\nloop while true:\n  n = n + 1\n')
+    running = process(tmp_path, "run", "p.prose")
+    assert running.stdout is not None
+    running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=30)
+    assert running.returncode == 130
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
+    (tmp_path / "p.prose").write_text('exec "echo one"\nexec "echo two; touch done"\noutput x = "y"\n')
+    read, write = os.pipe()
+    os.close(read)
+    running = process(tmp_path, "run", "p.prose", stdout=write)
+    os.close(write)
+    _, err = running.communicate(timeout=30)
+    assert (tmp_path / "done").exists()
+    assert "Traceback" not in err
+    assert running.returncode == 0
+
+
+def test_a_program_on_standard_input(tmp_path: Path) -> None:
+    seen = subprocess.run(
+        [*PROSE, "run", "-"], input='exec "cat; echo x"\n', cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (seen.returncode, seen.stdout) == (0, "x\n")
+
+
+# ---------------------------------------------------------------- bundled examples
+
+GIVEN = {"inputs": ["--input", "name=Ada"], "gate": ["--yes", "publish"], "review": ["--provider", "dry-run"]}
+
+
+@pytest.mark.parametrize("example", bundled(), ids=lambda e: e.name)
+def test_every_example_runs(example, run: Run) -> None:
+    given = GIVEN.get(example.name, [])
+    assert main(["run", example.name, *given]) == 0
+    assert main(["compile", "--format", "json", str(example.path)]) == 0
+
+
+def test_examples_are_found_by_number_name_part_and_keyword(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for name in ("3", "03", "parallel", "paral", "joined"):
+        assert main(["examples", name]) == 0
+        texts.append(capsys.readouterr().out)
+    assert len(set(texts)) == 1
+    assert "parallel:" in texts[0]
+    assert main(["examples", "nonsense"]) == 2
+
+
+def test_examples_are_listed_by_category(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["examples"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.startswith("first steps\n  01  hello")
+    assert [e.name for e in bundled() if e.name not in listed or not e.about] == []
+
+
+def test_an_example_runs_from_the_list(tmp_path: Path, monkeypatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["examples", "countdown", "--run"]) == 2
+    assert main(["examples", "blocks", "--run"]) == 0
+    assert capfd.readouterr().out.endswith("3\n2\n1\nlift-off\n")
+
+
+def test_starting_is_quick(tmp_path: Path) -> None:
+    """The command's own share of a start: no more than half a second over that of the interpreter."""
+    (tmp_path / "p.prose").write_text('output x = "y"\n')
+
+    def best(arguments: list[str]) -> float:
+        times = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            subprocess.run(arguments, cwd=tmp_path, capture_output=True, check=True)
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    assert best([*PROSE, "compile", "p.prose"]) - best([sys.executable, "-c", ""]) < 0.5
