@@ -174,7 +174,8 @@ class UsageError(ProseError):
 
 
 class GateRefused(ProseError):
-    """`prose gate` cannot do what was asked: no such gate, already resolved, too late, not allowed, from inside a run."""
+    """`prose gate` does not do what was asked: no such gate, already resolved, too late, not allowed, or called from
+    inside a run."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Gates decided from a second process: what `prose gates` and `prose gate approve|reject|log` do (openprose.md 5.10, 8).
+"""Gates decided from a second process: what `prose gates` and `prose gate …` do (openprose.md 5.10, 8).
 
 Everything here returns data; the command line prints it. What is refused raises `GateRefused` (exit status 1), what was
 asked in a way that has no single meaning raises `UsageError` (2).
@@ -6,6 +6,7 @@ asked in a way that has no single meaning raises `UsageError` (2).
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,8 +102,10 @@ def resolve_gate(
     if record.process and record.process in processes.ancestors():
         raise _from_inside()
     if not record.outside:
-        hint = "answer where the run asks; it was started so that nobody else can"
-        raise GateRefused(f"gate {record.id} of run {record.run} takes no decision from outside", hint=hint)
+        raise GateRefused(
+            f"gate {record.id} of run {record.run} takes no decision from outside",
+            hint="answer where the run asks; it was started so that nobody else can",
+        )
     if clock.now() >= record.timeout_at:
         raise GateRefused(f"too late: gate {record.id} timed out after {record.request.timeout_text}")
     if verb == "approve" and principal not in record.request.allow:
@@ -134,6 +137,7 @@ def gate_log(state_dir: Path, gate: str, run: str | None = None, *, clock: Clock
     return found[0][1]
 
 
+_RECORD_ID: Final = re.compile(r"(__i?[0-9]+)*(--[0-9]+)?$")
 _NAME_RUN: Final = "name the run too, as in: prose gate log RUN GATE"
 
 
@@ -185,10 +189,4 @@ def _from_inside() -> GateRefused:
 
 def _gate_name(gate_id: str) -> str:
     """The gate name in a record id: `name[__frame][__i0…][--2]`."""
-    base, dashes, number = gate_id.rpartition("--")
-    name = base if dashes and number.isdecimal() else gate_id
-    while True:
-        head, mark, last = name.rpartition("__")
-        if not mark or not last.removeprefix("i").isdecimal():
-            return name
-        name = head
+    return _RECORD_ID.sub("", gate_id)

@@ -323,7 +323,7 @@ def _json(data: object, indent: int | None = None) -> str:
 def _read(place: Path) -> dict[str, Any]:
     try:
         return _object(place.read_text("utf-8", "replace"))
-    except FileNotFoundError:
+    except OSError:
         return {}
 
 

@@ -1,0 +1,467 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prose_kernel.errors import NobodyToAsk, StateError, UsageError
+from prose_kernel.machine.ports import GateDecision, GateRequest
+from prose_kernel.state.gates import Answer, Gatekeeper, Mode, Prior, read_answer
+from prose_kernel.state.records import FileRecords, MemoryRecords
+
+RUN = "20260301-101500-k3x9qa"
+
+
+class TestClock:
+    """Time moves only when the test says so."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    def now(self) -> datetime:
+        return datetime(2026, 3, 1, 10, 15, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.seconds + seconds, waker))
+        await waker
+
+    async def advance(self, seconds: float) -> None:
+        self.seconds += seconds
+        for due, waker in self._sleepers:
+            if due <= self.seconds and not waker.done():
+                waker.set_result(None)
+        self._sleepers = [s for s in self._sleepers if not s[1].done()]
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class Person:
+    """Answers what the test has prepared; without a prepared answer the question stays open."""
+
+    def __init__(self, *answers: str | type[BaseException], available: bool = True) -> None:
+        self.available = available
+        self.answers = list(answers)
+        self.asked: list[str] = []
+        self.shown: list[str] = []
+        self.open = 0
+        self.most_open = 0
+
+    async def ask(self, prompt: str) -> str:
+        self.asked.append(prompt)
+        self.open += 1
+        self.most_open = max(self.open, self.most_open)
+        try:
+            await asyncio.sleep(0)
+            if not self.answers:
+                await asyncio.get_running_loop().create_future()
+            answer = self.answers.pop(0)
+            if not isinstance(answer, str):
+                raise answer()
+            return answer
+        finally:
+            self.open -= 1
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+def records(tmp_path: Path, clock: TestClock) -> FileRecords:
+    return FileRecords(tmp_path / "gates", RUN, clock)
+
+
+def request(name: str = "release_ok", **changes: Any) -> GateRequest:
+    given: dict[str, Any] = {
+        "id": name,
+        "name": name,
+        "prompt": "Publish 1.2?",
+        "allow": ("user",),
+        "timeout": 600.0,
+        "timeout_text": "10m",
+        "on_reject": "throw",
+    }
+    return GateRequest(**{**given, **changes})
+
+
+def log(records: FileRecords) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (records.directory / "audit.jsonl").read_text().splitlines()]
+
+
+def told(records: FileRecords) -> list[tuple[str, str, dict[str, Any]]]:
+    return [(entry["event_type"], entry["principal"], entry["metadata"]) for entry in log(records)]
+
+
+def resolved(records: FileRecords, gate_id: str = "release_ok") -> dict[str, Any]:
+    data = json.loads((records.directory / f"{gate_id}.resolved.json").read_text())
+    assert isinstance(data, dict)
+    return data
+
+
+Keeper = Callable[..., Gatekeeper]
+
+
+@pytest.fixture
+def keeper(records: FileRecords, clock: TestClock) -> Keeper:
+    def make(person: Person, mode: Mode = "auto", **options: Any) -> Gatekeeper:
+        return Gatekeeper(records, person, mode, clock, options.pop("prior", None), **options)
+
+    return make
+
+
+# ---------------------------------------------------------------- asking
+
+
+async def test_approved_by_the_person(keeper: Keeper, records: FileRecords) -> None:
+    person = Person("Approve: looks good")
+    decision = await keeper(person).decide(request())
+    assert decision == GateDecision("approved", "user", "looks good", source="terminal")
+    assert person.asked == ["Publish 1.2?\ngate release_ok, timeout 10m\napprove or reject? "]
+    assert resolved(records) == {
+        "gate_id": "release_ok",
+        "decision": "approved",
+        "principal": "user",
+        "timestamp": "2026-03-01T10:15:00.000Z",
+        "comment": "looks good",
+    }
+    assert not (records.directory / "release_ok.pending.json").exists()
+    assert told(records) == [("created", "system", {}), ("approved", "user", {"source": "terminal"})]
+    assert log(records)[1]["comment"] == "looks good"
+
+
+async def test_the_pending_record(keeper: Keeper, records: FileRecords) -> None:
+    task = asyncio.create_task(
+        keeper(Person()).decide(request("ok", id="ok__7", execution_id=7, allow=("user", "ops")))
+    )
+    await settle()
+    data = json.loads((records.directory / "ok__7.pending.json").read_text())
+    assert {key: data[key] for key in ("id", "name", "execution_id", "prompt", "allow", "timeout", "on_reject")} == {
+        "id": "ok__7",
+        "name": "ok",
+        "execution_id": 7,
+        "prompt": "Publish 1.2?",
+        "allow": ["user", "ops"],
+        "timeout": "10m",
+        "on_reject": "throw",
+    }
+    assert data["status"] == "pending"
+    assert (data["created_at"], data["timeout_at"]) == ("2026-03-01T10:15:00.000Z", "2026-03-01T10:25:00.000Z")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("approve", Answer(True)),
+        ("APPROVED", Answer(True)),
+        (" Yes ", Answer(True)),
+        ("y: go : now", Answer(True, comment="go : now")),
+        ("reject", Answer(False)),
+        ("rejected:too early", Answer(False, comment="too early")),
+        ("no", Answer(False)),
+        ("N", Answer(False)),
+        ("", None),
+        ("ok", None),
+        ("yes please", None),
+        (": approve", None),
+    ],
+)
+def test_accepted_words(text: str, expected: Answer | None) -> None:
+    assert read_answer(text) == expected
+
+
+async def test_anything_else_asks_again(keeper: Keeper) -> None:
+    person = Person("", "sure", "no: not today")
+    decision = await keeper(person).decide(request())
+    assert decision == GateDecision("rejected", "user", "not today", source="terminal")
+    assert len(person.asked) == 3
+
+
+async def test_end_of_input_rejects(keeper: Keeper) -> None:
+    decision = await keeper(Person(EOFError), notebook=True).decide(request())
+    assert decision == GateDecision("rejected", "user", source="cell")
+
+
+async def test_a_person_who_has_left_is_nobody(keeper: Keeper) -> None:
+    decision = await keeper(Person(NobodyToAsk)).decide(request())
+    assert decision == GateDecision("rejected", "system", reason="nobody")
+
+
+async def test_an_approval_by_somebody_not_allowed_is_refused_a_rejection_is_not(keeper: Keeper) -> None:
+    person = Person("yes", "no")
+    decision = await keeper(person).decide(request(allow=("ops",)))
+    assert decision.status == "rejected"
+    assert person.asked == [
+        "Publish 1.2?\ngate release_ok, allow ops, timeout 10m\napprove or reject? ",
+        "gate release_ok: user may not approve, allowed: ops\napprove or reject? ",
+    ]
+
+
+async def test_gates_are_asked_one_at_a_time_in_the_order_they_opened(keeper: Keeper) -> None:
+    person = Person("y", "n", "y")
+    gates = keeper(person)
+    decisions = await asyncio.gather(*(gates.decide(request(name)) for name in ("a", "b", "c")))
+    assert [d.status for d in decisions] == ["approved", "rejected", "approved"]
+    assert [prompt.splitlines()[1][5:6] for prompt in person.asked] == ["a", "b", "c"]
+    assert person.most_open == 1
+
+
+async def test_the_deadline_withdraws_the_question(keeper: Keeper, records: FileRecords, clock: TestClock) -> None:
+    person = Person()
+    task = asyncio.create_task(keeper(person).decide(request()))
+    await settle()
+    await clock.advance(599.0)
+    assert not task.done() and person.open == 1
+    await clock.advance(1.0)
+    assert await task == GateDecision("timeout", "system")
+    assert person.open == 0
+    assert person.shown == ["gate release_ok timed out after 10m"]
+    assert resolved(records)["decision"] == "timeout"
+    assert told(records)[-1] == ("timeout", "system", {})
+
+
+async def test_the_deadline_runs_while_a_gate_waits_for_its_turn(keeper: Keeper, clock: TestClock) -> None:
+    person = Person()
+    gates = keeper(person)
+    first = asyncio.create_task(gates.decide(request("a", timeout=600.0)))
+    await settle()
+    second = asyncio.create_task(gates.decide(request("b", timeout=60.0, timeout_text="1m")))
+    await settle()
+    await clock.advance(60.0)
+    assert (await second).status == "timeout"
+    assert not first.done()
+    assert len(person.asked) == 1 and person.shown == []
+    await clock.advance(540.0)
+    assert (await first).status == "timeout"
+
+
+# ---------------------------------------------------------------- nobody, deny, beforehand
+
+
+@pytest.mark.parametrize(
+    ("mode", "notebook", "here", "decider"),
+    [
+        ("auto", False, True, "user"),
+        ("auto", False, False, "system"),
+        ("ask", False, True, "user"),
+        ("ask", False, False, "system"),
+        ("deny", False, True, "system"),
+        ("auto", True, True, "user"),
+        ("auto", True, False, "system"),
+        ("ask", True, True, "user"),
+        ("wait", True, True, "user"),
+        ("wait", True, False, "system"),
+        ("deny", True, True, "system"),
+    ],
+)
+async def test_the_table_of_modes(keeper: Keeper, mode: Mode, notebook: bool, here: bool, decider: str) -> None:
+    decision = await keeper(Person("y", available=here), mode, notebook=notebook).decide(request())
+    assert decision.by == decider
+    if decider == "system":
+        assert (decision.status, decision.reason) == ("rejected", "nobody")
+
+
+async def test_closing_for_want_of_anybody_is_recorded(keeper: Keeper, records: FileRecords) -> None:
+    await keeper(Person(available=False)).decide(request())
+    assert told(records)[-1] == ("rejected", "system", {"reason": "nobody"})
+
+
+async def test_waiting_announces_the_command_and_ends_at_the_deadline(keeper: Keeper, clock: TestClock) -> None:
+    person = Person(available=False)
+    task = asyncio.create_task(keeper(person, "wait").decide(request()))
+    await settle()
+    assert person.shown == [f"gate release_ok of run {RUN} waits: prose gate approve {RUN} release_ok"]
+    await clock.advance(600.0)
+    assert (await task).status == "timeout"
+    assert person.asked == []
+
+
+def test_waiting_in_memory_is_refused_at_the_start(clock: TestClock) -> None:
+    with pytest.raises(UsageError):
+        Gatekeeper(MemoryRecords(clock), Person(), "wait", clock)
+    Gatekeeper(MemoryRecords(clock), Person(), "wait", clock, notebook=True)
+
+
+async def test_in_memory_records(clock: TestClock) -> None:
+    records = MemoryRecords(clock)
+    decision = await Gatekeeper(records, Person("y"), "auto", clock).decide(request())
+    assert decision.status == "approved"
+    assert [(e.event_type, e.principal) for e in records.events()] == [("created", "system"), ("approved", "user")]
+
+
+async def test_decisions_given_beforehand(keeper: Keeper, records: FileRecords) -> None:
+    supplied = {"c": "Approve", "d": "perhaps"}
+    prior = Prior({"a": True, "b": False}, supplied.get)
+    gates = keeper(Person(available=False), "deny", prior=prior)
+    for _ in range(2):
+        assert await gates.decide(request("a")) == GateDecision("approved", "user", source="option")
+        assert await gates.decide(request("b")) == GateDecision("rejected", "user", source="option")
+        assert await gates.decide(request("c")) == GateDecision("approved", "user", source="option")
+    assert (await gates.decide(request("d"))).reason == "nobody"
+    assert told(records)[1] == ("approved", "user", {"source": "option"})
+
+
+async def test_a_decision_for_the_next_instance_is_used_once(keeper: Keeper) -> None:
+    prior = Prior()
+    gates = keeper(Person(available=False), prior=prior, notebook=True)
+    prior.give("ok", Answer(True, comment="seen"))
+    prior.give("ok", Answer(False))
+    assert await gates.decide(request("ok")) == GateDecision("approved", "user", "seen", source="option")
+    assert (await gates.decide(request("ok"))).status == "rejected"
+    assert (await gates.decide(request("ok"))).reason == "nobody"
+
+
+async def test_a_claimed_principal_must_be_allowed_to_approve(keeper: Keeper) -> None:
+    person = Person(available=False)
+    gates = keeper(person)
+    gates.prior.give("ok", Answer(True, "ops"))
+    assert await gates.decide(request("ok", allow=("ops",))) == GateDecision("approved", "ops", source="option")
+    gates.prior.give("ok", Answer(True))
+    assert (await gates.decide(request("ok", allow=("ops",)))).reason == "nobody"
+    assert person.shown == ["gate ok: user may not approve, allowed: ops"]
+
+
+# ---------------------------------------------------------------- closing and reopening
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+async def test_a_cancelled_gate_is_closed(keeper: Keeper, records: FileRecords, interrupted: bool) -> None:
+    person = Person()
+    gates = keeper(person)
+    task = asyncio.create_task(gates.decide(request()))
+    await settle()
+    if interrupted:
+        gates.interrupt()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    reason = "interrupted" if interrupted else "cancelled"
+    assert told(records)[-1] == ("rejected", "system", {"reason": reason})
+    assert not list(records.directory.glob("*.pending.json"))
+    assert person.open == 0
+
+
+async def test_a_gate_that_opens_again_forgets_its_decision_but_not_its_log(
+    keeper: Keeper, records: FileRecords
+) -> None:
+    gates = keeper(Person("n", "y"))
+    assert (await gates.decide(request())).status == "rejected"
+    assert (await gates.decide(request(attempt=2))).status == "approved"
+    assert told(records) == [
+        ("created", "system", {}),
+        ("rejected", "user", {"source": "terminal"}),
+        ("created", "system", {"attempt": 2}),
+        ("approved", "user", {"attempt": 2, "source": "terminal"}),
+    ]
+
+
+async def test_two_pending_records_never_share_an_id(keeper: Keeper, records: FileRecords, clock: TestClock) -> None:
+    gates = keeper(Person())
+    tasks = [asyncio.create_task(gates.decide(request())) for _ in range(2)]
+    await settle()
+    assert sorted(r.id for r in records.pending()) == ["release_ok", "release_ok--2"]
+    await clock.advance(600.0)
+    assert [(await task).status for task in tasks] == ["timeout", "timeout"]
+
+
+async def test_a_record_that_cannot_be_kept_is_an_error(tmp_path: Path, clock: TestClock) -> None:
+    (tmp_path / "gates").write_text("in the way")
+    gates = Gatekeeper(FileRecords(tmp_path / "gates", RUN, clock), Person("y"), "auto", clock)
+    with pytest.raises(StateError, match="gate 'release_ok' could not be recorded") as caught:
+        await gates.decide(request())
+    assert caught.value.code == "E219"
+
+
+# ---------------------------------------------------------------- forged and foreign files
+
+
+async def decide_by_file(records: FileRecords, **changes: Any) -> None:
+    data = {
+        "gate_id": "release_ok",
+        "decision": "approved",
+        "principal": "user",
+        "timestamp": "2026-03-01T10:15:00.000Z",
+        "comment": "",
+    }
+    (records.directory / "release_ok.resolved.json").write_text(json.dumps({**data, **changes}))
+    await settle()
+
+
+async def test_a_decision_file_written_by_hand_counts_and_is_logged(
+    keeper: Keeper, records: FileRecords, clock: TestClock
+) -> None:
+    person = Person()
+    task = asyncio.create_task(keeper(person).decide(request()))
+    await settle()
+    await decide_by_file(records, comment="by hand")
+    await clock.advance(1.0)
+    assert await task == GateDecision("approved", "user", "by hand", source="file")
+    assert told(records)[-1] == ("approved", "user", {"source": "file"})
+    assert person.open == 0
+    assert person.shown == ["gate release_ok: already approved by user"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"principal": "ops"},
+        {"gate_id": "other"},
+        {"decision": "maybe"},
+        {"timestamp": "2026-03-01T10:25:01.000Z"},
+        {"timestamp": "2026-03-01T10:14:00.000Z"},
+        {"timestamp": "today"},
+        {"principal": 7},
+    ],
+)
+async def test_a_file_that_decides_nothing_is_removed(
+    keeper: Keeper, records: FileRecords, clock: TestClock, changes: dict[str, Any]
+) -> None:
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    await decide_by_file(records, **changes)
+    await clock.advance(1.0)
+    assert not task.done()
+    assert not (records.directory / "release_ok.resolved.json").exists()
+    await clock.advance(599.0)
+    assert (await task).status == "timeout"
+
+
+async def test_a_decision_laid_down_before_the_gate_opens_is_void(keeper: Keeper, records: FileRecords) -> None:
+    records.directory.mkdir()
+    await decide_by_file(records)
+    decision = await keeper(Person(available=False)).decide(request())
+    assert decision.reason == "nobody"
+    assert resolved(records)["decision"] == "rejected"
+
+
+async def test_asking_mode_reads_no_file_from_outside(keeper: Keeper, records: FileRecords, clock: TestClock) -> None:
+    task = asyncio.create_task(keeper(Person(), "ask").decide(request()))
+    await settle()
+    await decide_by_file(records)
+    await clock.advance(10.0)
+    assert not task.done()
+    await clock.advance(590.0)
+    assert (await task).status == "timeout"
+    assert resolved(records)["decision"] == "timeout"
