@@ -1,10 +1,11 @@
 """The process of the kernel: sockets, threads and the connection file, around one `ProseKernel`.
 
-`ipykernel.kernelapp` would do it too, but it brings IPython's whole shell along: a third of the start-up time and of the
-memory, for parts that this kernel never uses. What is left out: capturing file descriptors (warnings stay on the
-process's own stderr), profiles, GUI loops, and the shell-channel thread that exists only to serve subshells.
+`ipykernel.kernelapp` would do it too, but it brings IPython's whole shell along, which costs start-up time and memory for
+parts that this kernel never uses. What is left out: capturing file descriptors (warnings stay on the process's own
+stderr), profiles, GUI loops, and the shell-channel thread that exists only to serve subshells.
 """
 
+# mypy: disable-error-code="no-untyped-call,attr-defined,misc"
 from __future__ import annotations
 
 import atexit
@@ -15,7 +16,7 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import zmq
 from ipykernel.control import ControlThread
@@ -37,24 +38,27 @@ _LINGER = 1000
 """Milliseconds that a closing socket may take to get its last messages out."""
 
 
-class ProseApp(Application, ConnectionFileMixin):  # type: ignore[misc]
+class ProseApp(Application, ConnectionFileMixin):
     """`python -m prose_kernel -f CONNECTION_FILE`: one kernel until it is shut down or its parent dies."""
 
     name = "prose-kernel"
     description = "The OpenProse kernel for Jupyter. Front ends start it; the command line is `prose`."
-    aliases = {
+    aliases: ClassVar[dict[str, str]] = {
         "f": "ProseApp.connection_file",
         "ip": "ProseApp.ip",
         "transport": "ProseApp.transport",
         "log-level": "Application.log_level",
         **session_aliases,
     }
-    flags = {"debug": ({"Application": {"log_level": logging.DEBUG}}, "log everything"), **session_flags}
+    flags: ClassVar[dict[str, Any]] = {
+        "debug": ({"Application": {"log_level": logging.DEBUG}}, "log everything"),
+        **session_flags,
+    }
 
     zmq_context: Any = None
     kernel: ProseKernel
 
-    @catch_config_error  # type: ignore[untyped-decorator]
+    @catch_config_error
     def initialize(self, argv: list[str] | None = None) -> None:
         """Everything up to the first message. Raises `SystemExit` when the connection file is unusable."""
         super().initialize(argv)

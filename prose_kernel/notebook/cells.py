@@ -51,7 +51,7 @@ class Cells:
         """The settings in force. Raises `UsageError` when one makes no sense."""
         from prose_kernel import settings
 
-        return settings.load(self.cwd, **self.overrides)
+        return settings.load(self.cwd, None, **self.overrides)
 
     @property
     def workspace(self) -> Workspace:
@@ -68,15 +68,20 @@ class Cells:
         return self._workspace
 
     async def choose(self, **overrides: object) -> None:
-        """Change settings. The next run has them; a run that has begun is ended first."""
+        """Change settings for the next run. Raises `UsageError` for nonsense, or when the run has values."""
         before = dict(self.overrides)
         self.overrides.update(overrides)
         try:
-            _ = self.settings
+            settings = self.settings
         except UsageError:
             self.overrides = before
             raise
-        await self.close()
+        workspace = self._workspace
+        if workspace is not None and workspace.settings != settings:
+            if self.values():
+                self.overrides = before
+                raise UsageError("the run has begun with other settings", hint="%reset starts a new run; then choose")
+            await self.close()
 
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
@@ -144,7 +149,7 @@ class Cells:
                 from prose_kernel.notebook.magics import run_line
 
                 view.settle()
-                await run_line(self, piece.text, output)
+                await run_line(self, piece.text, output, view)
                 value = None
             elif _has_statements(piece.text):
                 value = await self.program(piece.text, view)
@@ -188,7 +193,7 @@ class Cells:
             workspace.remove_listener(view)
 
     def _directory_name(self, path: str) -> str:
-        """A directory as outputs may name it: relative to the notebook's; one elsewhere differs from machine to machine."""
+        """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""
         try:
             return str(Path(path).relative_to(self.cwd))
         except ValueError:

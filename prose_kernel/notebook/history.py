@@ -1,6 +1,6 @@
 """What was executed, across sessions: one small SQLite file in Jupyter's data directory.
 
-Writing happens on a thread of its own, off the way of a cell; where the file cannot be kept, the history of this session
+Writing happens on a thread of its own, off the way of a cell; where the file cannot be kept, this session's history
 lives in memory and nobody is bothered.
 """
 
@@ -22,7 +22,8 @@ Entry = tuple[int, int, str, str | None]
 
 _SCHEMA = """
 create table if not exists sessions (session integer primary key autoincrement, started text default current_timestamp);
-create table if not exists history (session integer, line integer, input text, output text, primary key (session, line));
+create table if not exists history
+    (session integer, line integer, input text, output text, primary key (session, line));
 """
 
 

@@ -390,7 +390,10 @@ class ProseKernel(Kernel):  # type: ignore[misc]
                 rows = self.history.search(pattern or "*", n, unique)
             case _:
                 rows = self.history.tail(n if n is not None else 10)
-        return {"status": "ok", "history": [(s, line, (code, shown) if output else code) for s, line, code, shown in rows]}
+        return {
+            "status": "ok",
+            "history": [(s, line, (code, shown) if output else code) for s, line, code, shown in rows],
+        }
 
     async def do_debug_request(self, msg: Message) -> dict[str, object]:
         """There is no debugger yet; a request for it is answered all the same."""
@@ -436,7 +439,12 @@ class _Guarded(dict[str, Handler]):
 
 
 def _guard(kernel: ProseKernel, handler: Handler) -> Handler:
-    needed = {"execute_request": "code", "complete_request": "code", "inspect_request": "code", "is_complete_request": "code"}
+    needed = {
+        "execute_request": "code",
+        "complete_request": "code",
+        "inspect_request": "code",
+        "is_complete_request": "code",
+    }
 
     async def guarded(stream: Any, ident: Any, parent: Message) -> None:
         kind = parent["header"]["msg_type"]

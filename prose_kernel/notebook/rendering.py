@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.machine.events import (
+    Bound,
     BranchFinished,
     BranchStep,
-    Bound,
     CommandFinished,
     CommandOutput,
     CommandStarted,
@@ -169,6 +169,14 @@ class CellView:
         self._flush_pending()
         self._flush_cards()
         self._last_card = None
+
+    def result_of_part(self, value: Value) -> None:
+        """A part of the cell is over (`%run`): its last value is shown like any other display."""
+        self._leave_join()
+        shown = self._pending is not None or bool(self._cards)
+        self.settle()
+        if not shown and self._worth_showing(value):
+            self._send(cards.value_display(value))
 
     def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
         """What the compiler had to say about a program that may run; before its first output."""

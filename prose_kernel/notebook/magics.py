@@ -1,0 +1,266 @@
+"""Line magics: what a person does to the run from outside of the program. `%name …` in the kernel, `%prose name …` in Python.
+
+A magic is never silently ignored: an unknown name or a wrong use is a `UsageError` that says what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import UsageError
+from prose_kernel.notebook import tables
+from prose_kernel.notebook.output import Display, Output
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.notebook.rendering import CellView
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of a magic: its words (as a shell would split them), the text as written, where to show things."""
+
+    cells: Cells
+    words: tuple[str, ...]
+    text: str
+    output: Output
+    view: CellView
+
+    def show(self, display: Display) -> None:
+        self.output.display(display)
+
+
+@dataclass(frozen=True, slots=True)
+class Magic:
+    """A magic: how it is written, what it does in one line, and what runs it."""
+
+    name: str
+    usage: str
+    summary: str
+    run: Callable[[Call], Awaitable[None]]
+
+
+MAGICS: dict[str, Magic] = {}
+
+
+def _magic(usage: str, summary: str, *more: str) -> Callable[[Callable[[Call], Awaitable[None]]], Magic]:
+    def register(run: Callable[[Call], Awaitable[None]]) -> Magic:
+        name = usage.split()[0].removeprefix("%")
+        for known in (name, *more):
+            MAGICS[known] = Magic(known, usage.replace(f"%{name}", f"%{known}", 1), summary, run)
+        return MAGICS[name]
+
+    return register
+
+
+async def run_line(cells: Cells, line: str, output: Output, view: CellView) -> None:
+    """Run a magic line (without its `%`). Raises `UsageError`, and what the magic's own work raises."""
+    name, _, rest = line.partition(" ")
+    name = name.strip()
+    if name.startswith("%"):
+        raise UsageError(
+            f"there is no cell magic %{name}",
+            hint="every cell of this notebook is Prose already; leave the line out" if name == "%prose" else None,
+        )
+    found = MAGICS.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, MAGICS, n=1, cutoff=0.5)
+        hint = f"did you mean %{near[0]}?" if near else "%help lists all magics"
+        raise UsageError(f"there is no magic %{name}", hint=hint)
+    try:
+        words = tuple(shlex.split(rest))
+    except ValueError as problem:
+        raise UsageError(f"%{name}: {problem}".lower(), hint=f"usage: {found.usage}") from None
+    await found.run(Call(cells, words, rest.strip(), output, view))
+
+
+def _use(call: Call, magic: Magic, least: int, most: int) -> None:
+    if not least <= len(call.words) <= most:
+        raise UsageError(
+            f"%{magic.name}: {'too few' if len(call.words) < least else 'too many'} words", hint=f"usage: {magic.usage}"
+        )
+
+
+# ---------------------------------------------------------------- looking
+
+
+@_magic("%bindings", "all bindings of the run: name, kind, size, where from, preview")
+async def bindings(call: Call) -> None:
+    _use(call, bindings, 0, 0)
+    call.show(tables.bindings(call.cells))
+
+
+@_magic("%binding NAME", "the whole of one binding, with what is known about it")
+async def binding(call: Call) -> None:
+    _use(call, binding, 1, 1)
+    call.show(tables.binding(call.cells, call.words[0]))
+
+
+@_magic("%agents", "all agents and what they are made of")
+async def agents(call: Call) -> None:
+    _use(call, agents, 0, 0)
+    call.show(tables.agents(call.cells))
+
+
+@_magic("%blocks", "all blocks with their parameters")
+async def blocks(call: Call) -> None:
+    _use(call, blocks, 0, 0)
+    call.show(tables.blocks(call.cells))
+
+
+@_magic("%state", "the run: where it lives, and its log so far")
+async def state(call: Call) -> None:
+    _use(call, state, 0, 0)
+    workspace = call.cells.started
+    if workspace is None or workspace.run_directory is None:
+        lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
+        text = f"The run is {lives}: {len(call.cells.values())} bindings."
+        return call.show(Display({"text/markdown": text, "text/plain": text}))
+    log = workspace.run_directory / "state.md"
+    text = log.read_text("utf-8", "replace") if log.is_file() else ""
+    directory = tables.short_path(workspace.run_directory, call.cells.cwd)
+    call.show(tables.state(directory, text))
+    return None
+
+
+@_magic("%help [WORD]", "all magics; or one keyword, property, magic, binding, agent or block")
+async def help_(call: Call) -> None:
+    _use(call, help_, 0, 1)
+    if not call.words:
+        return call.show(tables.magics(MAGICS.values()))
+    from prose_kernel.notebook.inspection import describe
+
+    found = describe(call.cells, call.words[0])
+    if found is None:
+        near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(), n=1)
+        raise UsageError(
+            f"nothing is known about {call.words[0]}",
+            hint=f"did you mean {near[0]}?" if near else "%help lists all magics",
+        )
+    call.show(found)
+    return None
+
+
+# ---------------------------------------------------------------- doing
+
+
+@_magic("%run FILE", "run a program file as if it were a cell of this notebook")
+async def run(call: Call) -> None:
+    _use(call, run, 1, 1)
+    from prose_kernel.language.openprose import decode
+
+    path = _below(call.cells, call.words[0])
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"%run: {call.words[0]} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
+    source = decode(data, call.words[0])
+    value = await call.cells.program(source.text, call.view, call.words[0])
+    call.view.result_of_part(value)
+
+
+def _below(cells: Cells, given: str) -> Path:
+    """A path that a person typed: below the directory commands run in."""
+    workspace = cells.started
+    base = Path(workspace.machine.cwd) if workspace is not None else cells.cwd
+    return base / Path(given).expanduser()
+
+
+@_magic("%input NAME=VALUE", "give the value of an input before it is asked for")
+async def input_(call: Call) -> None:
+    name, equals, _ = call.text.partition("=")
+    name = name.strip()
+    if not equals or not name or " " in name:
+        raise UsageError("%input: a name, `=` and a value are needed", hint=f"usage: {input_.usage}")
+    words = shlex.split(call.text)
+    value = words[0].partition("=")[2] if len(words) == 1 else call.text.partition("=")[2].strip()
+    call.cells.workspace.supply(name, value)
+
+
+@_magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate beforehand")
+async def gate(call: Call) -> None:
+    from prose_kernel.state.gates import Answer
+
+    words = list(call.words)
+    options = {"--comment": "", "--as": "user"}
+    for option in options:
+        if option in words:
+            at = words.index(option)
+            if at + 1 >= len(words):
+                raise UsageError(f"%gate: {option} needs a value", hint=f"usage: {gate.usage}")
+            options[option] = words[at + 1]
+            del words[at : at + 2]
+    if len(words) != 2 or words[0] not in ("approve", "reject"):
+        raise UsageError("%gate: say approve or reject, and the name of the gate", hint=f"usage: {gate.usage}")
+    answer = Answer(words[0] == "approve", options["--as"], options["--comment"])
+    call.cells.workspace.gates.prior.give(words[1], answer)
+
+
+@_magic("%cd [DIRECTORY]", "the directory that commands run in; with a path, change it", "cwd")
+async def cd(call: Call) -> None:
+    _use(call, cd, 0, 1)
+    machine = call.cells.workspace.machine
+    if call.words:
+        path = _below(call.cells, call.words[0])
+        if not path.is_dir():
+            raise UsageError(f"%cd: {call.words[0]} is not a directory")
+        machine.cwd = str(path.resolve())
+    text = tables.short_path(Path(machine.cwd), call.cells.cwd)
+    call.show(Display({"text/plain": text}, {"directory": machine.cwd}))
+
+
+@_magic("%reset", "end the run and forget every name; the next cell starts a new run")
+async def reset(call: Call) -> None:
+    _use(call, reset, 0, 0)
+    await call.cells.reset()
+
+
+@_magic("%clear", "remove what this cell has shown so far")
+async def clear(call: Call) -> None:
+    _use(call, clear, 0, 0)
+    call.output.clear()
+
+
+@_magic("%provider [scripted FILE|human|dry-run|auto]", "who answers sessions in the next run; auto is whoever is here")
+async def provider(call: Call) -> None:
+    _use(call, provider, 0, 2)
+    if not call.words:
+        return _say(call, call.cells.settings.provider or "auto")
+    name, *script = call.words
+    if name not in ("scripted", "human", "dry-run", "auto"):
+        raise UsageError(f"%provider: there is no provider {name}", hint=f"usage: {provider.usage}")
+    if (name == "scripted") != bool(script):
+        raise UsageError(
+            "%provider: a script belongs to `scripted`, and to nothing else", hint=f"usage: {provider.usage}"
+        )
+    await call.cells.choose(provider=None if name == "auto" else name, script=script[0] if script else None)
+    return None
+
+
+@_magic("%judge [first|only|off]", "whether rules decide conditions before anyone else, alone, or not at all")
+async def judge(call: Call) -> None:
+    _use(call, judge, 0, 1)
+    if not call.words:
+        return _say(call, call.cells.settings.judge_rules)
+    await call.cells.choose(judge_rules=call.words[0])
+    return None
+
+
+@_magic("%warnings [on|off]", "whether warnings about a cell are shown before it runs")
+async def warnings(call: Call) -> None:
+    _use(call, warnings, 0, 1)
+    if not call.words:
+        return _say(call, "on" if call.cells.show_warnings else "off")
+    if call.words[0] not in ("on", "off"):
+        raise UsageError("%warnings: on or off", hint=f"usage: {warnings.usage}")
+    call.cells.show_warnings = call.words[0] == "on"
+    return None
+
+
+def _say(call: Call, text: str) -> None:
+    call.show(Display({"text/plain": text}))

@@ -1,0 +1,194 @@
+"""What the looking magics show: Markdown tables with a plain form, safe whatever the values hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prose_kernel.errors import UsageError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine.values import ExecText, Reference, full_text, kind_of
+from prose_kernel.notebook import cards, keywords
+from prose_kernel.notebook.output import Display
+from prose_kernel.notebook.safety import clip, fenced, inline_code, markdown, visible
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.notebook.magics import Magic
+
+ROWS = 1000
+"""Rows of a table that are shown; the rest is counted."""
+WHOLE = 200_000
+"""Characters of one binding that `%binding` shows."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], code: Iterable[int] = (0,)) -> Display:
+    """A table; the columns in `code` are shown as code. Cells are one line each."""
+    as_code = set(code)
+    shown = rows[:ROWS]
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    for row in shown:
+        cells = [inline_code(cell) if at in as_code else _cell(cell) for at, cell in enumerate(row)]
+        lines.append(f"| {' | '.join(cells)} |")
+    widths = [max(len(visible(cell)) for cell in column) for column in zip(head, *shown, strict=True)]
+    plain = [
+        "  ".join(visible(c).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in [head, *shown]
+    ]
+    if more := len(rows) - len(shown):
+        lines.append(f"\n… and {more:,} more")
+        plain.append(f"… and {more:,} more")
+    return Display({"text/markdown": "\n".join(lines), "text/plain": "\n".join(plain)})
+
+
+def _cell(text: str) -> str:
+    """One line of text in a cell, where nothing of it is Markdown."""
+    return inline_code(text)[6:-7] if text else ""
+
+
+def _nothing(text: str) -> Display:
+    return Display({"text/markdown": text, "text/plain": text})
+
+
+def _infos(cells: Cells) -> Mapping[str, Any]:
+    workspace = cells.started
+    return workspace.machine.bindings() if workspace is not None else {}
+
+
+def bindings(cells: Cells) -> Display:
+    """The table of `%bindings`: name, kind, size, where from, preview."""
+    rows = []
+    for name, info in _infos(cells).items():
+        text = full_text(info.value)
+        size = f"{len(text.encode('utf-8', 'replace')):,}"
+        rows.append((name, f"{info.kind}, {kind_of(info.value)}", size, clip(info.source, 40), clip(text, 60)))
+    if not rows:
+        return _nothing("No bindings yet.")
+    return table(("name", "kind", "bytes", "from", "preview"), rows, code=(0, 3))
+
+
+def binding(cells: Cells, name: str) -> Display:
+    """The whole of one binding. Raises `UsageError` when there is none of that name."""
+    infos = _infos(cells)
+    if name not in infos:
+        from prose_kernel.language.openprose.nearest import nearest
+
+        near = nearest(name, infos)
+        raise UsageError(
+            f"no binding is called {name}", hint=f"did you mean {near}?" if near else "%bindings lists them"
+        )
+    info = infos[name]
+    value = info.value
+    text = cards.readable(value)
+    rest = f"\n… ({len(text):,} characters in all)" if len(text) > WHOLE else ""
+    text = text[:WHOLE]
+    head = f"`{name}` {info.kind}, {kind_of(value)}"
+    facts: dict[str, object] = {}
+    remarks: list[str] = []
+    if isinstance(value, ExecText):
+        remarks, facts = _exec_lines(value)
+    body = markdown(text) if isinstance(value, Reference | str) else fenced(text, "json" if _is_data(value) else "")
+    quoted = fenced(clip(info.source, 500), "prose") if info.source else ""
+    parts = [head, quoted, *(f"- {inline_code(r)}" for r in remarks), body + rest]
+    plain = [f"{name}: {info.kind}, {kind_of(value)}", *(f"  {visible(r)}" for r in remarks), visible(text) + rest]
+    return Display({"text/markdown": "\n\n".join(p for p in parts if p), "text/plain": "\n".join(plain)}, facts)
+
+
+def _is_data(value: object) -> bool:
+    return isinstance(value, (list, dict))
+
+
+def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
+    result = value.result
+    if value.bare:
+        return ["the command failed under on-fail: ignore; nothing else was kept"], cards.command_facts(result)
+    lines = [f"exit_code: {result.exit_code}"]
+    if result.signal:
+        lines.append(f"signal: {result.signal}")
+    if result.timed_out:
+        lines.append("timed_out: true")
+    lines += [line for line in cards.cuts(result)]
+    lines.append("stderr: " + (result.stderr.rstrip("\n") if result.stderr else "(empty)"))
+    return lines, cards.command_facts(result)
+
+
+# ---------------------------------------------------------------- agents, blocks, state
+
+
+def agent_text(node: tree.Agent, source: str) -> str:
+    """The definition of an agent as it was written."""
+    return source[node.span.start : node.span.end].rstrip()
+
+
+def agents(cells: Cells) -> Display:
+    """The table of `%agents`."""
+    workspace = cells.started
+    found = workspace.machine.agents if workspace is not None else {}
+    if not found:
+        return _nothing("No agents yet.")
+    rows = []
+    for name, entry in found.items():
+        properties = {p.name.id: p.value for p in entry.node.properties}
+        prompt = properties.get("prompt")
+        model, persist = (_word(properties.get(key)) for key in ("model", "persist"))
+        rows.append((name, model, persist, clip(prompt.raw, 60) if isinstance(prompt, tree.Text) else ""))
+    return table(("agent", "model", "persist", "prompt"), rows)
+
+
+def _word(value: object) -> str:
+    match value:
+        case tree.Name(id=word):
+            return word
+        case tree.Text():
+            return value.raw
+        case tree.Constant(value=constant):
+            return {True: "true", False: "false", None: "null"}[constant]
+        case _:
+            return ""
+
+
+def blocks(cells: Cells) -> Display:
+    """The table of `%blocks`."""
+    workspace = cells.started
+    found = workspace.machine.blocks if workspace is not None else {}
+    if not found:
+        return _nothing("No blocks yet.")
+    rows = []
+    for name, entry in found.items():
+        statements = len(entry.node.body)
+        parameters = ", ".join(p.id for p in entry.node.parameters)
+        rows.append((f"{name}({parameters})" if parameters else name, str(statements)))
+    return table(("block", "statements"), rows)
+
+
+def state(directory: str, log: str) -> Display:
+    """The text of `%state`: where the run is, and its log."""
+    shown = log if len(log) <= WHOLE else "…" + log[-WHOLE:]
+    head = f"The run is kept in {inline_code(directory)}."
+    text = {"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{directory}\n\n{visible(shown)}"}
+    return Display(text, {"directory": directory})
+
+
+def short_path(path: Path, base: Path) -> str:
+    """A path relative to the notebook's directory where it is below it, else absolute."""
+    try:
+        return str(path.resolve().relative_to(base.resolve()))
+    except ValueError:
+        return str(path)
+
+
+# ---------------------------------------------------------------- help
+
+
+def magics(known: Iterable[Magic]) -> Display:
+    """The table of `%help`."""
+    unique = {magic.usage: magic for magic in known}
+    rows = [(magic.usage, magic.summary) for magic in unique.values()]
+    return table(("magic", "what it does"), rows)
+
+
+def helpful_words() -> list[str]:
+    """Every word that `%help WORD` knows without a run."""
+    from prose_kernel.notebook.magics import MAGICS
+
+    return sorted({*keywords.KEYWORDS, *keywords.PROPERTIES, *MAGICS})
