@@ -1,7 +1,7 @@
 """The process of the kernel: sockets, threads and the connection file, around one `ProseKernel`.
 
-`ipykernel.kernelapp` would do it too, but it brings IPython's whole shell along, which costs start-up time and memory for
-parts that this kernel never uses. What is left out: capturing file descriptors (warnings stay on the process's own
+`ipykernel.kernelapp` would do it too, but it brings IPython's whole shell along, which costs start-up time and memory
+for parts that this kernel never uses. What is left out: capturing file descriptors (warnings stay on the process's own
 stderr), profiles, GUI loops, and the shell-channel thread that exists only to serve subshells.
 """
 

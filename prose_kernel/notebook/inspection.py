@@ -1,4 +1,4 @@
-"""What is known about the word at the cursor: a binding's content, a keyword with an example, an agent, a block, a magic."""
+"""What is known about the word at the cursor: a binding's content, a keyword's use, an agent, a block, a magic."""
 
 from __future__ import annotations
 

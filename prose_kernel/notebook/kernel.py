@@ -6,6 +6,7 @@ ending the process; completion, inspection and kernel info are answered while a 
 that is not there; malformed and unknown requests get an error reply instead of silence.
 """
 
+# mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
 from __future__ import annotations
 
 import asyncio
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ipykernel.kernelbase import Kernel
 
@@ -95,13 +96,13 @@ class SilentOutput(CellOutput):
         return
 
 
-class ProseKernel(Kernel):  # type: ignore[misc]
+class ProseKernel(Kernel):
     """OpenProse as a Jupyter kernel."""
 
     implementation = "prose_kernel"
     implementation_version = prose_kernel.__version__
     banner = f"prose_kernel {prose_kernel.__version__}: OpenProse in Jupyter. %help shows what there is."
-    language_info: ClassVar[dict[str, object]] = {
+    language_info = {  # noqa: RUF012
         "name": "prose",
         "version": prose_kernel.__version__,
         "mimetype": "text/x-prose",

@@ -161,34 +161,31 @@ def properties_of(owner: str) -> dict[str, Entry]:
     return {name: entry for name, entry in PROPERTIES.items() if owner in entry.owners}
 
 
-STATEMENTS = tuple(
-    [
-        "agent",
-        "assert",
-        "block",
-        "break",
-        "choice",
-        "const",
-        "continue",
-        "do",
-        "exec",
-        "for",
-        "gate",
-        "if",
-        "input",
-        "let",
-        "loop",
-        "output",
-        "parallel",
-        "repeat",
-        "resume",
-        "return",
-        "session",
-        "throw",
-        "try",
-        "use",
-    ]
+_NO_STATEMENT = frozenset(
+    {
+        "elif",
+        "else",
+        "catch",
+        "finally",
+        "option",
+        "import",
+        "map",
+        "pmap",
+        "filter",
+        "reduce",
+        "and",
+        "or",
+        "not",
+        "is",
+        "until",
+        "while",
+        "as",
+        "true",
+        "false",
+        "null",
+    }
 )
+STATEMENTS = tuple(word for word in KEYWORDS if word not in _NO_STATEMENT)
 """Words that begin a statement anywhere."""
 VALUES = (
     "exec",

@@ -1,4 +1,4 @@
-"""Line magics: what a person does to the run from outside of the program. `%name …` in the kernel, `%prose name …` in Python.
+"""Line magics: what a person does to the run from outside of the program (`%name`; in Python `%prose name`).
 
 A magic is never silently ignored: an unknown name or a wrong use is a `UsageError` that says what would be right.
 """

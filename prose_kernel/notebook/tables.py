@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,11 +72,9 @@ def binding(cells: Cells, name: str) -> Display:
     """The whole of one binding. Raises `UsageError` when there is none of that name."""
     infos = _infos(cells)
     if name not in infos:
-        from prose_kernel.language.openprose.nearest import nearest
-
-        near = nearest(name, infos)
+        near = difflib.get_close_matches(name, infos, n=1)
         raise UsageError(
-            f"no binding is called {name}", hint=f"did you mean {near}?" if near else "%bindings lists them"
+            f"no binding is called {name}", hint=f"did you mean {near[0]}?" if near else "%bindings lists them"
         )
     info = infos[name]
     value = info.value
@@ -107,7 +106,7 @@ def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
         lines.append(f"signal: {result.signal}")
     if result.timed_out:
         lines.append("timed_out: true")
-    lines += [line for line in cards.cuts(result)]
+    lines += cards.cuts(result)
     lines.append("stderr: " + (result.stderr.rstrip("\n") if result.stderr else "(empty)"))
     return lines, cards.command_facts(result)
 
