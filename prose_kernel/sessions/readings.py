@@ -22,15 +22,20 @@ _NOTHING = {"none", "(none)", "n/a", "na", "nothing", "nil", "empty", "(empty)",
 
 
 def resolve(subject: str, bindings: Mapping[str, Value]) -> tuple[bool, Value]:
-    """Whether there is a value at the path, and the value; a number literal is its own value."""
+    """Whether there is a value at the path to go by, and the value; a number literal is its own value."""
     path, wants_exit, _ = subject.partition(EXIT_CODE)
     if path[0].isdigit() or path[0] in "+-":
-        return True, float(path)
+        literal = number(path)
+        return literal is not None, literal[0] if literal else None
     end = re.compile(r"[.\[]").search(path)
     name = path[: end.start()] if end else path
     if name not in bindings:
         return False, None
     value = bindings[name]
+    if isinstance(value, Reference):
+        value = value.read()
+    if untouchable(value):
+        return False, None
     for match in _STEP.finditer(path, len(name)):
         found, value = _member(value, match[1]) if match[1] else _element(value, int(match[2]))
         if not found:
@@ -53,7 +58,7 @@ def _member(value: Value, name: str) -> tuple[bool, Value]:
             data = value
     if isinstance(data, dict) and name in data:
         return True, data[name]
-    if isinstance(data, list | dict) and name in ("count", "length", "size"):
+    if isinstance(data, list) and name in ("count", "length", "size"):
         return True, len(data)
     return False, None
 
@@ -146,7 +151,11 @@ def empty(value: Value) -> bool | None:
     said = (text(value) or "").strip()
     if not said or said in _HOLLOW:
         return True
-    return None if said.casefold() in _NOTHING else False
+    return None if _says_nothing(said) else False
+
+
+def _says_nothing(said: str) -> bool:
+    return said.casefold().rstrip(".!") in _NOTHING
 
 
 def given(value: Value) -> bool | None:
@@ -164,7 +173,7 @@ def given(value: Value) -> bool | None:
     said = (text(value) or "").strip()
     if not said:
         return False
-    return None if said in _HOLLOW or said.casefold() in _NOTHING else True
+    return None if said in _HOLLOW or _says_nothing(said) else True
 
 
 def number(value: Value) -> tuple[float, bool] | None:
@@ -220,15 +229,19 @@ def count(value: Value, unit: str) -> int | None:
 
 def _items(value: Value) -> int | None:
     if isinstance(value, list | dict):
-        return len(value)
-    said = text(value)
-    if said is None or not whole(value):
-        return None
-    data = structure(said)
-    if isinstance(data, list):
-        return len(data)
-    bullets = sum(1 for line in said.split("\n") if _BULLET.match(line))
-    return bullets if bullets > 1 else None
+        data: Value = value
+    else:
+        said = text(value)
+        if said is None or not whole(value):
+            return None
+        data = structure(said)
+        if data is None:
+            bullets = sum(1 for line in said.split("\n") if _BULLET.match(line))
+            return bullets if bullets > 1 else None
+    if isinstance(data, dict):  # an object counts as its one list (openprose.md 3.11)
+        lists = [field for field in data.values() if isinstance(field, list)]
+        data = lists[0] if len(lists) == 1 else None
+    return len(data) if isinstance(data, list) else None
 
 
 def affordable(pattern: str, length: int) -> bool:
@@ -255,6 +268,6 @@ def preview(value: Value) -> str:
             return "null"
         case list() | dict():
             kind = "list" if isinstance(value, list) else "object"
-            return f"a {kind} of {len(value)}" if value else f"an empty {kind}"
+            return f"{kind} of {len(value)}" if value else f"empty {kind}"
         case _:
             return one_line(inserted_text(value), 40)

@@ -46,12 +46,14 @@ class Clause:
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
         try:
             found, value = readings.resolve(self.subject, bindings)
-            answer = self.test(value) if found and not readings.untouchable(value) else None
+            answer = self.test(value) if found else None
         except ProseError:  # a binding that cannot be read decides nothing
             return Ruling(None, self.rule, f"{self.subject} cannot be read")
         if not found:
-            return Ruling(None, self.rule, f"there is no {self.subject}")
+            return Ruling(None, self.rule, f"there is no {self.subject} to go by")
         why = f"{self.subject} is {readings.preview(value)}"
+        if self.rule == "exit" and (code := readings.exit_code(value)) is not None:
+            why = f"{self.subject} exit code is {code}"
         return Ruling(answer if answer is None else answer != self.negated, self.rule, why)
 
 
@@ -87,7 +89,7 @@ class Combination:
 
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
         deciding = self.word == "or"
-        guarded = any(isinstance(operand, Unparsed) for operand in self.operands)
+        guarded = any(unread(operand) for operand in self.operands)
         unknown: Ruling | None = None
         seen: list[Ruling] = []
         for operand in self.operands:
@@ -114,6 +116,18 @@ def negates(condition: Condition) -> bool:
             return True
         case Combination(operands=operands):
             return any(negates(operand) for operand in operands)
+        case _:
+            return False
+
+
+def unread(condition: Condition) -> bool:
+    match condition:
+        case Unparsed():
+            return True
+        case Negation(operand=operand):
+            return unread(operand)
+        case Combination(operands=operands):
+            return any(unread(operand) for operand in operands)
         case _:
             return False
 
@@ -242,7 +256,7 @@ _COMPARE = {
     ">=": operator.ge, "≥": operator.ge, "<=": operator.le, "≤": operator.le, ">": operator.gt, "<": operator.lt,
     "==": operator.eq, "=": operator.eq, "!=": operator.ne, "≠": operator.ne,
 }  # fmt: skip
-_WORDS = "|".join(word for word in _COMPARE if word[0].isalpha())
+_WORDS = "|".join(word.replace(" ", r"\s+") for word in _COMPARE if word[0].isalpha())
 _SIGNS = r"==|!=|>=|<=|≥|≤|≠|>|<|="
 
 _FORMS = [
@@ -250,7 +264,7 @@ _FORMS = [
     ("given", re.compile(rf"(?:is|are){_NOTS}(?:specified|given|set)")),
     ("exit", re.compile(rf"{_DONTS}(?P<word>succeed|pass|fail)")),
     ("exit", re.compile(r"(?:(?:has|have)(?P<not>\s+not|n't|n’t)?\s+)?(?P<word>succeed|pass|fail)(?:s|es|ed)?")),
-    ("text", re.compile(rf"{_DONTS}(?P<how>contain|start|end)s?(?(how)(?:\s+with)?)\s+(?P<lit>{_LITERAL}|'[^']*')")),
+    ("text", re.compile(rf"{_DONTS}(?:(?P<how>contain)s?|(?P<at>start|end)s?\s+with)\s+(?P<lit>{_LITERAL}|'[^']*')")),
     ("pattern", re.compile(rf"{_DONTS}match(?:es)?\s+/(?P<re>(?:\\.|[^/\\\n])+)/")),
     ("number", re.compile(rf"(?:is|are){_NOTS}(?P<op>{_WORDS}|{_SIGNS})\s*{_N}")),
     ("number", re.compile(rf"(?P<op>{_SIGNS})\s*{_N}")),
@@ -274,7 +288,7 @@ _FORMS = [
 
 def clause(text: str) -> Condition:
     """One condition without `and`, `or` and a leading `not`."""
-    words = " ".join(text.split(" ")).strip(" \t\n.,;!?")
+    words = text.strip(" \t\n.,;!?")
     subject = _SUBJECT.match(words)
     if subject is None:
         return Unparsed(text.strip())
@@ -304,7 +318,7 @@ def _exit(found: Mapping[str, str | None]) -> Test:
 
 
 def _text(found: Mapping[str, str | None]) -> Test:
-    literal, how = _unquoted(found["lit"]), found["how"]
+    literal, how = _unquoted(found["lit"]), found["how"] or found["at"]
 
     def test(value: Value) -> bool | None:
         if not isinstance(text := readings.text(value), str):
@@ -335,10 +349,14 @@ def _pattern(found: Mapping[str, str | None]) -> Test | None:
 
 def _number(found: Mapping[str, str | None]) -> Test:
     sign = found.get("op") or "=="
-    compare = _COMPARE["==" if sign in ("!=", "≠") else sign]  # the clause is negated instead
+    compare = _comparison("==" if sign in ("!=", "≠") else sign)  # the clause is negated instead
     if zero := found.get("zero"):
         return lambda value: _compared(value, operator.eq if zero == "zero" else operator.ne, readings.number("0"))
     return lambda value: _compared(value, compare, readings.number(found["n"]))
+
+
+def _comparison(sign: str) -> Callable[[float, float], bool]:
+    return _COMPARE[" ".join(sign.split())]
 
 
 def _compared(value: Value, compare: Callable[[float, float], bool], right: tuple[float, bool] | None) -> bool | None:
@@ -349,7 +367,7 @@ def _compared(value: Value, compare: Callable[[float, float], bool], right: tupl
 
 
 def _count(found: Mapping[str, str | None]) -> Test:
-    compare, right, unit = _COMPARE[found["op"] or ""], readings.number(found["n"]), found["unit"] or ""
+    compare, right, unit = _comparison(found["op"] or ""), readings.number(found["n"]), found["unit"] or ""
 
     def test(value: Value) -> bool | None:
         count = readings.count(value, unit)

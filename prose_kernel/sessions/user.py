@@ -14,7 +14,7 @@ from types import TracebackType
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.machine.ports import Asker, Question
 
-_held: ContextVar[Turn | None] = ContextVar("prose_kernel_turn", default=None)
+_held: ContextVar[tuple[Turn, ...]] = ContextVar("prose_kernel_turns", default=())
 
 
 class SerialAsker:
@@ -51,18 +51,17 @@ class Turn:
 
     def __init__(self, asker: SerialAsker) -> None:
         self._asker = asker
-        self._outer: Turn | None = None
+        self._outer: tuple[Turn, ...] = ()
         self._joined = False
 
     async def __aenter__(self) -> None:
-        current = _held.get()
-        self._joined = current is not None and current is self._asker._turn
+        self._outer = _held.get()
+        self._joined = self._asker._turn in self._outer
         if self._joined:
             return
         await self._asker._lock.acquire()
         self._asker._turn = self
-        self._outer = current
-        _held.set(self)
+        _held.set((*self._outer, self))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
