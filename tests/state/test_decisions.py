@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -190,7 +189,7 @@ def test_two_processes_racing_for_one_gate(tmp_path: Path, attempt: int) -> None
     data = json.loads((kept.directory / "ok.resolved.json").read_text())
     assert data["decision"] == winner
     assert [e.event_type for e in kept.events()] == ["created", winner]
-    assert not [p for p in os.listdir(kept.directory) if p.endswith(".tmp")]
+    assert not list(kept.directory.glob("*.tmp"))
 
 
 async def test_a_waiting_run_takes_the_decision_of_another_process(tmp_path: Path) -> None:
