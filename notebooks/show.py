@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def main(notebook: Path, directory: Path) -> int:
     print("\n".join(_text(book)))
     directory.mkdir(parents=True, exist_ok=True)
     page = directory / f"{notebook.stem}.html"
+    warnings.filterwarnings("ignore", "No lexer found")  # the page is complete without coloured source
     page.write_text(HTMLExporter().from_notebook_node(book)[0], encoding="utf-8")
     if failed:
         print(f"\nA cell failed: {failed.ename}: {failed.evalue}", file=sys.stderr)

@@ -7,7 +7,7 @@ import click
 from prose_kernel.cli import report
 
 
-@click.command()
+@click.command(short_help="Tell which conditions rules can decide.")
 @click.argument("name", metavar="FILE")
 @click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
 def check(name: str, strict: bool) -> int:

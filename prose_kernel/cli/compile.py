@@ -31,7 +31,7 @@ class Compiled(NamedTuple):
         return self.unreadable is None and not has_errors(self.diagnostics)
 
 
-@click.command("compile")
+@click.command("compile", short_help="Check programs; nothing is run.")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How findings are printed.")
@@ -95,7 +95,7 @@ def _print_compiled(compiled: Compiled, several: bool) -> None:
         click.echo((f"# {compiled.name}\n" if several else "") + format_program(compiled.program), nl=False)
 
 
-@click.command("fmt")
+@click.command("fmt", short_help="Print programs in canonical form.")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True)
 @click.option("--check", "check_only", is_flag=True, help="Print nothing; name the files that are not canonical.")
 @click.option("--write", is_flag=True, help="Rewrite the files in place.")

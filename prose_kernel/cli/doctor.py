@@ -31,7 +31,7 @@ class Finding:
     fix: str | None = None
 
 
-@click.command()
+@click.command(short_help="Find out what does not work, and the fix.")
 @click.option("--start/--no-start", "start", default=True, help="Start each Prose kernel that Jupyter sees.")
 def doctor(start: bool) -> int:
     """Look for what keeps Prose from working: versions, kernelspecs, the shell, the session provider.

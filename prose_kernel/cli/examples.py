@@ -5,6 +5,7 @@ The first line of an example is a comment, `# category: what it shows`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +43,7 @@ def find_example(wanted: str) -> Path | None:
     """The example with that number, name, part of a name, or keyword; None when none or several fit."""
     word = wanted.casefold()
     examples = bundled()
-    tests = (
+    tests: tuple[Callable[[Example], bool], ...] = (
         lambda e: word.isdigit() and int(word) == int(e.number),
         lambda e: word in (e.name, e.path.stem),
         lambda e: word in e.name,
@@ -55,7 +56,7 @@ def find_example(wanted: str) -> Path | None:
     return None
 
 
-@click.command()
+@click.command(short_help="List, print or run bundled examples.")
 @click.argument("name", required=False)
 @click.option("--run", "execute", is_flag=True, help="Run it instead of printing it.")
 @click.pass_context

@@ -1,4 +1,4 @@
-"""`prose gates` and `prose gate approve|reject|log`: decide, from outside, what a run waits for (openprose.md 5.10, 8)."""
+"""`prose gates`, `prose gate approve|reject|log`: decide from outside what a run waits for (openprose.md 5.10, 8)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _reason = click.option("--comment", "--reason", "comment", metavar="TEXT", defau
 _target = click.argument("target", metavar="[RUN] GATE", nargs=-1, required=True)
 
 
-@click.command()
+@click.command(short_help="List the gates that wait for a decision.")
 @_run
 @_state_dir
 def gates(run: str | None, state_dir: str | None) -> None:

@@ -45,7 +45,7 @@ From here
 """
 
 
-@click.command("help")
+@click.command("help", short_help="The commands and the language on one page.")
 @click.argument("command", required=False)
 @click.pass_context
 def help_(context: click.Context, command: str | None) -> None:

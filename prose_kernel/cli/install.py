@@ -26,7 +26,7 @@ def spec_directory() -> Path:
     raise UsageError("this installation holds no kernelspec", hint="pip install --force-reinstall prose_kernel")
 
 
-@click.command()
+@click.command(short_help="Register the kernel with Jupyter.")
 @click.option("--user", "where", flag_value="user", help="For this account (the default).")
 @click.option("--sys-prefix", "where", flag_value="sys-prefix", help="Into this Python environment.")
 @click.option("--prefix", metavar="P", help="Below P/share/jupyter.")

@@ -29,7 +29,7 @@ def read_cells(name: str) -> list[Cell]:
     import nbformat
 
     try:
-        book = nbformat.reads(files.read_bytes(name).decode("utf-8"), as_version=4)
+        book = nbformat.reads(files.read_bytes(name).decode("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
         raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
     prose = (book.metadata.get("kernelspec") or {}).get("language") == "prose"

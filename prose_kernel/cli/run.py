@@ -32,7 +32,7 @@ class Request:
     json: bool = False
 
 
-@click.command()
+@click.command(short_help="Run a program, a notebook or a bundled example.")
 @click.argument("target", metavar="FILE")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
@@ -56,7 +56,10 @@ def run(
     strict: bool = False,
     in_context: bool = False,
     state: str | None = None,
-    **given: str | None,
+    state_dir: str | None = None,
+    gates: str | None = None,
+    provider: str | None = None,
+    script: str | None = None,
 ) -> int:
     """Run a program, a notebook (its cells in order) or a bundled example; FILE may be - for standard input.
 
@@ -70,14 +73,16 @@ def run(
     from prose_kernel.cli import execution
 
     cwd = Path.cwd()
-    request = Request(
-        name=files.find_program(target),
-        inputs=_pairs(inputs),
-        decisions=_decisions(yes, no),
-        settings=settings.load(cwd, state=_state(state, in_context), profile="strict" if strict else None, **given),
-        cwd=cwd,
-        json=form == "json",
+    chosen = settings.load(
+        cwd,
+        state_dir=state_dir,
+        state=_state(state, in_context),
+        profile="strict" if strict else None,
+        gates=gates,
+        provider=provider,
+        script=script,
     )
+    request = Request(files.find_program(target), _pairs(inputs), _decisions(yes, no), chosen, cwd, json=form == "json")
     if request.settings.gates == "wait" and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk: nobody can decide a gate that lives in memory")
     ended = execution.execute(request)

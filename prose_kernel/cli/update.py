@@ -9,7 +9,7 @@ import click
 from prose_kernel.errors import UsageError
 
 
-@click.command()
+@click.command(short_help="Bring an old .prose directory up to date.")
 @click.option("--state-dir", metavar="DIR", default=".prose", show_default=True, help="What to bring up to date.")
 def update(state_dir: str) -> None:
     """Migrate a workspace: `execution/` becomes `runs/`, `agents/` is created, `state.json` is deleted."""

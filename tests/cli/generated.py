@@ -20,7 +20,7 @@ NOTE = "<!-- Written by `make docs`; change the source of it instead. -->"
 def command_line() -> str:
     """docs/cli.md: the help of every command."""
     parts = [f"# The command line\n\n{NOTE}\n\n{_help(cli, 'prose', None)}"]
-    context = click.Context(cli, info_name="prose")
+    context = click.Context(cli, info_name="prose", **cli.context_settings)
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None
@@ -34,7 +34,8 @@ def command_line() -> str:
 
 
 def _help(command: click.Command, name: str, parent: click.Context | None) -> str:
-    with click.Context(command, info_name=name, parent=parent, terminal_width=100) as context:
+    settings = command.context_settings | {"terminal_width": 100}
+    with click.Context(command, info_name=name, parent=parent, **settings) as context:
         return f"```text\n{command.get_help(context)}\n```"
 
 

@@ -1,0 +1,92 @@
+"""`prose run notebook.ipynb`: its cells in order, in one run, beside the notebook."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from prose_kernel.cli.main import main
+from prose_kernel.cli.notebook_file import read_cells
+from prose_kernel.errors import UsageError
+
+PROSE = {"kernelspec": {"name": "prose", "display_name": "Prose", "language": "prose"}}
+PYTHON = {"kernelspec": {"name": "python3", "display_name": "Python", "language": "python"}}
+
+
+def write(path: Path, metadata: dict[str, object], *sources: str) -> None:
+    cells = [new_markdown_cell("# title"), *map(new_code_cell, sources)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(new_notebook(cells=cells, metadata=metadata), path)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_cells_share_one_run_and_stand_beside_the_notebook(capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("books/b.ipynb"), PROSE, 'let x = "one"', "", "# nothing", 'exec "ls"', 'output y = "{x} two"')
+    assert main(["run", "books/b.ipynb", "--format", "json"]) == 0
+    seen = capfd.readouterr()
+    result = json.loads(seen.out)
+    assert seen.err == "b.ipynb\n"
+    assert result["outputs"] == {"y": "one two"}
+    assert result["bindings"] == {"x": "one", "y": "one two"}
+    assert [p.name for p in Path(".prose/runs").iterdir()] == [result["run_id"]]
+
+
+def test_in_a_python_notebook_only_prose_cells_are_run(capfd: pytest.CaptureFixture[str]) -> None:
+    write(
+        Path("b.ipynb"), PYTHON, "%load_ext prose_kernel", '%%prose\nlet x = "one"', "print(x)", "%%prose\noutput y = x"
+    )
+    assert main(["run", "b.ipynb"]) == 0
+    assert capfd.readouterr().out == "y: one\n"
+
+
+def test_a_cell_may_define_again_what_an_earlier_one_did(capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("b.ipynb"), PROSE, 'let x = "one"', 'let x = "two"', "output y = x")
+    assert main(["run", "b.ipynb"]) == 0
+    assert capfd.readouterr().out == "y: two\n"
+
+
+def test_an_error_names_its_cell(capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("b.ipynb"), PROSE, 'exec "touch ran"', '\nexec "exit 3"', 'exec "touch never"')
+    assert main(["run", "b.ipynb"]) == 1
+    assert capfd.readouterr().err.startswith("Error at line 2, column 1 of cell 2: ")
+    assert (Path("ran").exists(), Path("never").exists()) == (True, False)
+
+
+def test_an_error_found_before_the_first_cell_ran_is_one_before_the_start() -> None:
+    write(Path("b.ipynb"), PROSE, "let r = session: nobody", 'exec "touch never"')
+    assert main(["run", "b.ipynb"]) == 2
+    write(Path("c.ipynb"), PROSE, 'exec "true"', "let r = session: nobody")
+    assert main(["run", "c.ipynb"]) == 1
+
+
+def test_lines_are_those_of_the_cell() -> None:
+    write(Path("b.ipynb"), PYTHON, "%%prose\nlet a = 1\nlet b = 2")
+    (cell,) = read_cells("b.ipynb")
+    assert cell.text.splitlines()[1] == "let a = 1"
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"cells": 3}', "not json", '{"nbformat": 4, "cells": [{}]}'])
+def test_what_is_no_notebook_is_a_usage_error(content: str, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("b.ipynb").write_text(content)
+    assert main(["run", "b.ipynb"]) == 2
+    assert capfd.readouterr().err.startswith("Error: b.ipynb ")
+
+
+def test_a_notebook_without_prose_is_a_usage_error() -> None:
+    write(Path("b.ipynb"), PYTHON, "print(1)")
+    with pytest.raises(UsageError, match="no cells for Prose"):
+        read_cells("b.ipynb")
+
+
+def test_python_values_are_out_of_reach() -> None:
+    write(Path("b.ipynb"), PYTHON, "%%prose --in name\noutput y = name")
+    with pytest.raises(UsageError, match="no Python here"):
+        read_cells("b.ipynb")

@@ -1,0 +1,142 @@
+"""On a terminal: questions, progress, banner, interrupts. A real pseudo-terminal each time."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from prose_kernel.cli.terminal import Screen
+
+Start = Callable[..., pexpect.spawn]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Run a program at a terminal of 100 columns."""
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    running: list[pexpect.spawn] = []
+
+    def start(text: str, *arguments: str) -> pexpect.spawn:
+        (tmp_path / "p.prose").write_text(text)
+        code = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
+        command = ["-c", code, "run", "p.prose", *arguments]
+        child = pexpect.spawn(
+            sys.executable, command, cwd=str(tmp_path), encoding="utf-8", timeout=30, dimensions=(40, 100)
+        )
+        running.append(child)
+        return child
+
+    yield start
+    for child in running:
+        child.close(force=True)
+
+
+def end(child: pexpect.spawn) -> int:
+    child.expect(pexpect.EOF)
+    child.wait()
+    return child.exitstatus
+
+
+def test_an_input_is_asked_and_answered(start: Start) -> None:
+    child = start('input name: "What is your name?"\noutput hello = "hello {name}"\n')
+    child.expect_exact("prose")
+    child.expect_exact("What is your name? ")
+    child.sendline("Ada")
+    child.expect("hello.*: hello Ada\r\n")
+    assert end(child) == 0
+
+
+def test_end_of_input_is_nobody(start: Start) -> None:
+    child = start('input name: "Name?"\noutput x = name\n')
+    child.expect_exact("Name? ")
+    child.sendeof()
+    child.expect_exact("[E212]")
+    assert end(child) == 3
+
+
+def test_a_gate_is_asked_until_the_answer_is_one(start: Start) -> None:
+    child = start('gate go:\n  prompt: "Publish?"\nexec "echo gone"\n')
+    child.expect_exact("Publish?")
+    child.sendline("")
+    child.sendline("perhaps")
+    child.sendline("yes: fine")
+    child.expect_exact("gate go: approved by user (fine)")
+    child.expect_exact("gone\r\n")
+    assert end(child) == 0
+
+
+def test_a_question_cannot_repaint_the_terminal(start: Start) -> None:
+    child = start('let bad = exec "printf \'\\\\033[2Jwiped\'"\ngate go:\n  prompt: "Run {bad}?"\n')
+    child.expect_exact("wiped?")
+    assert "\x1b[2J" not in child.before
+    child.sendline("no")
+    assert end(child) == 1
+
+
+def test_an_interrupt_ends_a_question(start: Start) -> None:
+    child = start('try:\n  input name: "Name?"\nfinally:\n  exec "echo cleaned"\n')
+    child.expect_exact("Name? ")
+    child.sendintr()
+    child.expect_exact("cleaned")
+    child.expect_exact("interrupted")
+    assert end(child) == 130
+
+
+def test_in_ci_nobody_is_asked_even_at_a_terminal(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    child = start('input name: "Name?"\noutput x = name\n')
+    child.expect_exact("[E212]")
+    assert end(child) == 3
+
+
+def test_branches_are_shown_while_they_run_and_leave_only_their_output(start: Start) -> None:
+    child = start("""parallel:
+  slow = exec "while [ ! -e go ]; do sleep 0.05; done; echo late"
+  quick = exec "echo early"
+exec "echo after"
+""")
+    child.expect_exact("slow… quick✓")
+    Path(child.cwd, "go").touch()
+    child.expect_exact("after\r\n")
+    assert end(child) == 0
+
+
+def test_the_live_region_keeps_output_whole(start: Start) -> None:
+    child = start("""parallel:
+  exec "printf a; sleep 0.2; printf b; sleep 0.2; echo c; printf end"
+  exec "sleep 0.5"
+exec "echo; echo after"
+""")
+    child.expect_exact("abc")
+    child.expect_exact("end")
+    child.expect_exact("after\r\n")
+    assert end(child) == 0
+
+
+def test_an_own_line_never_continues_a_commands_line() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    screen = Screen(out, err)
+    screen.write("stderr", "no newline")
+    screen.note("a remark")
+    screen.note("another")
+    assert err.getvalue() == "no newline\na remark\nanother\n"
+
+
+def test_a_stream_that_fails_is_given_up() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    err = io.StringIO()
+    screen = Screen(Full(), err)
+    screen.write("stdout", "lost")
+    screen.write("stdout", "lost too")
+    screen.note("still here")
+    assert err.getvalue() == "still here\n"
