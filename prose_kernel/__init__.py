@@ -57,3 +57,17 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def load_ipython_extension(shell: object) -> None:
+    """`%load_ext prose_kernel`: `%%prose` cells, `%prose …` lines and the mapping `prose` in a Python notebook."""
+    from prose_kernel.notebook.ipython import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """`%unload_ext prose_kernel`: end the run and take the magics away."""
+    from prose_kernel.notebook.ipython import unload
+
+    unload(shell)

@@ -202,7 +202,12 @@ class ProseKernel(Kernel):
 
     def _error_reply(self, stream: Any, ident: Any, parent: Message, name: str, message: str) -> None:
         kind = parent["header"]["msg_type"].rsplit("_", 1)[0] + "_reply"
-        content = {"status": "error", "ename": name, "evalue": message, "traceback": [f"{name}: {message}"]}
+        content: dict[str, object] = {
+            "status": "error",
+            "ename": name,
+            "evalue": message,
+            "traceback": [f"{name}: {message}"],
+        }
         if kind == "execute_reply":
             content["execution_count"] = self.execution_count
         self.session.send(stream, kind, content, parent=parent, ident=ident)

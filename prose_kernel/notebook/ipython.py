@@ -1,0 +1,394 @@
+"""Prose in Python notebooks: `%load_ext prose_kernel`, then `%%prose` cells, `%prose …` lines and `prose["name"]`.
+
+A cell runs through the same `Cells` as in the kernel, on an event loop in a thread of its own, because IPython's loop
+is busy with the cell that waits for it. An interrupt reaches the Prose cell first: its commands end, its `finally` bodies
+run, and then the Python cell ends with the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import builtins
+import concurrent.futures
+import contextvars
+import queue
+import shlex
+import sys
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.machine.ports import Asker, Stream
+from prose_kernel.machine.values import ExecText, Value, plain
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.output import Display, Problem
+from prose_kernel.notebook.problems import simple
+from prose_kernel.notebook.safety import terminal
+from prose_kernel.notebook.stdin import StdinChannel
+
+T = TypeVar("T")
+_USAGE = "%%prose [--in NAME …] [--out NAME …]"
+_POLL_SECONDS = 0.05
+
+
+# ---------------------------------------------------------------- what comes out
+
+
+class Bindings(Mapping[str, object]):
+    """The bindings of the Prose run as Python values: `prose["plan"]`.
+
+    Text, output of commands and answers of sessions are `str`; numbers, booleans, `None`, lists and dicts are what they
+    are in Python. Reading a name that is not bound raises `KeyError`. The mapping is read-only: values go in with
+    `%%prose --in NAME`. It always shows the current state of the run.
+    """
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+
+    def __getitem__(self, name: str) -> object:
+        return python_value(self._cells.values()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells.values())
+
+    def __len__(self) -> int:
+        return len(self._cells.values())
+
+    def __repr__(self) -> str:
+        return f"<Prose bindings: {', '.join(self) or 'none yet'}>"
+
+
+def python_value(value: Value) -> object:
+    """A value of the run as Python has it; output of a command verbatim."""
+    return value.text if isinstance(value, ExecText) else plain(value)
+
+
+class CellResult:
+    """The last value of a `%%prose` cell, as IPython's result: shown as the kernel shows it."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, object]]:
+        return dict(self._display.data), self._display.metadata
+
+    def __repr__(self) -> str:
+        return self._display.data.get("text/plain", "")
+
+
+class ProseCellError(Exception):
+    """A `%%prose` cell failed. Raised as a subclass that is called like the problem (`ExecError`, `SyntaxError` …)."""
+
+    problem: Problem
+
+    def _render_traceback_(self) -> list[str]:
+        return list(self.problem.traceback)
+
+
+def as_exception(problem: Problem) -> ProseCellError:
+    """A problem as an exception whose name, text and traceback are the problem's own."""
+    kind = type(problem.ename, (ProseCellError,), {"__module__": "prose_kernel", "problem": problem})
+    error = kind(problem.evalue)
+    assert isinstance(error, ProseCellError)
+    return error
+
+
+# ---------------------------------------------------------------- where outputs go
+
+
+class ShellOutput:
+    """`Output` through IPython's own streams and display publisher."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._last: Stream | None = None
+        self.value: Display | None = None
+
+    def stream(self, name: Stream, text: str) -> None:
+        if self._last not in (None, name):
+            self.flush()
+        self._last = name
+        (sys.stdout if name == "stdout" else sys.stderr).write(text)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        self._publish(display, display_id, update=False)
+
+    def update(self, display: Display, display_id: str) -> None:
+        self._publish(display, display_id, update=True)
+
+    def _publish(self, display: Display, display_id: str | None, *, update: bool) -> None:
+        self.flush()
+        transient = {"display_id": display_id} if display_id else {}
+        self._shell.display_pub.publish(
+            data=dict(display.data), metadata=display.metadata, transient=transient, update=update
+        )
+
+    def result(self, display: Display) -> None:
+        self.value = display
+
+    def error(self, problem: Problem) -> None:
+        """Shown by IPython, when the magic raises."""
+
+    def clear(self) -> None:
+        self._shell.display_pub.clear_output()
+
+    def page(self, display: Display) -> None:
+        from IPython.core import page
+
+        page.page({"data": dict(display.data), "text/plain": display.data["text/plain"]})
+
+
+# ---------------------------------------------------------------- the person at a terminal
+
+
+class TerminalAsker:
+    """The person at an IPython prompt: questions are answered on the main thread, which waits for the cell anyway."""
+
+    def __init__(self) -> None:
+        self.questions: queue.Queue[tuple[str, concurrent.futures.Future[str]]] = queue.Queue()
+
+    @property
+    def available(self) -> bool:
+        return sys.stdin is not None and sys.stdin.isatty()
+
+    async def ask(self, prompt: str) -> str:
+        if not self.available:
+            raise NobodyToAsk("there is no terminal to ask at")
+        answer: concurrent.futures.Future[str] = concurrent.futures.Future()
+        self.questions.put((prompt, answer))
+        return await asyncio.wrap_future(answer)
+
+    def show(self, text: str) -> None:
+        print(terminal(text))
+
+    def serve(self) -> None:
+        """Answer a question that waits; called on the main thread."""
+        try:
+            prompt, answer = self.questions.get_nowait()
+        except queue.Empty:
+            return
+        if answer.set_running_or_notify_cancel():
+            try:
+                answer.set_result(builtins.input(prompt))
+            except EOFError as end:
+                answer.set_exception(end)
+            except KeyboardInterrupt:
+                answer.set_exception(EOFError())
+                raise
+
+
+# ---------------------------------------------------------------- the loop of its own
+
+
+class LoopThread:
+    """An event loop in a daemon thread, from first use to `close`."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="prose", daemon=True)
+            self._thread.start()
+        return self._loop
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine there, in a copy of the caller's context: output goes where the caller's does."""
+        context, result = contextvars.copy_context(), concurrent.futures.Future[T]()
+
+        async def run() -> None:
+            try:
+                value = await work
+            except BaseException as error:
+                result.set_exception(error)
+            else:
+                result.set_result(value)
+
+        loop = self.loop
+
+        def start() -> None:
+            task = loop.create_task(run(), context=context)
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        tasks: set[asyncio.Task[None]] = set()
+        loop.call_soon_threadsafe(start)
+        return result
+
+    def close(self) -> None:
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(timeout=5)
+            loop.close()
+
+
+# ---------------------------------------------------------------- the front end
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The words behind `%%prose`: Python names that go in, bindings that come out."""
+
+    ins: tuple[str, ...] = ()
+    outs: tuple[str, ...] = ()
+
+
+def arguments(line: str) -> Arguments:
+    """Read `--in NAME … --out NAME …`. Raises `UsageError` for anything else."""
+    lists: dict[str, list[str]] = {"--in": [], "--out": []}
+    current: list[str] | None = None
+    for word in shlex.split(line):
+        if word in lists:
+            current = lists[word]
+        elif current is None or not word.isidentifier():
+            raise UsageError(f"%%prose: {word} is not understood", hint=f"usage: {_USAGE}")
+        else:
+            current.append(word)
+    return Arguments(tuple(lists["--in"]), tuple(lists["--out"]))
+
+
+@dataclass
+class Front:
+    """`%%prose` in one IPython shell."""
+
+    shell: Any
+    thread: LoopThread = field(default_factory=LoopThread)
+
+    def __post_init__(self) -> None:
+        self._request: tuple[Any, Any] = ([], {})
+        self._output: ShellOutput | None = None
+        kernel = getattr(self.shell, "kernel", None)
+        self._terminal = TerminalAsker() if kernel is None else None
+        self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show)
+        asker: Asker | None = self._channel or self._terminal
+        assert asker is not None
+        self.cells = Cells(Path.cwd(), asker)
+        self.bindings = Bindings(self.cells)
+
+    # ------------------------------------------------------------ the magics
+
+    def cell(self, line: str, code: str) -> CellResult | None:
+        """`%%prose`: run a cell. Raises a `ProseCellError` called like the problem."""
+        try:
+            given = arguments(line)
+            values = {name: self._python(name) for name in given.ins}
+        except (UsageError, ValueError) as problem:
+            raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
+        result = self._run(code, values)
+        self._bring_out(given.outs)
+        return result
+
+    def line(self, line: str) -> CellResult | None:
+        """`%prose WORD …`: the line magics of the kernel, without their `%`."""
+        return self._run("%" + (line.strip() or "help").lstrip("%"), {})
+
+    def _python(self, name: str) -> object:
+        try:
+            return self.shell.user_ns[name]
+        except KeyError:
+            raise UsageError(f"%%prose --in {name}: there is no Python variable of that name") from None
+
+    def _bring_out(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            if name not in self.bindings:
+                problem = f"%%prose --out {name}: the cell has bound no such name"
+                raise as_exception(simple("UsageError", problem, "prose shows what is bound"))
+            self.shell.user_ns[name] = self.bindings[name]
+
+    # ------------------------------------------------------------ running
+
+    def _run(self, code: str, values: Mapping[str, object]) -> CellResult | None:
+        output = self._output = ShellOutput(self.shell)
+        live = self._begin()
+        try:
+            problem = self._wait(self.thread.submit(self._work(code, values, output, live)))
+        finally:
+            output.flush()
+            self._output = None
+        if problem is not None:
+            raise as_exception(problem) from None
+        return CellResult(output.value) if output.value is not None else None
+
+    async def _work(self, code: str, values: Mapping[str, object], output: ShellOutput, live: bool) -> Problem | None:
+        if values:
+            from prose_kernel.notebook.python_values import give
+
+            try:
+                await give(self.cells, values)
+            except UsageError as problem:
+                return simple("UsageError", str(problem), problem.hint)
+        return await self.cells.run(code, output, live=live)
+
+    def _begin(self) -> bool:
+        """Whether a person is watching this cell, and can be asked."""
+        if self._channel is None:
+            return False
+        kernel = self.shell.kernel
+        self._request = (kernel._get_shell_context_var(kernel._shell_parent_ident), kernel.get_parent("shell"))
+        self._channel.available = bool(kernel._allow_stdin)
+        return self._channel.available
+
+    def _wait(self, result: concurrent.futures.Future[T]) -> T:
+        """Wait for the cell; a keyboard interrupt is passed on to it, and then its end is waited for."""
+        while True:
+            try:
+                if self._terminal is not None:
+                    self._terminal.serve()
+                return result.result(timeout=_POLL_SECONDS)
+            except concurrent.futures.TimeoutError:
+                if result.done():
+                    return result.result()
+            except KeyboardInterrupt:
+                self.cells.interrupt()
+
+    def _show(self, text: str) -> None:
+        if self._output is not None:
+            self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
+
+    def close(self) -> None:
+        """End the run, its processes and the thread."""
+        if self.cells.started is not None:
+            with suppress(Exception):
+                self.thread.submit(self.cells.close()).result(timeout=10)
+        self.thread.close()
+
+
+_fronts: dict[int, Front] = {}
+
+
+def load(shell: Any) -> None:
+    """`%load_ext prose_kernel`: the magics, and the name `prose` unless the notebook uses it for something else."""
+    if id(shell) in _fronts:
+        return
+    front = _fronts[id(shell)] = Front(shell)
+    atexit.register(front.close)
+    shell.register_magic_function(front.cell, magic_kind="cell", magic_name="prose")
+    shell.register_magic_function(front.line, magic_kind="line", magic_name="prose")
+    shell.user_ns.setdefault("prose", front.bindings)
+
+
+def unload(shell: Any) -> None:
+    """`%unload_ext prose_kernel`: end the run and take the magics away."""
+    front = _fronts.pop(id(shell), None)
+    if front is None:
+        return
+    atexit.unregister(front.close)
+    front.close()
+    for kind in ("cell", "line"):
+        shell.magics_manager.magics[kind].pop("prose", None)
+    if shell.user_ns.get("prose") is front.bindings:
+        del shell.user_ns["prose"]
