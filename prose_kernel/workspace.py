@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from prose_kernel.machine.openprose import Machine
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates import Gatekeeper
-    from prose_kernel.state.memory import MemoryStore
     from prose_kernel.state.programs import LocalPrograms
+    from prose_kernel.state.transcript import InContextTrace
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """How a workspace begins: where, and under which name its program goes into the trace.
 
-    `notebook` tells that cells arrive one by one, and that a gate never waits for a decision from outside.
+    Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells that cells arrive one by one, and that a gate never waits for a decision from outside.
     `supplied` holds input values given beforehand; `decisions` what a person decided about gates before the start.
     """
 
@@ -50,9 +50,10 @@ class _Run:
     """What belongs to one run: made together, closed together."""
 
     machine: Machine
-    store: FilesystemStore | MemoryStore
     gates: Gatekeeper
     commands: ShellCommands
+    kept: FilesystemStore | None
+    transcript: InContextTrace | None
 
 
 class Workspace:
@@ -76,6 +77,7 @@ class Workspace:
         self._asker = asker
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)
+        self._supplied = dict(start.supplied)
         self._engine: Engine | None = None
         self._run: _Run | None = None
         self._programs: LocalPrograms | None = None
@@ -96,16 +98,19 @@ class Workspace:
 
     @property
     def run_id(self) -> str | None:
-        """The id of the run, None before anything of it exists and for a run that lives in memory."""
-        return self._run.store.run_id if self._run and self.run_directory else None
+        """The id of the run; None before anything of it exists, and for a run that lives in memory."""
+        return self.run_directory.name if self.run_directory is not None else None
 
     @property
     def run_directory(self) -> Path | None:
-        """The directory of the run, None before it exists."""
-        from prose_kernel.state.filesystem import FilesystemStore
+        """The directory of the run; None before it exists, and for a run that lives in memory."""
+        kept = self._run.kept if self._run is not None else None
+        return kept.directory if kept is not None and kept.directory.is_dir() else None
 
-        store = self._run.store if self._run else None
-        return store.directory if isinstance(store, FilesystemStore) and store.directory.is_dir() else None
+    @property
+    def transcript(self) -> str | None:
+        """The markers of a run that lives in memory (openprose.md 7.6); None for one on disk."""
+        return self._run.transcript.text if self._run is not None and self._run.transcript is not None else None
 
     def add_listener(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -115,9 +120,7 @@ class Workspace:
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it."""
-        self.start = replace(self.start, supplied={**self.start.supplied, name: value})
-        if self._run is not None:
-            self._run.machine.supply(name, value)
+        self._supplied[name] = value
 
     # ------------------------------------------------------------ the two calls
 
@@ -143,8 +146,11 @@ class Workspace:
         run = self._open()
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
-            run.store.record_source(compiled.source.text)
-            return await run.machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
+            if run.kept is not None:
+                run.kept.record_source(compiled.source.text)
+            return await run.machine.run(
+                compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook
+            )
         finally:
             self._task = None
 
@@ -163,6 +169,7 @@ class Workspace:
         task, loop, run = self._task, self._loop, self._run
         if task is None or loop is None or run is None:
             return
+        run.gates.interrupt()
         run.commands.interrupt()
         loop.call_soon_threadsafe(task.cancel)
 
@@ -198,7 +205,9 @@ class Workspace:
         from prose_kernel.commands import ShellCommands
         from prose_kernel.machine.openprose import Machine
         from prose_kernel.sessions.connect import connect
+        from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
+        from prose_kernel.state.transcript import InContextTrace
 
         settings, start = self.settings, self.start
         doors = connect(
@@ -209,41 +218,46 @@ class Workspace:
             clock=self._clock,
             interrupt=self.interrupt,
         )
-        store = self._new_store()
-        gates = self._new_gates(store, doors.asker)
-        commands = ShellCommands(self._engine_of(), settings.shell)
+        kept = self._filesystem() if settings.state == "filesystem" else None
+        transcript = InContextTrace(self._asker.show) if kept is None else None
+        gates = self._gatekeeper(kept, doors.asker)
+        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=settings.display_cap)
         ports = Ports(
             commands=doors.commands or commands,
             sessions=doors.sessions,
             judge=doors.judge,
             user=doors.user,
             gates=gates,
-            store=store,
+            store=kept or MemoryStore(cwd=start.cwd),
             clock=self._clock,
         )
         machine = Machine(
             ports,
-            listeners=(Trace(store, self._clock), self._tell),
+            listeners=(Trace(kept, self._clock) if kept else transcript, self._tell),
             cwd=str(start.cwd),
             program_file=start.program_file,
             concurrency=settings.concurrency,
             load=self._resolver().load_program,
-            supplied=start.supplied,
+            supplied=self._supplied,
         )
-        return _Run(machine, store, gates, commands)
+        return _Run(machine, gates, commands, kept, transcript)
 
-    def _new_store(self) -> FilesystemStore | MemoryStore:
-        if self.settings.state == "in-context":
-            from prose_kernel.state.memory import MemoryStore
-
-            return MemoryStore()
+    def _filesystem(self) -> FilesystemStore:
         from prose_kernel.state.filesystem import FilesystemStore
         from prose_kernel.state.layout import new_run_id
 
         return FilesystemStore(Path(self.settings.state_dir), new_run_id(self._clock), cwd=self.start.cwd)
 
-    def _new_gates(self, store: FilesystemStore | MemoryStore, asker: Asker) -> Gatekeeper:
-        raise NotImplementedError
+    def _gatekeeper(self, kept: FilesystemStore | None, asker: Asker) -> Gatekeeper:
+        from prose_kernel.state.gates import Gatekeeper, Prior
+        from prose_kernel.state.records import FileRecords, MemoryRecords
+
+        if kept is not None:
+            records: FileRecords | MemoryRecords = FileRecords(kept.paths.gates, kept.run_id, self._clock)
+        else:
+            records = MemoryRecords(self._clock)
+        prior = Prior(self.start.decisions, self._supplied.get)
+        return Gatekeeper(records, asker, self.settings.gates, self._clock, prior, notebook=self.start.notebook)
 
     def _engine_of(self) -> Engine:
         if self._engine is None:
@@ -256,7 +270,12 @@ class Workspace:
         if self._programs is None:
             from prose_kernel.state.programs import LocalPrograms
 
-            self._programs = LocalPrograms(self.start.cwd)
+            file = self.start.cwd / self.start.program_file
+            self._programs = (
+                LocalPrograms(file.parent, program=file, profile=self.settings.profile)
+                if file.is_file()
+                else LocalPrograms(self.start.cwd, profile=self.settings.profile)
+            )
         return self._programs
 
     def _tell(self, event: Event) -> None:
