@@ -132,8 +132,7 @@ class Checker:
     # ---------------------------------------------------------------- the agenda
 
     def _schedule(self, body: tree.Body) -> None:
-        visit = self._visit
-        self.agenda.extend([(visit[type(statement)], statement) for statement in reversed(body)])
+        self.agenda.extend(zip(map(self._visit.__getitem__, map(type, reversed(body))), reversed(body), strict=True))
 
     def _value(self, value: Node) -> None:
         """Check what stands to the right of `=` or as a statement; bodies in it are scheduled."""
@@ -454,8 +453,8 @@ class Checker:
         frame = self.survey.frame
         self.reader.collection(node.collection, "E162")
         place = frame.place.child(Construct(frame.place))
-        # No `break` out of concurrent iterations: the innermost `for`, `repeat` or `loop` is meant (2.3 row 38).
-        place.in_loop = node.modifiers is None
+        # `parallel for` is none of the loops that `break` leaves (2.3 row 38); one around it still is.
+        place.in_loop = place.in_loop or node.modifiers is None
         if node.modifiers is not None:
             self._isolate()
         names = [name for name in (node.item, node.index) if name is not None]

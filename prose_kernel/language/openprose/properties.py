@@ -7,7 +7,7 @@ from typing import Literal
 
 from prose_kernel.language.openprose.durations import is_duration_long, parse_duration
 from prose_kernel.language.openprose.nearest import did_you_mean
-from prose_kernel.language.openprose.reading import Reader
+from prose_kernel.language.openprose.reading import Reader, raw_text
 from prose_kernel.language.openprose.survey import Survey
 from prose_kernel.language.openprose.tree import (
     Array,
@@ -120,23 +120,25 @@ class PropertyChecker:
         if owner == "session":
             self.session_prompt(value)
             return
-        if not value.raw.strip():
+        if not raw_text(value).strip():
             self._report("W004", value, f"The prompt of this {owner} is empty")
         self._length(value)
         self.reader.text(value)
 
     def session_prompt(self, text: Text) -> None:
         """The inline text or the `prompt` of a session: W001, W002, W003 and its names."""
-        if not text.parts:
+        raw = raw_text(text)
+        if not raw:
             self._report("W001", text, "The prompt of this session is empty", "say what the session should do")
-        elif not text.raw.strip():
+        elif not raw.strip():
             self._report("W002", text, "The prompt of this session is blank", "say what the session should do")
         self._length(text)
         self.reader.text(text)
 
     def _length(self, text: Text) -> None:
-        if len(text.raw) > _LONGEST_PROMPT:
-            message = f"The prompt is {len(text.raw)} characters long"
+        length = len(raw_text(text))
+        if length > _LONGEST_PROMPT:
+            message = f"The prompt is {length} characters long"
             self._report("W003", text, message, "pass long material as context")
 
     def _persist(self, item: Property, _owner: Owner) -> None:

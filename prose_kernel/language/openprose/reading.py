@@ -32,6 +32,12 @@ _LEAVES = frozenset({Number, Constant, Duration})
 _SHORTEST_MARKER = 10
 
 
+def raw_text(text: Text) -> str:
+    """`Text.raw`, quick for the texts without interpolation that most programs are made of."""
+    parts = text.parts
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else text.raw
+
+
 class Reader:
     """Checks what an expression or a text reads, seen from `frame`, without recursion."""
 
@@ -163,7 +169,7 @@ class Reader:
     def marker(self, node: Discretion, *, condition: bool = True) -> None:
         """A discretion marker: W108 in both profiles, W162 when its question is too short to judge."""
         text = node.text
-        if condition and 0 < len(text.raw) < _SHORTEST_MARKER:
+        if condition and 0 < len(raw_text(text)) < _SHORTEST_MARKER:
             message = f"The condition `{text.raw}` is very short"
             self.survey.report("W162", node.span, message, "say in a few words what must be true")
         for part in text.parts:
@@ -173,7 +179,7 @@ class Reader:
     def command(self, node: Exec) -> None:
         """The command of an `exec`: E050, E053, and W051 once for what is inserted unquoted."""
         text = node.command
-        if not text.parts or not text.raw.strip():
+        if not raw_text(text).strip():
             self.survey.report("E050", text.span, "Empty command", 'write the command in the quotes: `exec "ls"`')
             return
         parts = text.interpolations

@@ -6,7 +6,7 @@ place they stand in; the path between two places tells whether one declaration c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
@@ -57,8 +57,8 @@ class Place:
     in_catch: bool = False
     conditional: bool = False
     logs: bool = False
-    hidden: list[tuple[str, str | None]] = field(default_factory=list)
-    writes: list[tuple[str, Held | Unset]] = field(default_factory=list)
+    hidden: list[tuple[str, str | None]] | None = None
+    writes: list[tuple[str, Held | Unset]] | None = None
 
     def child(self, construct: Construct, *, conditional: bool = True) -> Place:
         """A body of `construct`; what is true here stays true there."""
@@ -68,17 +68,15 @@ class Place:
 class History:
     """The places where a name was declared. Adding and asking cost the nesting depth, however many there are."""
 
-    __slots__ = ("_first", "_marks", "_places")
+    __slots__ = ("_marks", "_places")
 
     def __init__(self, place: Place) -> None:
-        self._first = place
-        # The first place is enough for most names; the sets appear with the second declaration.
         self._places: set[Place] = set()
         self._marks: dict[Place | Construct, int] = {}
+        self.add(place)
 
     def relation(self, place: Place) -> Relation:
         """How a declaration in `place` stands to the earlier ones; the closest relation counts."""
-        self._expand()
         if place in self._places:
             return "same"
         construct = place.construct
@@ -89,14 +87,8 @@ class History:
         return "elsewhere" if self._can_follow(place) else "exclusive"
 
     def add(self, place: Place) -> None:
-        self._expand()
         self._places.add(place)
         self._mark(place)
-
-    def _expand(self) -> None:
-        if not self._places:
-            self._places.add(self._first)
-            self._mark(self._first)
 
     def _mark(self, place: Place) -> None:
         """Count, at each node up to the root, how many of its children hold a declaration."""
@@ -127,31 +119,55 @@ class History:
 
 
 class Entry:
-    """A name of a frame's table: the form of its latest declaration and where it was declared."""
+    """A name of a frame's table: the form of its latest declaration and where it was declared.
 
-    __slots__ = ("form", "outputs", "plain")
+    Most names are declared once; the histories appear when they are asked for.
+    """
+
+    __slots__ = ("_first", "_outputs", "_plain", "form")
 
     def __init__(self, form: Form, place: Place) -> None:
         self.form = form
-        self.plain = None if form == "output" else History(place)
-        self.outputs = History(place) if form == "output" else None
+        self._first: Place | None = place
+        self._plain: History | None = None
+        self._outputs: History | None = None
+
+    @property
+    def plain(self) -> History | None:
+        """The declarations that are no `output`."""
+        self._remember()
+        return self._plain
+
+    @property
+    def outputs(self) -> History | None:
+        self._remember()
+        return self._outputs
 
     def add(self, form: Form, place: Place) -> None:
+        self._remember()
+        self._put(form, place)
         self.form = form
-        if form == "output":
-            if self.outputs is None:
-                self.outputs = History(place)
-            else:
-                self.outputs.add(place)
-        elif self.plain is None:
-            self.plain = History(place)
-        else:
-            self.plain.add(place)
 
     def relation(self, place: Place) -> Relation:
         """The closest relation to any earlier declaration."""
         found = [h.relation(place) for h in (self.plain, self.outputs) if h]
         return min(found, key=_CLOSENESS.__getitem__)
+
+    def _remember(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            self._put(self.form, first)
+
+    def _put(self, form: Form, place: Place) -> None:
+        if form == "output":
+            if self._outputs is None:
+                self._outputs = History(place)
+            else:
+                self._outputs.add(place)
+        elif self._plain is None:
+            self._plain = History(place)
+        else:
+            self._plain.add(place)
 
 
 _CLOSENESS: dict[Relation, int] = {"same": 0, "enclosing": 1, "elsewhere": 2, "exclusive": 3}
@@ -187,32 +203,45 @@ class Frame:
 
     def hide(self, name: str, kind: str) -> None:
         """Bind a temporary name for the current place; `close` brings back what it hid."""
-        self.place.hidden.append((name, self.temporaries.get(name)))
+        place = self.place
+        if place.hidden is None:
+            place.hidden = []
+        place.hidden.append((name, self.temporaries.get(name)))
         self.temporaries[name] = kind
 
     def hold(self, name: str, held: Held) -> None:
         """Note what a variable holds now."""
-        if self.place.logs:
-            self.place.writes.append((name, self.held.get(name, UNSET)))
+        place = self.place
+        if place.logs:
+            if place.writes is None:
+                place.writes = []
+            place.writes.append((name, self.held.get(name, UNSET)))
         self.held[name] = held
 
     def close_place(self, outer: Place) -> None:
         """Leave the current place for the one around it: temporary names go, certain knowledge becomes doubt."""
         place = self.place
         self.place = outer
-        for name, before in reversed(place.hidden):
+        for name, before in reversed(place.hidden or ()):
             if before is None:
                 del self.temporaries[name]
             else:
                 self.temporaries[name] = before
-        oldest = dict(reversed(place.writes))
+        if place.writes:
+            self._doubt(place, dict(reversed(place.writes)))
+
+    def _doubt(self, place: Place, before: dict[str, Held | Unset]) -> None:
+        """`place` is left, which wrote to the names of `before`; that is what they held until then."""
         if place.conditional:
-            for name, held in oldest.items():
+            for name, held in before.items():
                 # The body may not have run: only what holds both with and without it is still known.
                 if held is not UNSET and held != self.held[name]:
                     self.held[name] = None
+        outer = self.place
         if outer.logs:
-            outer.writes.extend(oldest.items())
+            if outer.writes is None:
+                outer.writes = []
+            outer.writes.extend(before.items())
 
 
 def verdict(form: Form, entry: Entry, place: Place, *, strict: bool) -> str | None:

@@ -1,0 +1,51 @@
+"""Programs with their findings written into them.
+
+`«E019»x` says that E019 is reported at the `x`; `«W136/E019»x` gives the code of each profile, `-` for none.
+Several codes at one place are separated by commas: `«W114,W008/E114»x`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from prose_kernel.language.diagnostics import Diagnostic, Profile
+from prose_kernel.language.openprose.checker import LoadContract, check
+from prose_kernel.language.openprose.names import Known
+from prose_kernel.language.openprose.parser import parse
+from prose_kernel.language.source import Source
+
+_MARK = re.compile(r"«([^»]*)»")
+PROFILES: tuple[Profile, Profile] = ("default", "strict")
+
+Place = tuple[str, int, int]
+
+
+def unmark(marked: str, profile: Profile) -> tuple[Source, list[Place]]:
+    """The source without its marks, and the findings they announce, in order."""
+    text, expected, end = "", [], 0
+    for mark in _MARK.finditer(marked):
+        text += marked[end : mark.start()]
+        end = mark.end()
+        both = mark[1].split("/")
+        codes = both[min(PROFILES.index(profile), len(both) - 1)]
+        line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
+        expected += [(code, line, column) for code in codes.split(",") if code != "-"]
+    return Source(text + marked[end:]), sorted(expected, key=lambda e: (e[1], e[2], e[0]))
+
+
+def findings(
+    source: Source | str,
+    profile: Profile = "default",
+    *,
+    known: Known | None = None,
+    load: LoadContract | None = None,
+    cell: bool = False,
+) -> tuple[Diagnostic, ...]:
+    """What the checker alone says about a program that has been parsed."""
+    source = source if isinstance(source, Source) else Source(source)
+    program = parse(source, profile).program
+    return check(program, source, profile=profile, known=known or Known(), load=load, cell=cell)
+
+
+def places(found: tuple[Diagnostic, ...]) -> list[Place]:
+    return [(d.code, d.line, d.column) for d in found]

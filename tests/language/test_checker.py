@@ -1,0 +1,337 @@
+"""Static checks of statements, calls, imports, cells; the hints of openprose.md 9.6; cost and robustness."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from language.marked import PROFILES, findings, places, unmark
+from language.programs import PROGRAMS
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.checker import check
+from prose_kernel.language.openprose.names import Contract, Known, KnownAgent, Variable
+from prose_kernel.language.openprose.parser import parse
+from prose_kernel.language.source import Source
+
+STATEMENTS = {
+    "break": "«E166»break\nfor x in [1]:\n  break\nrepeat 2:\n  if **the build is green**:\n    continue\n",
+    "continue in a block called from a loop": "block f:\n  «E166»continue\nrepeat 2:\n  do f()\n",
+    "break in concurrent iterations": "parallel for x in [1]:\n  «E166»break\n",
+    "break in iterations in a loop": "repeat 2:\n  parallel for x in [1]:\n    break\n",
+    "break in a loop in iterations": "parallel for x in [1]:\n  repeat 2:\n    break\n",
+    "throw": '«W184»throw\nthrow «W181»""\nthrow «W181»" "\nthrow "so"\n',
+    "throw in catch": 'try:\n  exec "ls"\ncatch:\n  repeat 2:\n    throw\nfinally:\n  «W184»throw\n',
+    "throw in a block": "block f:\n  throw\n",
+    "endless": '«W161»loop:\n  exec "ls"\nloop (max: 3):\n  exec "ls"\nloop until **the build is green**:\n  exec "ls"\n',
+    "short conditions": (
+        'if «W162»**done**:\n  exec "ls"\nelif «W162»**also**:\n  exec "ls"\nloop while «W162»***go on*** (max: 2):\n  exec "ls"\n'
+        'choice «W162»**which**:\n  option "a":\n    exec "ls"\nassert not «W162»**bad**\n'
+        "if 1 == 1 or «W162»**done**:\n  exec \"ls\"\nif **ten chars!**:\n  exec \"ls\"\n"
+    ),
+    "short input markers": "input x: **what**\n",
+    "input description": 'input x: «W110»""\ninput y: «W110»"  "\n',
+    "options": (
+        'choice **what to do next**:\n  option "a":\n    exec "ls"\n  option «W190»"a":\n    exec "ls"\n  option «W191»"b":\n'
+    ),
+    "pipe bodies": (
+        'let a = [1] | «W171»map:\n  gate g:\n    prompt: "Go on?"\nlet b = [1] | filter:\n  let c = item\n'
+        'let d = [1] | «W171»map:\n  throw "no"\n'
+    ),
+    "count": 'parallel ("any", count: «W150»3):\n  exec "a"\n  exec "b"\nparallel ("any", count: 2):\n  exec "a"\n  exec "b"\n',
+    "blocks": (
+        'agent a:\n  prompt: "p"\nblock f(x):\n  exec "ls"\nblock «E141»f:\n  exec "ls"\nblock «E142»a:\n  exec "ls"\n'
+    ),
+    "argument counts": (
+        'block f(x, y):\n  exec "ls"\nblock g:\n  exec "ls"\ndo f(1, 2)\ndo «W140»f(1)\ndo «W140»f()\ndo «W140»f(1, 2, 3)\n'
+        "do g()\ndo «W140»g(1)\nlet z = do «W140»f\n"
+    ),
+    "undefined block": 'do «E140»nothing()\nlet x = do «E140»nothing(1)\n',
+    "block defined later": 'do f()\nblock f:\n  exec "ls"\n',
+    "unknown program": "let x = «E025»research(topic: 1)\n«E025»research(topic: 1)\n",
+    "argument twice": 'use "./x.prose" as x\nx(a: 1, «E009»a: 2)\n',
+    "arguments are read": 'use "./x.prose" as x\nx(a: «E131»b)\n',
+}
+
+IMPORTS = {
+    "paths": (
+        'use "dana/outline"\nuse "@dana/plan"\nuse "./shared/tidy.prose"\nuse "../up.prose" as above\nuse "lib/there.prose"\n'
+        'use "https://example.org/p/fix.prose"\nuse "alone"\n'
+    ),
+    "bad paths": 'use «E012»"a/b/c"\nuse «E012»"@name"\nuse «E012»"a b/c"\nuse «E012»"@/c"\n',
+    "empty": 'use «E011»""\nuse «E011»" " as x\nx(a: 1)\n',
+    "same path": 'use "dana/outline"\nuse «E010»"dana/outline" as other\nother(a: 1)\n',
+    "same alias": 'use "dana/outline"\nuse «E110»"erin/outline"\nuse "fred/plan" as «E110»outline\n',
+    "alias needed": 'use «E110»"./my file.prose"\nuse "./my other file.prose" as mine\nmine()\n',
+    "bad path does not cascade": 'use «E012»"a/b/c" as x\nx(a: 1)\n',
+}
+
+CALLS = {
+    "fine": 'use "./r.prose" as r\nlet x = r(topic: "a", depth: 2)\nlet y = x.findings\nlet { findings, sources } = r(topic: "a")\n',
+    "missing input": 'use "./r.prose" as r\nlet x = «E026»r(depth: 2)\n«E026»r()\n',
+    "unknown input": 'use "./r.prose" as r\nr(topic: 1, «E027»depht: 2)\n',
+    "unknown output": (
+        'use "./r.prose" as r\nlet x = r(topic: 1)\nlet y = x.«E028»finding\nlet z = x[«E028»"nothing"]\n'
+        'let { findings, «E028»more } = r(topic: 1)\nsession "see «E028»{x.finding}"\nlet w = x.sources\n'
+    ),
+    "unknown output of another value": (
+        'use "./r.prose" as r\nlet x = r(topic: 1)\nx = session "make an object"\nlet y = x.finding\nlet { a } = x\n'
+    ),
+    "unchecked": 'use "dana/far"\nlet x = far(anything: 1)\nlet y = x.whatever\n',
+    "contract after an error": 'use «E215»"./gone.prose" as g\nlet x = g(a: 1)\nlet y = x.b\n',
+    "cycle": 'use «E112»"./cycle.prose" as c\nc()\n',
+    "local below a folder": 'use "lib/r.prose" as r\n«E026/-»r()\n',
+}
+
+
+def load(path: str) -> Contract | None:
+    if path == "./gone.prose":
+        raise ImportProgramError("there is no file ./gone.prose")
+    if path == "./cycle.prose":
+        raise ImportProgramError("a.prose imports itself through ./cycle.prose", code="E112")
+    if path.endswith("r.prose"):
+        return Contract({"topic": True, "depth": False}, ("findings", "sources"))
+    return None
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("text", [pytest.param(t, id=n) for t_ in (STATEMENTS, IMPORTS) for n, t in t_.items()])
+def test_statements_and_imports(text, profile):
+    source, expected = unmark(text, profile)
+    assert places(findings(source, profile)) == expected
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("case", CALLS)
+def test_calls_against_contracts(case, profile):
+    source, expected = unmark(CALLS[case], profile)
+    assert places(findings(source, profile, load=load)) == expected
+
+
+def test_sources_of_skills():
+    text = 'import "a" from "github:x/a"\nimport "b" from «W006»"pip:b"\nagent x:\n  skills: ["a", "b", «W007»"c"]\n'
+    source, expected = unmark(text, "default")
+    assert places(findings(source)) == expected
+
+
+@pytest.mark.parametrize("depth", [0, -3])
+def test_a_depth_that_reaches_the_checker(depth):
+    block = tree.Block(tree.Name("f"), (), depth, (tree.Break(),))
+    assert "E145" in {d.code for d in check(tree.Program((block,)), Source(""))}
+
+
+# ---------------------------------------------------------------- cells
+
+KNOWN = Known(
+    variables={
+        "x": Variable("let"),
+        "c": Variable("const"),
+        "i": Variable("input"),
+        "o": Variable("output"),
+        "r": Variable("let", from_exec=True),
+    },
+    soft_exports=frozenset({"soft"}),
+    agents={"a": KnownAgent(), "p": KnownAgent("true")},
+    blocks={"f": ("one", "two"), "g": ()},
+    programs={"prog": Contract({"topic": True}, ("findings",))},
+    skills=frozenset({"web"}),
+    gates=frozenset({"gt"}),
+    bodies={
+        "g": tree.Block(tree.Name("g"), (), None, (tree.Output(tree.Name("made"), tree.Number(1)),)),
+    },
+)
+
+CELLS = {
+    "everything may be defined again": (
+        'use "./prog.prose" as prog\ninput i: "What?"\nagent a:\n  prompt: "p"\nblock f(one):\n  exec "ls"\nlet x = 1\n'
+        'const c = 2\noutput o = 3\ngate gt:\n  prompt: "Go on?"\nrepeat 2:\n  let r = 1\n'
+    ),
+    "a const becomes a let": "let c = 1\nc = 2\n",
+    "a const is not assigned": "«E130»c = 1\n",
+    "a const is not written by a branch": 'parallel:\n  «E130»c = exec "ls"\n',
+    "an input is not assigned": "«E137»i = 1\n",
+    "in a block": "block h:\n  «E130»c = 1\n  «E137»i = 1\n  x = 1\n  let y = [x, one, made]\n  let z = «E131»nobody\n",
+    "twice in the cell": "let x = 1\nlet «E019»x = 2\n",
+    "a branch over an earlier name": 'parallel:\n  x = exec "ls"\n',
+    "names": "let y = [x, c, i, o, r, «E131»nobody, «-/E131»soft]\n",
+    "exec values": "let y = r.«E138»exit_code\n",
+    "exec values are gone": "r = { exit_code: 1 }\nlet y = r.exit_code\n",
+    "exec values are gone in an arm": "if **the build is green**:\n  r = { exit_code: 1 }\nlet y = r.exit_code\n",
+    "exec value in an arm only": 'if **the build is green**:\n  x = exec "ls"\nlet y = x.exit_code\n',
+    "agents": 'session: a\nsession: «E007»b\nresume: «E017»a\nresume: p\nlet «E133»a = 1\n',
+    "blocks": "do f(1, 2)\ndo «W140»f(1)\ndo «E140»h()\nblock «E142»a:\n  exec \"ls\"\n",
+    "exports of an earlier block": "do g()\nlet y = «-/E131»made\n",
+    "programs": "let y = prog(topic: 1)\nlet z = y.«E028»nothing\n«E026»prog()\n",
+    "gates": "let y = «E131»gt\n",
+    "hiding": 'for «W160»x in [1]:\n  let y = x\nblock h(«W141»x):\n  exec "ls"\n',
+}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("case", CELLS)
+def test_a_cell_after_others(case, profile):
+    source, expected = unmark(CELLS[case], profile)
+    expected = [e for e in expected if e[0] != "E022"]
+    assert places(findings(source, profile, known=KNOWN, cell=True)) == expected
+
+
+def test_a_block_of_unknown_content_may_export_anything():
+    assert not findings("do f(1, 2)\nlet y = whatever\n", known=KNOWN, cell=True)
+
+
+def test_outside_a_notebook_known_names_are_declared():
+    text = (
+        'let «E019»x = 1\nconst «E019»c = 1\noutput «E024»o = 1\nagent «E006»a:\n  prompt: "p"\nblock «E141»g:\n  exec "ls"\n'
+        'use "./q.prose" as «E110»prog\nlet y = r.«E138»b\n'
+    )
+    source, expected = unmark(text, "default")
+    assert places(findings(source, known=KNOWN)) == expected
+
+
+# ---------------------------------------------------------------- hints (9.6)
+
+HINTS = [
+    ('exec "echo ${HOME}"\n', "E053", "write `$HOME`, or `$\\{HOME\\}` to keep the braces for the shell"),
+    ('exec "echo ${arr[0]}"\n', "E053", "write `$\\{arr[0]\\}` to keep the braces for the shell"),
+    ("exec \"awk '{print}' f\"\n", "E053", "define `print` first, or write `\\{print\\}` to pass the braces on"),
+    (
+        'let branch = 1\nexec "git push {brnch}"\n',
+        "E053",
+        "did you mean `{branch}`? otherwise define `brnch` first, or write `\\{brnch\\}` to pass the braces on",
+    ),
+    ('let x = 1\nexec "echo ${x}"\n', "W051", "the program's `x` is inserted after the `$`, not the shell's"),
+    (
+        'let result = exec "ls"\nlet y = result.exit_code\n',
+        "E138",
+        "use a marker, `if **result shows a failure**:`, or pass it as context",
+    ),
+    ('exec "ls"\n  timeout: 30\n', "E051", 'write a duration: `"30s"`, `"1h"`'),
+    ('gate g:\n  prompt: "p"\n  timeout: "1 hour"\n', "E197", 'write a duration: `"30s"`, `"1h"`'),
+    ('exec "ls"\n  retry: 3\n', "W005", "exec is not retried; use `loop (max: 3)` with `try`"),
+    ("agent a:\n  model: gpt-4\n", "E008", "one of sonnet, opus, haiku (mapped in the settings)"),
+    ('agent writer:\n  prompt: "p"\nsession: writr\n', "E007", "did you mean `writer`?"),
+    ('block review:\n  exec "ls"\ndo reviw()\n', "E140", "did you mean `review`?"),
+    ('let research = 1\nsession "a"\n  context: reserch\n', "E132", "did you mean `research`?"),
+    ("let research = 1\nlet y = reserch\n", "E131", "did you mean `research`?"),
+    ('print(text: "x")\n', "E025", 'to show a value write `output x`, or `exec "echo x"`'),
+    ('print("x")\n', "E025", 'to show a value write `output x`, or `exec "echo x"`'),
+    ('let topic = 1\nblock review(t):\n  exec "ls"\nreview(topic)\n', "E025", "`do review(topic)`"),
+    ('use "./h.prose" as helper\ndo helper(1)\n', "E140", "`helper` is an imported program: `helper(name: value)`"),
+    ("gate g:\n  prompt: **ask nicely**\n", "E196", 'a gate shows its text as written: `prompt: "..."`'),
+    ('gate g:\n  timeout: "5m"\n', "E196", 'a gate shows its text as written: `prompt: "..."`'),
+    (
+        'gate g:\n  prompt: "p"\nlet x = g\n',
+        "E131",
+        "`g` is a gate, and a gate binds nothing; to ask for a value use `input`",
+    ),
+    ('agent a:\n  promt: "p"\n', "W005", "did you mean `prompt`?"),
+    ('session "a"\n  retry: 2\n  backoff: exponental\n', "E183", "did you mean `exponential`?"),
+    ('exec "ls"\n  on-fail: contnue\n', "E052", "did you mean `continue`?"),
+    ("x = 1\n", "W135", "write `let x = ...`"),
+    ("agent a:\n  permissions:\n    bash: ask\n", "W009", "write `prompt`"),
+    ("let y = x\nlet x = 1\n", "E131", "`x` has no value here: it is bound further down, or only inside a branch or iteration"),
+    ('agent writer:\n  prompt: "p"\nlet x = writer\n', "E131", "`writer` is an agent: `session: writer`"),
+    ('session "see {x}"\n', "W108", "define `x` first, or write `\\{x\\}` if the braces are meant"),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "hint"), HINTS)
+def test_hints(text, code, hint):
+    assert [d.hint for d in findings(text) if d.code == code] == [hint]
+
+
+def test_hints_stay_cheap_in_a_program_of_wrong_names():
+    lines = [f"let name_{n} = 1\nlet y_{n} = nome_{n}\n" for n in range(2_000)]
+    found = findings("".join(lines))
+    assert len(found) == 2_000
+    assert found[0].hint == "did you mean `name_0`?"
+
+
+# ---------------------------------------------------------------- whole programs
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_realistic_programs_have_no_errors(name):
+    source = Source(PROGRAMS[name])
+    parsed = parse(source, "default")
+    found = [*parsed.diagnostics, *check(parsed.program, source)]
+    assert [d.render() for d in found if d.severity == "error"] == []
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_findings_are_sorted_and_lie_in_the_text(name, profile):
+    found = findings(PROGRAMS[name], profile)
+    assert list(found) == sorted(found, key=lambda d: (d.line, d.column, d.code))
+    lines = PROGRAMS[name].split("\n")
+    for item in found:
+        assert isinstance(item, Diagnostic)
+        assert item.source_line == lines[item.line - 1]
+        assert 1 <= item.column <= len(item.source_line) + 1
+
+
+TEXTS = sorted(PROGRAMS.values())
+PIECES = sorted({line for text in TEXTS for line in text.splitlines()})
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_nothing_crashes_on_mutated_programs(data):
+    lines = data.draw(st.sampled_from(TEXTS)).splitlines()
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, max(0, len(lines) - 1)))
+        how = data.draw(st.sampled_from(["drop", "double", "insert", "cut", "indent"]))
+        if how == "drop":
+            del lines[at : at + 1]
+        elif how == "double":
+            lines[at:at] = lines[at : at + 3]
+        elif how == "insert":
+            lines.insert(at, data.draw(st.sampled_from(PIECES)))
+        elif how == "indent":
+            lines[at : at + 2] = ["  " + line for line in lines[at : at + 2]]
+        elif lines:
+            lines[at] = lines[at][: data.draw(st.integers(0, 30))]
+    for profile in PROFILES:
+        for cell in (False, True):
+            found = findings("\n".join(lines), profile, known=KNOWN, cell=cell, load=load)
+            assert list(found) == sorted(found, key=lambda d: (d.line, d.column, d.code))
+
+
+def test_depth_costs_no_stack():
+    body: tuple[tree.Statement, ...] = (tree.Let("let", (tree.Name("x"),), tree.Name("y")),)
+    for _ in range(5_000):
+        body = (tree.ExpressionStatement(tree.Do(body)),)
+    value: tree.Expression = tree.Name("y")
+    for _ in range(5_000):
+        value = tree.Binary("+", value, tree.Number(1))
+    program = tree.Program((*body, tree.Let("let", (tree.Name("z"),), value)))
+    assert [d.code for d in check(program, Source(""))] == ["E131"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'let x{n} = session "Do the work {y}"\n  context: y\n',
+        "if **it is still not good enough**:\n  output y{n} = y\nelse:\n  output y{n} = y\n",
+        "if **it is still not good enough**:\n  output same = y\n",
+        'parallel:\n  a{n} = exec "ls {y}"\n  b{n} = exec "ls"\n',
+    ],
+)
+def test_cost_is_linear(line):
+    def cost(size: int) -> float:
+        source = Source("let y = 1\n" + "".join(line.replace("{n}", str(n)) for n in range(size)))
+        program = parse(source, "default").program
+        best = min(_seconds(lambda: check(program, source)) for _ in range(3))
+        return best / size
+
+    assert cost(4_000) < 4 * cost(500)
+
+
+def _seconds(action: object) -> float:
+    start = time.perf_counter()
+    action()  # type: ignore[operator]
+    return time.perf_counter() - start
