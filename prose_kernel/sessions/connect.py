@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.machine.ports import Asker, Clock, Commands, Judge, Sessions, User
 from prose_kernel.sessions.judge import JudgeChain
 from prose_kernel.sessions.providers import select
-from prose_kernel.sessions.providers.dry_run import DryRunCommands
-from prose_kernel.sessions.providers.scripted import load_script
 from prose_kernel.sessions.user import PersonUser, SerialAsker, serial
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.providers.scripted import Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,20 @@ def connect(
     run; a person's `:quit` calls it. Raises `UsageError` for an unknown provider or a script that makes no sense.
     """
     person = serial(asker)
-    loaded = load_script(script) if script else None
-    dry_run = provider == "dry-run"
+    loaded: Script | None = None
+    if script:
+        from prose_kernel.sessions.providers.scripted import load_script
+
+        loaded = load_script(script)
+    commands: Commands | None = None
+    if provider == "dry-run":
+        from prose_kernel.sessions.providers.dry_run import DryRunCommands
+
+        commands = DryRunCommands()
     return Doors(
         sessions=select(provider, asker=person, script=loaded, clock=clock, interrupt=interrupt),
-        judge=JudgeChain(judge_rules, person, loaded, dry_run=dry_run),
+        judge=JudgeChain(judge_rules, person, loaded, dry_run=commands is not None),
         user=PersonUser(person),
         asker=person,
-        commands=DryRunCommands() if dry_run else None,
+        commands=commands,
     )

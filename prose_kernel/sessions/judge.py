@@ -5,21 +5,24 @@ Implements openprose.md 3.4 and sessions.md 3.2.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from prose_kernel.errors import NobodyToAsk, ProseError, Undecided
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
 from prose_kernel.machine.ports import Asker, JudgeRequest, Pick, Verdict
 from prose_kernel.machine.values import Value
-from prose_kernel.sessions import readings, rules
-from prose_kernel.sessions.providers.scripted import Script
-from prose_kernel.sessions.text import one_line, printable
+from prose_kernel.sessions.text import NAME, one_line
 from prose_kernel.sessions.user import serial
+from prose_kernel.sessions.words import NO, STUCK, UNCERTAIN, YES
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.human_judge import HumanJudge
+    from prose_kernel.sessions.providers.scripted import Script
+
+# The rules (a dozen regular expressions) and the person are imported where a question comes up: most cells ask none,
+# and kernel start-up time is a feature.
 
 RulesMode = Literal["first", "only", "off"]
 Answer = TypeVar("Answer")
@@ -27,12 +30,6 @@ Answer = TypeVar("Answer")
 FIX = (
     "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md), or run it where somebody can answer"
 )
-
-_YES = {"y", "yes", "true"}
-_NO = {"n", "no", "false"}
-_UNCERTAIN = {"u", "uncertain", "unknown"}
-_STUCK = {"no progress", "no-progress"}
-_NAME = re.compile(r"[^\W\d]\w*(?:-\w+)*")
 
 
 class JudgeChain:
@@ -53,12 +50,14 @@ class JudgeChain:
         dry_run: bool = False,
     ) -> None:
         self._rules = rules
-        self._human = _HumanJudge(human) if human is not None else None
+        self._person = serial(human) if human is not None else None
         self._scripted = scripted
         self._dry_run = dry_run
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         """The verdict of the first in the chain that has one. Raises `Undecided`."""
+        from prose_kernel.sessions import rules
+
         ruling = rules.Ruling(None, "", "the rules are off")
         if self._rules != "off":
             ruling = rules.decide(request.text, request.bindings)
@@ -102,22 +101,27 @@ class JudgeChain:
         return await self._ask(what, "the text is no JSON", lambda human: human.extract(value, path))
 
     async def items(self, request: JudgeRequest, value: str) -> tuple[str, ...]:
-        """The items of a prose text. Raises `Undecided`."""
+        """The items of a prose text. Raises `Undecided`; also for a text of several lines, which its lines split alike
+        whoever is here (openprose.md 3.11), so that no person is asked about the output of `ls`."""
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.items(value, request.at)
             if said is not None:
                 return said
+        if sum(1 for line in value.splitlines() if line.strip()) > 1:
+            raise Undecided("the text has several lines: they are its items")
         if self._dry_run:
             return (value,)
         what = "which items a text holds"
         return await self._ask(what, "the text is neither JSON nor a list", lambda human: human.items(value))
 
-    async def _ask(self, what: str, why: str, asking: Callable[[_HumanJudge], Awaitable[Answer]]) -> Answer:
+    async def _ask(self, what: str, why: str, asking: Callable[[HumanJudge], Awaitable[Answer]]) -> Answer:
         if self._rules == "only":
             raise Undecided(f"no rule decides {what}: {why}", hint=FIX)
-        if self._human is not None and self._human.available:
+        if self._person is not None and self._person.available:
+            from prose_kernel.sessions.human_judge import HumanJudge
+
             try:
-                return await asking(self._human)
+                return await asking(HumanJudge(self._person))
             except EOFError:
                 raise Undecided(f"the person's input ended before {what} was decided", hint=FIX) from None
             except NobodyToAsk:
@@ -127,10 +131,10 @@ class JudgeChain:
 
 def _scripted_verdict(said: str, text: str) -> Verdict:
     word = said.strip().casefold()
-    if word in _YES | _NO:
-        return Verdict(word in _YES, "scripted")
-    if word in _UNCERTAIN | _STUCK:
-        return Verdict(None, "scripted", no_progress=word in _STUCK)
+    if word in YES | NO:
+        return Verdict(word in YES, "scripted")
+    if word in UNCERTAIN | STUCK:
+        return Verdict(None, "scripted", no_progress=word in STUCK)
     raise Undecided(
         f'the script answers **{one_line(text)}** with "{one_line(said, 40)}"',
         hint="a condition takes yes, no, uncertain or no progress",
@@ -139,8 +143,10 @@ def _scripted_verdict(said: str, text: str) -> Verdict:
 
 def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
     """The one label that the bindings named in the criteria agree on."""
+    from prose_kernel.sessions import readings
+
     found: dict[str, str] = {}
-    for name in dict.fromkeys(_NAME.findall(request.text)):
+    for name in dict.fromkeys(NAME.findall(request.text)):
         if name not in request.bindings:
             continue
         try:
@@ -155,110 +161,10 @@ def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
     return Pick(label, "rules", f'label: {name} is "{label}"')
 
 
-# ---------------------------------------------------------------- the person
-
-
-class _HumanJudge:
-    """The person, asked in words; every conversation holds the turn, and anything not understood is asked again."""
-
-    def __init__(self, asker: Asker) -> None:
-        self._asker = serial(asker)
-
-    @property
-    def available(self) -> bool:
-        return self._asker.available
-
-    async def decide(self, request: JudgeRequest, ruling: rules.Ruling) -> Verdict:
-        async with self._asker.turn():
-            self._asker.show(f"Is this true?{_pass(request)}\n  {_indented(request.text)}")
-            while True:
-                said = await self._word("[y]es, [n]o, [u]ncertain, or why? ")
-                if said in _YES | _NO:
-                    return Verdict(said in _YES, "human")
-                if said in _UNCERTAIN | _STUCK:
-                    return Verdict(None, "human", no_progress=said in _STUCK)
-                if said in ("w", "why"):
-                    self._asker.show("\n".join([f"Not decided by a rule: {ruling.why}.", *_known(request)]))
-
-    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        folded = {label.casefold(): label for label in reversed(labels)}
-        async with self._asker.turn():
-            numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
-            self._asker.show("\n".join([f"Which one?\n  {_indented(request.text)}", *numbered]))
-            while True:
-                said = await self._word(f"1 to {len(labels)}, or why? ")
-                if said in folded:
-                    return Pick(folded[said], "human")
-                if said.isascii() and said.isdecimal() and len(said) < 10 and 1 <= int(said) <= len(labels):
-                    return Pick(labels[int(said) - 1], "human")
-                if said in ("w", "why"):
-                    self._asker.show("\n".join(_known(request)))
-
-    async def extract(self, value: str, path: str) -> Value:
-        async with self._asker.turn():
-            self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
-            return _data((await self._asker.ask(f"{path}: ")).strip())
-
-    async def items(self, value: str) -> tuple[str, ...]:
-        found: list[str] = []
-        async with self._asker.turn():
-            self._asker.show(f"Which items does this text hold?\n\n{printable(value)}\n\nOne a line; end with `.`")
-            while True:
-                for line in (await self._asker.ask("> ")).split("\n"):
-                    if line.strip() == ".":
-                        return tuple(found)
-                    if line.strip():
-                        found.append(line.strip())
-
-    async def _word(self, prompt: str) -> str:
-        return " ".join((await self._asker.ask(prompt)).split()).casefold()
-
-
-def _data(said: str) -> Value:
-    """A person's answer: JSON when it is, else text."""
-    try:
-        loaded: Value = json.loads(said)
-    except (ValueError, RecursionError):
-        return said
-    return loaded
-
-
-def _pass(request: JudgeRequest) -> str:
-    if request.loop is None or request.loop_index is None:
-        return ""
-    of = f" of {request.loop_maximum}" if request.loop_maximum is not None else ""
-    ends = "yes ends the loop" if request.loop == "until" else "no ends the loop"
-    return f" (before pass {request.loop_index + 1}{of}; {ends})"
-
-
-def _indented(text: str) -> str:
-    return printable(text).replace("\n", "\n  ")
-
-
-def _known(request: JudgeRequest) -> Iterable[str]:
-    """The bindings that the question names, else all, each in a few words; and the last events."""
-    named = [name for name in dict.fromkeys(_NAME.findall(request.text)) if name in request.bindings]
-    names = named or list(request.bindings)
-    yield from (f"  {name}: {_previewed(request.bindings[name])}" for name in names[-20:])
-    if len(names) > 20:
-        yield f"  and {len(names) - 20} earlier names"
-    if request.recent:
-        yield "Last events:"
-        yield from (f"  {one_line(event)}" for event in request.recent)
-
-
-def _previewed(value: Value) -> str:
-    try:
-        return readings.preview(value)
-    except ProseError:
-        return "(cannot be read)"
-
-
 # ---------------------------------------------------------------- before a run
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """A question that a program may put to the judge: its line, its text, and whether a rule decides it."""
 
     line: int
@@ -272,6 +178,8 @@ def decidable_conditions(program: tree.Program, source: Source) -> list[Conditio
     `decidable` is about the form alone: a rule reads it and decides it both ways. A value that is not what the rule
     needs (`score >= 85` with a score of "good") still goes to somebody else; a choice always counts as one that does.
     """
+    from prose_kernel.sessions import rules
+
     found = [*_markers(program)]
     return [
         Condition(source.line_column(span.start)[0], text.raw, not choice and rules.decidable(_sample(text)))

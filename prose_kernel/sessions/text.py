@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 MARK = "⟦dry-run "
+NAME = re.compile(r"[^\W\d]\w*(?:-\w+)*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

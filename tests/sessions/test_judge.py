@@ -223,6 +223,16 @@ async def test_a_person_lists_items() -> None:
     assert person.transcript[0] == "Which items does this text hold?\n\none two three\n\nOne a line; end with `.`"
 
 
+async def test_nobody_is_asked_to_split_lines() -> None:
+    person = ScriptedPerson("one", ".")
+    for chain in (JudgeChain(human=person), JudgeChain(dry_run=True)):
+        with pytest.raises(Undecided, match="several lines"):
+            await chain.items(asked(), "a.txt\n\nb.txt\n")
+    assert person.transcript == []
+    scripted = JudgeChain(scripted=Script({"items": {"a.txt": ["a"]}}))
+    assert await scripted.items(asked(), "a.txt\nb.txt") == ("a",)
+
+
 async def test_scripted_extracts_and_items() -> None:
     chain = JudgeChain(scripted=Script({"extract": {"a.b": "x"}, "items": {"list*": ["1", "2"], "single": "3"}}))
     assert await chain.extract(asked(), "prose", "a.b") == "x"

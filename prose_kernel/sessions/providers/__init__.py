@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import NoProvider, UsageError
 from prose_kernel.machine.ports import Asker, Clock, SessionProgress, SessionRequest, SessionResult, Sessions
-from prose_kernel.sessions.providers.dry_run import DryRunSessions
-from prose_kernel.sessions.providers.human import HumanSessions, nobody
-from prose_kernel.sessions.providers.scripted import Script, ScriptedSessions
 from prose_kernel.sessions.user import serial
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.providers.scripted import Script
+
+# Each provider is imported when it is chosen or first needed: most cells run no session.
 
 NAMES = ("scripted", "human", "dry-run")
 
@@ -20,23 +23,33 @@ A live model needs `%pip install prose_kernel[llm]`.
 To only see what each session would be asked: `%provider dry-run`."""
 
 
+FIX = "run it where somebody can answer, or choose who answers: PROSE_PROVIDER=scripted or PROSE_PROVIDER=dry-run"
+
+
+def nobody(why: str) -> NoProvider:
+    """The error of a session that nobody can answer, with the fix."""
+    return NoProvider(why, hint=FIX)
+
+
 class Unconfigured:
     """The `Sessions` port with nothing configured: the person who is here, after a notice shown once; else an error."""
 
     def __init__(self, asker: Asker, interrupt: Callable[[], object] | None = None) -> None:
         self._asker = serial(asker)
-        self._human = HumanSessions(self._asker, interrupt)
+        self._interrupt = interrupt
         self._noticed = False
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         """The person's answer. Raises `NoProvider` when nobody is here."""
         if not self._asker.available:  # a fact of each request: it may change from cell to cell
             raise nobody("no model is configured, and nobody is here to answer this session")
+        from prose_kernel.sessions.providers.human import HumanSessions
+
         async with self._asker.turn():
             if not self._noticed:
                 self._noticed = True
                 self._asker.show(NOTICE)
-            return await self._human.run(request, on_progress)
+            return await HumanSessions(self._asker, self._interrupt).run(request, on_progress)
 
 
 def select(
@@ -56,10 +69,16 @@ def select(
         case None | "":
             return Unconfigured(asker, interrupt)
         case "human":
+            from prose_kernel.sessions.providers.human import HumanSessions
+
             return HumanSessions(asker, interrupt)
         case "dry-run":
+            from prose_kernel.sessions.providers.dry_run import DryRunSessions
+
             return DryRunSessions()
         case "scripted" if script is not None:
+            from prose_kernel.sessions.providers.scripted import ScriptedSessions
+
             return ScriptedSessions(script, clock)
         case "scripted":
             raise UsageError("provider scripted has no script", hint="set PROSE_SCRIPT to a YAML file of replies")

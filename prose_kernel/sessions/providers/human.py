@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from prose_kernel.errors import NobodyToAsk, NoProvider, ProviderError
+from prose_kernel.errors import NobodyToAsk, ProviderError
 from prose_kernel.machine.ports import Asker, SessionProgress, SessionRequest, SessionResult
+from prose_kernel.sessions.providers import nobody
 from prose_kernel.sessions.request import answered, shown
 from prose_kernel.sessions.text import printable
 from prose_kernel.sessions.user import serial
 
 HELP = "Answer below; end with a line that is only `.` (:skip, :fail MESSAGE, :show, :quit)"
 PROMPT = "> "
-FIX = "run it where somebody can answer, or choose who answers: PROSE_PROVIDER=scripted or PROSE_PROVIDER=dry-run"
-
-
-def nobody(why: str) -> NoProvider:
-    return NoProvider(why, hint=FIX)
 
 
 class HumanSessions:
