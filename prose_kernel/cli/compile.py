@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -65,6 +66,7 @@ def _compile_all(names: tuple[str, ...], strict: bool) -> Iterator[Compiled]:
 def compile_file(name: str, profile: Profile = "default") -> Compiled:
     """Compile one file with the local programs that it uses. Raises `UsageError` when it cannot be read."""
     from prose_kernel.language.openprose import compile_source
+    from prose_kernel.state.programs import LocalPrograms
 
     if name.endswith(".ipynb"):
         raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")
@@ -72,7 +74,9 @@ def compile_file(name: str, profile: Profile = "default") -> Compiled:
         source = files.read_source(name)
     except CompileError as error:
         return Compiled(name, "", None, error.diagnostics)
-    compiled = compile_source(source, profile=profile, load=contract_loader(name, profile))
+    base = Path.cwd() if name == files.STDIN else Path(name).parent
+    programs = LocalPrograms(base, program=None if name == files.STDIN else Path(name), profile=profile)
+    compiled = compile_source(source, profile=profile, load=programs.load_contract)
     return Compiled(name, source.text, compiled.program, compiled.diagnostics)
 
 

@@ -6,9 +6,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -17,12 +18,14 @@ from prose_kernel.cli import files, report
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.notebook_file import Cell, read_cells
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
-from prose_kernel.errors import CompileError, RunError, UsageError
+from prose_kernel.errors import CompileError, ProseError, RunError, UsageError
 from prose_kernel.machine.values import Value, full_text, plain
 from prose_kernel.workspace import Start, Workspace
 
 if TYPE_CHECKING:
+    from prose_kernel.cli.notebook_cells import NotebookCells
     from prose_kernel.cli.run import Request
+    from prose_kernel.language.openprose import Compiled
     from prose_kernel.language.openprose.tree import Program
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
@@ -31,7 +34,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended. `products` are the texts printed at the end; `signal` is set for an interrupted run."""
+    """How a run ended. `products` are the texts printed at the end; `text_name` is the program or cell that was the
+    last to run; `signal` is set for an interrupted run."""
 
     status: int
     run_id: str | None = None
@@ -39,7 +43,8 @@ class Ended:
     outputs: Mapping[str, object] = field(default_factory=dict)
     bindings: Mapping[str, object] = field(default_factory=dict)
     products: tuple[str, ...] = ()
-    error: CompileError | RunError | None = None
+    error: ProseError | None = None
+    text_name: str = ""
     signal: int | None = None
     stderr_shown: bool = False
 
@@ -47,97 +52,124 @@ class Ended:
 def execute(request: Request) -> Ended:
     """Run the program to its end. Raises `UsageError`, and `CompileError` (E109), when its text cannot be had."""
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-    notebook = request.name.endswith(".ipynb")
-    cells = read_cells(request.name) if notebook else [Cell(files.read_source(request.name).text, request.name)]
+    run: ProgramRun
+    if request.name.endswith(".ipynb"):
+        run, cells = NotebookRun(request, screen), read_cells(request.name)
+    else:
+        run, cells = ProgramRun(request, screen), [Cell(files.read_source(request.name).text, request.name)]
     screen.banner()
-    return asyncio.run(_Run(request, screen, notebook).through(cells))
+    return asyncio.run(run.through(cells))
 
 
-class _Run:
-    """One run from its first cell to its closing."""
+class ProgramRun:
+    """One run from its first text to its closing. `feed` compiles and runs one text in it."""
 
-    def __init__(self, request: Request, screen: Screen, notebook: bool) -> None:
-        self._request = request
-        self._narrator = Narrator(screen)
-        self._screen = screen
-        asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
-        self._notebook = notebook
-        settings = request.settings
-        cwd = request.cwd
-        if notebook:  # its commands expect to run beside it, as in Jupyter; the run is kept where it was started
-            settings = replace(settings, state_dir=str(cwd / settings.state_dir))
-            cwd = (cwd / Path(request.name).expanduser()).resolve().parent
-        self._workspace = Workspace(
-            settings,
-            Start(cwd, request.name, notebook=False, supplied=request.inputs, decisions=request.decisions),
-            asker=asker,
-            listeners=[self._narrator],
-        )
+    def __init__(self, request: Request, screen: Screen) -> None:
+        self.request = request
+        self.screen = screen
+        self.narrator = Narrator(screen)
+        self.asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
+        self.text_name = request.name
 
-    async def through(self, cells: Sequence[Cell]) -> Ended:
-        with _interrupts(self._workspace) as received:
-            error: CompileError | RunError | None = None
-            done = 0
-            try:
-                for cell in cells:
-                    await self._one(cell)
-                    done += 1
-                    if received:
-                        break
-            except (CompileError, RunError) as problem:
-                error = problem
-            except asyncio.CancelledError:
-                _stay()
-            return await self._end(error, done, received)
+    @cached_property
+    def workspace(self) -> Workspace:
+        given = self.request
+        start = Start(given.cwd, given.name, notebook=False, supplied=given.inputs, decisions=given.decisions)
+        return Workspace(given.settings, start, asker=self.asker, listeners=[self.narrator])
 
-    async def _one(self, cell: Cell) -> None:
-        """Compile and run one text; its warnings are shown, its errors raised."""
-        compiled = self._workspace.compile(cell.text, cell.name)
+    async def feed(self, cell: Cell) -> None:
+        """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
+        compiled = self.compile(cell.text, cell.name)
+        _known_inputs(compiled.program, self.request)
+        await self.workspace.run(compiled)
+
+    def compile(self, text: str, name: str) -> Compiled:
+        """Compile a text; its warnings are shown, its errors raised."""
+        compiled = self.workspace.compile(text, name)
         if not compiled.ok:
             raise CompileError(compiled.diagnostics)
         for found in compiled.diagnostics:
-            self._screen.note(found.render(), "yellow")
-        if not self._notebook:
-            _known_inputs(compiled.program, self._request)
-        self._value = await self._workspace.run(compiled)
+            self.screen.note(found.render(), "yellow")
+        return compiled
 
-    async def _end(self, error: CompileError | RunError | None, done: int, received: Sequence[int]) -> Ended:
-        """Take what the run has made, then close it."""
-        workspace, narrator = self._workspace, self._narrator
-        status = _status(error, done) if not received else 128 + received[0]
-        started = workspace.run_id is not None or done or isinstance(error, RunError)
-        outputs = workspace.machine.outputs() if started else {}
-        bindings = {name: info.value for name, info in workspace.machine.bindings().items()} if started else {}
-        narrator.close()
-        ended = Ended(
-            status,
-            workspace.run_id,
-            workspace.run_directory,
-            {name: plain(value) for name, value in outputs.items()} if self._request.json else {},
-            {name: plain(value) for name, value in bindings.items()} if self._request.json else {},
-            products=self._products(outputs),
-            error=None if received else error,
-            signal=received[0] if received else None,
-            stderr_shown=error is not None and error is narrator.shown_error,
-        )
-        await workspace.close(error if isinstance(error, RunError) else None)
+    async def through(self, cells: Sequence[Cell]) -> Ended:
+        """Feed all texts, the first error ends it; then take what the run has made, and close it."""
+        error: ProseError | None = None
+        done = 0
+        with _interrupts(lambda: self.workspace) as received:
+            try:
+                for cell in cells:
+                    self.text_name = cell.name
+                    await self.feed(cell)
+                    done += 1
+                    if received:
+                        break
+            except (CompileError, RunError, UsageError) as problem:
+                error = problem
+            except asyncio.CancelledError:
+                _stay()
+            finally:
+                ended = await self._close(error, done, received)
         return ended
+
+    async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
+        workspace = self.workspace
+        try:
+            started = done > 0 or isinstance(error, RunError) or workspace.run_id is not None
+            outputs = workspace.machine.outputs() if started else {}
+            bindings = {name: info.value for name, info in workspace.machine.bindings().items()} if started else {}
+            self.narrator.close()
+            return Ended(
+                128 + received[0] if received else _status(error, done),
+                run_id=workspace.run_id,
+                run_directory=workspace.run_directory,
+                outputs=self._plain(outputs),
+                bindings=self._plain(bindings),
+                products=self._products(outputs),
+                error=None if received else error,
+                text_name=self.text_name,
+                signal=received[0] if received else None,
+                stderr_shown=error is not None and error is self.narrator.shown_error,
+            )
+        finally:
+            await workspace.close(error if isinstance(error, RunError) else None)
+
+    def _plain(self, values: Mapping[str, Value]) -> dict[str, object]:
+        """Values as JSON data; only where they are asked for, because it reads every binding."""
+        return {name: plain(value) for name, value in values.items()} if self.request.json else {}
 
     def _products(self, outputs: Mapping[str, Value]) -> tuple[str, ...]:
         """The outputs for people; without any, the value of the last statement if nothing has shown it yet."""
         if outputs:
             return tuple(report.output_text(name, value) for name, value in outputs.items())
-        return (full_text(self._narrator.unshown),) if self._narrator.unshown is not None else ()
+        return (full_text(self.narrator.unshown),) if self.narrator.unshown is not None else ()
 
 
-def _status(error: CompileError | RunError | None, done: int) -> int:
-    match error:
-        case None:
-            return 0
-        case CompileError():
-            return FAILED if done else NOT_STARTED
-        case RunError():
-            return NOBODY if error.nobody else FAILED
+class NotebookRun(ProgramRun):
+    """The cells of a notebook. Their commands expect to run beside it, as in Jupyter; the run is kept where it was
+    started."""
+
+    @cached_property
+    def _cells(self) -> NotebookCells:
+        from prose_kernel.cli.notebook_cells import NotebookCells
+
+        return NotebookCells(self)
+
+    @property
+    def workspace(self) -> Workspace:
+        return self._cells.workspace
+
+    async def feed(self, cell: Cell) -> None:
+        await self._cells.feed(cell)
+
+
+def _status(error: ProseError | None, done: int) -> int:
+    """The exit status; what is wrong with a later cell of a notebook comes after the start."""
+    if error is None:
+        return 0
+    if isinstance(error, RunError):
+        return NOBODY if error.nobody else FAILED
+    return FAILED if done else NOT_STARTED
 
 
 def _known_inputs(program: Program, request: Request) -> None:
@@ -161,7 +193,7 @@ def _stay() -> None:
 
 
 @contextmanager
-def _interrupts(workspace: Workspace) -> Iterator[list[int]]:
+def _interrupts(workspace: Callable[[], Workspace]) -> Iterator[list[int]]:
     """Signals end the program, not this process: the first by the interrupt ladder, the second at once.
 
     A third one is taken literally. A signal that was ignored when we were started (nohup) stays ignored. Plain signal
@@ -174,7 +206,7 @@ def _interrupts(workspace: Workspace) -> Iterator[list[int]]:
         if len(received) > 2:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        workspace.interrupt()
+        workspace().interrupt()
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():

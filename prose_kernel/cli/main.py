@@ -96,6 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return _reader_gone()
+    except Exception as defect:
+        if sys.flags.dev_mode:
+            raise
+        click.echo(f"Internal error: {type(defect).__name__}: {defect}", err=True)
+        click.echo("hint: please report this; PYTHONDEVMODE=1 shows where it happened", err=True)
+        return 1
     return status if isinstance(status, int) else 0
 
 

@@ -59,6 +59,7 @@ class Narrator:
             e.ParallelJoined: self._parallel_joined,
             e.Retried: self._retried,
             e.GateResolved: self._gate_resolved,
+            e.Judged: self._judged,
             e.Warned: self._warned,
         }
 
@@ -161,7 +162,14 @@ class Narrator:
             shown.task.end()
         self._order.joined(branches, event.parallel)
 
-    # -------------------------------------------------- gates, warnings
+    # -------------------------------------------------- decisions, warnings
+
+    def _judged(self, event: e.Judged) -> None:
+        answers = {True: "yes", False: "no", None: "uncertain"}
+        is_verdict = event.answer is None or isinstance(event.answer, bool)
+        answer = answers[event.answer] if is_verdict else clip(full_text(event.answer), 60)  # type: ignore[index]
+        why = f": {clip(event.reason)}" if event.reason else ""
+        self._order.say(event.place.branches, _Note(f"**{clip(event.question, 80)}** {answer} ({event.by}{why})"))
 
     def _gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision

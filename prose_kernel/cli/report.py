@@ -56,26 +56,33 @@ def diagnostics_text(diagnostics: Iterable[Diagnostic]) -> str:
     return "\n\n".join(d.render() for d in diagnostics)
 
 
-def usage_text(error: click.ClickException | UsageError | CompileError) -> str:
+def usage_text(error: Exception) -> str:
     """One `Error:` line and a hint, or the diagnostics."""
     if isinstance(error, CompileError):
         return diagnostics_text(error.diagnostics)
     if isinstance(error, UsageError):
         return f"Error: {error}" + (f"\nhint: {error.hint}" if error.hint else "")
-    message = error.format_message()
+    message = error.format_message() if isinstance(error, click.ClickException) else str(error)
     return message if isinstance(error, NoArgsIsHelpError) else f"Error: {message}"
 
 
-def not_started(error: Exception, run_id: str | None = None) -> dict[str, object]:
+def error_json(error: Exception) -> dict[str, object]:
+    """The `error` of a result object: type, code, message, line and column, and what more there is to know."""
+    match error:
+        case CompileError():
+            return compile_error_json(error)
+        case RunError():
+            return run_error_json(error)
+        case click.ClickException():
+            message = error.format_message()
+        case _:
+            message = str(error)
+    return {"type": "UsageError", "code": None, "message": message, "line": None, "column": None}
+
+
+def not_started(error: Exception) -> dict[str, object]:
     """The result object of a run that never began."""
-    if isinstance(error, CompileError):
-        body = compile_error_json(error)
-    elif isinstance(error, RunError):
-        body = run_error_json(error)
-    else:
-        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        body = {"type": "UsageError", "code": None, "message": message, "line": None, "column": None}
-    return result("failed", run_id, {}, {}, body)
+    return result("failed", None, {}, {}, error_json(error))
 
 
 def result(

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel.cli import files, report
-from prose_kernel.errors import CompileError, RunError, UsageError
+from prose_kernel.errors import ProseError, RunError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Ended
     from prose_kernel.settings import Settings
 
+UNCAPPED = 2**62  # what a command prints is passed through whole; the cap is there for notebooks
 ABSENT_BACKENDS = ("sqlite", "postgres")
 
 
@@ -81,6 +82,7 @@ def run(
         gates=gates,
         provider=provider,
         script=script,
+        display_cap=UNCAPPED,
     )
     request = Request(files.find_program(target), _pairs(inputs), _decisions(yes, no), chosen, cwd, json=form == "json")
     if request.settings.gates == "wait" and request.settings.state == "in-context":
@@ -139,11 +141,12 @@ def _report(request: Request, ended: Ended) -> int:
     return ended.status
 
 
-def _error_text(request: Request, ended: Ended, error: CompileError | RunError) -> str:
-    if isinstance(error, CompileError):
-        return report.diagnostics_text(error.diagnostics)
-    text = report.run_error_text(error, request.name, shown_stderr=ended.stderr_shown)
-    return text + _where(request, ended)
+def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
+    if isinstance(error, RunError):
+        text = report.run_error_text(error, request.name, shown_stderr=ended.stderr_shown)
+        return text + _where(request, ended)
+    place = "" if ended.text_name == request.name else f"In {ended.text_name}:\n"
+    return place + report.usage_text(error) + _where(request, ended)
 
 
 def _where(request: Request, ended: Ended) -> str:
@@ -158,11 +161,9 @@ def _shortest(path: Path, cwd: Path) -> str:
 
 
 def _result(ended: Ended) -> dict[str, object]:
+    body: dict[str, object] | None = None
     if ended.signal is not None:
-        body: dict[str, object] | None = {"type": "Interrupted", "code": None, "message": "interrupted"}
-        body = {**(body or {}), "line": None, "column": None}
-    elif isinstance(ended.error, CompileError):
-        body = report.compile_error_json(ended.error)
-    else:
-        body = None if ended.error is None else report.run_error_json(ended.error)
+        body = {"type": "Interrupted", "code": None, "message": "interrupted", "line": None, "column": None}
+    elif ended.error is not None:
+        body = report.error_json(ended.error)
     return report.result("failed" if body else "completed", ended.run_id, ended.outputs, ended.bindings, body)
