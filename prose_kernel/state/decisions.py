@@ -7,7 +7,6 @@ asked in a way that has no single meaning raises `UsageError` (2).
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,19 +64,13 @@ def pending_gates(state_dir: Path, clock: Clock, run: str | None = None) -> list
             record.request.allow,
             record.created_at,
             record.timeout_at,
-            command(record, state_dir),
+            records.command(record),
             record.outside,
         )
         for records in _runs(state_dir, clock, run)
         for record in records.pending()
         if record.timeout_at > now
     ]
-
-
-def command(record: Record, state_dir: Path) -> str:
-    """The command that approves a record, as one would type it where the run was started."""
-    place = "" if state_dir == Path(".prose") else f" --state-dir {shlex.quote(str(state_dir))}"
-    return f"prose gate approve {record.run} {record.id}{place}"
 
 
 def resolve_gate(

@@ -95,7 +95,6 @@ class Gatekeeper:
         prior: Prior | None = None,
         *,
         notebook: bool = False,
-        command: Callable[[Record], str] | None = None,
     ) -> None:
         if mode == "wait" and not records.outside and not notebook:
             raise UsageError("gates cannot wait here: a run that lives in memory is out of reach for other processes")
@@ -105,7 +104,6 @@ class Gatekeeper:
         self._mode = mode
         self._clock = clock
         self._notebook = notebook
-        self._command = command or (lambda record: f"prose gate approve {record.run} {record.id}")
         self._turn = asyncio.Lock()
         self._open: dict[str, bool] = {}
         self._closing = "cancelled"
@@ -194,7 +192,7 @@ class Gatekeeper:
         if self._asks:
             tasks.append(asyncio.create_task(self._ask(conversation)))
         elif self._waits:
-            self._asker.show(f"gate {record.id} of run {record.run} waits: {self._command(record)}")
+            self._asker.show(f"gate {record.id} of run {record.run} waits: {self._records.command(record)}")
         if self._watches:
             tasks.append(asyncio.create_task(self._watch(record)))
         try:

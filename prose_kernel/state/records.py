@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, cast
 from prose_kernel.errors import StateError
 from prose_kernel.machine.ports import Clock, GateDecision, GateRequest
 from prose_kernel.state.atomic import append, create_exclusively, write_whole
-from prose_kernel.state.layout import file_stem
+from prose_kernel.state.layout import file_stem, shown
 from prose_kernel.state.processes import identity
 
 Status = Literal["approved", "rejected", "timeout"]
@@ -64,6 +65,10 @@ class Records(Protocol):
     @property
     def outside(self) -> bool: ...
 
+    def command(self, record: Record) -> str:
+        """What somebody outside would type to approve the record."""
+        ...
+
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         """Write the record as pending, in place of an earlier decision (`retry`), and log `created`."""
         ...
@@ -83,6 +88,11 @@ class FileRecords:
         self.directory = directory
         self.run_id = run_id
         self._clock = clock
+
+    def command(self, record: Record) -> str:
+        state_dir = Path(shown(self.directory.absolute().parents[2], Path.cwd()))
+        place = "" if state_dir == Path(".prose") else f" --state-dir {shlex.quote(str(state_dir))}"
+        return f"prose gate approve {record.run} {record.id}{place}"
 
     # ------------------------------------------------------------ the run
 
@@ -214,6 +224,9 @@ class MemoryRecords:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._events: list[AuditEvent] = []
+
+    def command(self, record: Record) -> str:
+        return f"%gate approve {record.request.name}"
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         now = self._clock.now()

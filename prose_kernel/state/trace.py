@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC
@@ -35,8 +36,8 @@ class Trace:
         self._store = store
         self._clock = clock
         self._logs: dict[Where, Callable[[str], None]] = {}
-        self._held: tuple[ev.Place, ev.LoopPass] | None = None
-        self._iterations: set[int] = set()
+        self._held: tuple[ev.Place, int, int | None] | None = None
+        self._iterations: dict[int, ev.ParallelStarted] = {}
         self._failures: deque[tuple[RunError, str]] = deque(maxlen=64)
         self._calls: dict[tuple[object, ...], list[str]] = {}
         self._worth = False
@@ -63,7 +64,7 @@ class Trace:
                 self._life(event)
             case _:
                 if (text := marker(event)) is not None:
-                    self._line(event.place, text)
+                    self._line(around(event), text)
 
     # ------------------------------------------------------------ lines
 
@@ -75,7 +76,7 @@ class Trace:
 
     def _line(self, place: ev.Place, text: str) -> None:
         self._release()
-        self._append(place.program, f"{prefix(place, self._iterations)}{one_line(text)}\n")
+        self._append(place.program, f"{self._prefix(place)}{one_line(text)}\n")
         if not self._worth:
             self._worth = True
             self._store.keep()
@@ -83,16 +84,28 @@ class Trace:
     def _hold(self, event: ev.LoopPass) -> None:
         # 7.3: the marker stands before the condition is tested, so a loop that ends there shows one line, with `exit`.
         self._release()
-        if event.maximum is None or event.index < event.maximum:
-            self._held = event.place, event
+        maximum = self._maximum(event)
+        if maximum is None or event.index < maximum:
+            self._held = event.place, event.index, maximum
 
     def _release(self) -> None:
         if self._held is not None:
-            (place, event), self._held = self._held, None
-            self._line(place, loop_pass(event.index, event.maximum))
+            (place, index, maximum), self._held = self._held, None
+            self._line(place, loop_pass(index, maximum))
+
+    def _maximum(self, event: ev.LoopPass) -> int | None:
+        """The number of passes when it is known; an iteration of `parallel for` is a pass of as many as there are."""
+        branches = event.place.branches
+        construct = self._iterations.get(branches[-1].parallel) if branches else None
+        return construct.count if construct is not None and construct.place.span == event.place.span else event.maximum
+
+    def _prefix(self, place: ev.Place) -> str:
+        """`N→ ` or `N{letter}→ `, two spaces before it for each block around. Iterations have no letter."""
+        letters = "".join(letter(step.index) for step in place.branches[-1:] if step.parallel not in self._iterations)
+        return f"{'  ' * place.depth}{place.ordinal}{letters}→ "
 
     def _failure(self, place: ev.Place, error: RunError) -> None:
-        start = prefix(place, self._iterations)
+        start = self._prefix(place)
         if any(seen is error and at == start for seen, at in self._failures):
             return
         self._failures.append((error, start))
@@ -148,7 +161,7 @@ class Trace:
     def _concurrent(self, event: ev.ParallelStarted | ev.BranchFinished | ev.ParallelJoined) -> None:
         match event:
             case ev.ParallelStarted(iterations=True):
-                self._iterations.add(event.parallel)
+                self._iterations[event.parallel] = event
             case ev.ParallelStarted():
                 names = ",".join(label or f"_{at}" for at, label in enumerate(event.labels, 1))
                 self._line(event.place, f"∥start {names}")
@@ -161,15 +174,23 @@ class Trace:
             case ev.BranchFinished():
                 self._line(event.place, f"{event.label} ✓" if event.label else "✓")
             case ev.ParallelJoined() if event.parallel in self._iterations:
-                self._iterations.discard(event.parallel)
+                del self._iterations[event.parallel]
             case ev.ParallelJoined():
                 self._line(event.place, "∥done")
 
     def _loop_left(self, event: ev.LoopLeft) -> None:
         if event.reason != "end":
-            if self._held is not None and self._held[1].index == event.index and self._held[0] == event.place:
+            if self._held is not None and self._held[1] == event.index and self._held[0] == event.place:
                 self._held = None
             self._line(event.place, f"{loop_pass(event.index, event.maximum)} exit({event.reason})")
+
+
+def around(event: ev.Event) -> ev.Place:
+    """Where the line of an event belongs: a block is entered and left one level further out than its frame."""
+    place = event.place
+    if isinstance(event, (ev.BlockEntered, ev.BlockLeft)) and place.depth:
+        return dataclasses.replace(place, depth=place.depth - 1)
+    return place
 
 
 def marker(event: ev.Event) -> str | None:
@@ -205,12 +226,6 @@ def call(event: ev.ProgramCalled | ev.ProgramReturned) -> tuple[object, ...]:
     """What a program's call and its return have in common."""
     place = event.place
     return event.alias, place.program, place.branches, place.execution_id
-
-
-def prefix(place: ev.Place, iterations: set[int]) -> str:
-    """`N→ ` or `N{letter}→ `, with two spaces for each block around it. Iterations have no letter, only branches."""
-    letters = "".join(letter(step.index) for step in place.branches[-1:] if step.parallel not in iterations)
-    return f"{'  ' * place.depth}{place.ordinal}{letters}→ "
 
 
 def letter(index: int) -> str:

@@ -88,7 +88,7 @@ def clock() -> TestClock:
 
 @pytest.fixture
 def records(tmp_path: Path, clock: TestClock) -> FileRecords:
-    return FileRecords(tmp_path / "gates", RUN, clock)
+    return FileRecords(tmp_path / ".prose" / "runs" / RUN / "gates", RUN, clock)
 
 
 def request(name: str = "release_ok", **changes: Any) -> GateRequest:
@@ -288,7 +288,10 @@ async def test_closing_for_want_of_anybody_is_recorded(keeper: Keeper, records: 
     assert told(records)[-1] == ("rejected", "system", {"reason": "nobody"})
 
 
-async def test_waiting_announces_the_command_and_ends_at_the_deadline(keeper: Keeper, clock: TestClock) -> None:
+async def test_waiting_announces_the_command_and_ends_at_the_deadline(
+    keeper: Keeper, clock: TestClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     person = Person(available=False)
     task = asyncio.create_task(keeper(person, "wait").decide(request()))
     await settle()
@@ -449,7 +452,7 @@ async def test_a_file_that_decides_nothing_is_removed(
 
 
 async def test_a_decision_laid_down_before_the_gate_opens_is_void(keeper: Keeper, records: FileRecords) -> None:
-    records.directory.mkdir()
+    records.directory.mkdir(parents=True)
     await decide_by_file(records)
     decision = await keeper(Person(available=False)).decide(request())
     assert decision.reason == "nobody"

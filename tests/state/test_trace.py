@@ -59,8 +59,8 @@ SAMPLE: list[ev.Event] = [
     ev.LoopPass(at(3), 1, 4),
     ev.Judged(at(3), "good enough", True, "rules"),
     ev.LoopLeft(at(3), 1, 4, "**good enough**"),
-    ev.BlockEntered(at(4), "shrink", 1, ("text",)),
-    ev.BlockLeft(at(4), "shrink", 1),
+    ev.BlockEntered(at(4, depth=1, execution_id=1), "shrink", 1, ("text",)),
+    ev.BlockLeft(at(4, depth=1, execution_id=1), "shrink", 1),
     ev.RunEnded(at(0)),
 ]
 
@@ -195,7 +195,7 @@ async def test_branches(store: FilesystemStore) -> None:
         ev.BranchFinished(at(1, (1, 2, "c")), 1, 2, "c", "cancelled"),
         ev.ParallelJoined(at(1), 1),
         ev.ParallelStarted(at(2), 2, (), 2, iterations=True),
-        ev.LoopPass(at(2, (2, 0, "i0")), 0, 2),
+        ev.LoopPass(at(2, (2, 0, "i0")), 0, None),
         ev.BranchFinished(at(2, (2, 0, "i0")), 2, 0, None, "done"),
         ev.BranchFinished(at(2, (2, 1, "i1")), 2, 1, None, "failed", None, RunError("no")),
         ev.ParallelJoined(at(2), 2),
