@@ -7,7 +7,7 @@ bare `do` may make readable (3.6), `slug` and `place_of` the reading of import p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from prose_kernel.language.diagnostics import Profile
@@ -42,6 +42,10 @@ from prose_kernel.language.openprose.tree import (
     Try,
     Use,
 )
+
+LoadContract = Callable[[str], Contract | None]
+"""Maps a `use` path to the contract of its program, None for a remote one that stays unchecked; raises
+`ImportProgramError` when it cannot be loaded (E215) or imports itself (E112)."""
 
 _DECLARATIONS = (Use, SkillImport, Input, Agent, Block)
 

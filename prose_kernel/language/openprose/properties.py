@@ -7,7 +7,7 @@ from typing import Literal
 
 from prose_kernel.language.openprose.durations import is_duration_long, parse_duration
 from prose_kernel.language.openprose.nearest import did_you_mean
-from prose_kernel.language.openprose.reading import Reader, raw_text
+from prose_kernel.language.openprose.lookups import Reader, raw_text
 from prose_kernel.language.openprose.survey import Survey
 from prose_kernel.language.openprose.tree import (
     Array,
