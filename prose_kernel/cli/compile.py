@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +14,9 @@ from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 
 if TYPE_CHECKING:
+    from prose_kernel.language.openprose import LoadContract
     from prose_kernel.language.openprose.tree import Program
+    from prose_kernel.state.programs import LocalPrograms
 
 FAULT, USAGE = 1, 2
 
@@ -66,7 +69,6 @@ def _compile_all(names: tuple[str, ...], strict: bool) -> Iterator[Compiled]:
 def compile_file(name: str, profile: Profile = "default") -> Compiled:
     """Compile one file with the local programs that it uses. Raises `UsageError` when it cannot be read."""
     from prose_kernel.language.openprose import compile_source
-    from prose_kernel.state.programs import LocalPrograms
 
     if name.endswith(".ipynb"):
         raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")
@@ -74,10 +76,22 @@ def compile_file(name: str, profile: Profile = "default") -> Compiled:
         source = files.read_source(name)
     except CompileError as error:
         return Compiled(name, "", None, error.diagnostics)
-    base = Path.cwd() if name == files.STDIN else Path(name).parent
-    programs = LocalPrograms(base, program=None if name == files.STDIN else Path(name), profile=profile)
-    compiled = compile_source(source, profile=profile, load=programs.load_contract)
+    compiled = compile_source(source, profile=profile, load=_contracts(name, profile))
     return Compiled(name, source.text, compiled.program, compiled.diagnostics)
+
+
+def _contracts(name: str, profile: Profile) -> LoadContract:
+    """Looks up what the file uses; the machinery for it is loaded with the first `use`."""
+
+    @cache
+    def programs() -> LocalPrograms:
+        from prose_kernel.state.programs import LocalPrograms
+
+        if name == files.STDIN:
+            return LocalPrograms(Path.cwd(), profile=profile)
+        return LocalPrograms(Path(name).parent, program=Path(name), profile=profile)
+
+    return lambda path: programs().load_contract(path)
 
 
 def _with_unreadable(compiled: Compiled) -> tuple[Diagnostic, ...]:
