@@ -173,14 +173,21 @@ def permission_lines(permissions: Mapping[str, str | tuple[str, ...]]) -> list[s
     ]
 
 
-def shown(request: SessionRequest) -> str:
-    """A session as a person is shown it: headline, permissions, skills, and the assembled message."""
+def shown(request: SessionRequest, *, to_answer: bool = False) -> str:
+    """A session as a person is shown it: headline, permissions, skills, and the assembled message.
+
+    For the one who is to answer (`to_answer`) the output instruction is left out: the answer is typed, not written to a
+    file, and the provider says how it ends.
+    """
     lines = [headline(request)]
     if request.permissions:
         lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]
     if request.skills:
         lines.append(f"Skills: {', '.join(request.skills)}")
-    return "\n".join([*lines, "", assemble(request).text])
+    assembled = assemble(request)
+    if to_answer:
+        assembled = Assembled(tuple(part for part in assembled.parts if part.section != "output"))
+    return "\n".join([*lines, "", assembled.text])
 
 
 # ---------------------------------------------------------------- the reply

@@ -17,7 +17,6 @@ from functools import lru_cache
 from prose_kernel.errors import ProseError
 from prose_kernel.machine.values import Value
 from prose_kernel.sessions import readings
-from prose_kernel.sessions.text import one_line
 
 Test = Callable[[Value], bool | None]
 
@@ -49,6 +48,8 @@ class Clause:
             answer = self.test(value) if found else None
         except ProseError:  # a binding that cannot be read decides nothing
             return Ruling(None, self.rule, f"{self.subject} cannot be read")
+        if not found and self.rule == "word":  # "it is nice" is no rule about a binding `it`
+            return Ruling(None, "", "no rule reads it")
         if not found:
             return Ruling(None, self.rule, f"there is no {self.subject} to go by")
         why = f"{self.subject} is {readings.preview(value)}"
@@ -64,7 +65,7 @@ class Unparsed:
     text: str
 
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
-        return Ruling(None, "", f'no rule reads "{one_line(self.text, 60)}"')
+        return Ruling(None, "", "no rule reads it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ async def test_nobody_can_decide_names_the_condition_why_and_the_fix() -> None:
     chain = JudgeChain(human=ScriptedPerson(available=False))
     with pytest.raises(Undecided) as undecided:
         await chain.decide(asked("the draft\n  sings"))
-    assert str(undecided.value) == 'nobody can decide **the draft sings**: no rule reads "the draft sings"'
+    assert str(undecided.value) == "nobody can decide **the draft sings**: no rule reads it"
     assert undecided.value.hint == FIX
     assert "docs/judge-rules.md" in FIX
     with pytest.raises(Undecided, match=r"^nobody can decide \*\*rating >= 85\*\*: there is no rating to go by$"):
@@ -135,7 +135,7 @@ async def test_why_tells_what_is_known() -> None:
     assert person.transcript == [
         "Is this true? (before pass 3 of 5; yes ends the loop)\n  draft sings and lost does",
         "? [y]es, [n]o, [u]ncertain, or why? ",
-        'Not decided by a rule: no rule reads "draft sings".\n'
+        "Not decided by a rule: no rule reads it.\n"
         '  draft: "The old pond, a frog jumps in: the soun…"\n'
         "  lost: (cannot be read)\n"
         "Last events:\n"

@@ -166,8 +166,10 @@ async def test_a_person_reads_the_whole_and_answers_in_lines() -> None:
     result = await run(select("human", asker=person), asked)
     assert (result.text, result.summary) == ("Old pond\n\n.\n:skip\n:smile:", "Old pond")
     assert (result.provider, result.origin) == ("human", "human")
-    assert person.transcript == [shown(asked) + "\n\n" + HELP, *["? > "] * 6]
-    assert "bash: deny" in person.transcript[0]
+    assert person.transcript == [
+        f"session c1/s0\nPermissions:\n  bash: deny\n\nWrite a haiku\n\n{HELP}",
+        *["? > "] * 6,
+    ]
 
 
 async def test_a_larger_box_may_give_all_lines_at_once() -> None:

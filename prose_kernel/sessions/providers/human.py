@@ -62,7 +62,7 @@ class HumanSessions:
                         lines.append(_unescaped(line))
 
     def _show(self, request: SessionRequest) -> None:
-        self._asker.show(printable(shown(request)) + "\n\n" + HELP)
+        self._asker.show(printable(shown(request, to_answer=True)) + "\n\n" + HELP)
 
     async def _quit(self) -> None:
         if self._interrupt is None:
