@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pygments.lexer import RegexLexer, bygroups, include, words
-from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, Punctuation, String, Text
+from pygments.lexer import RegexLexer, bygroups, include, words  # type: ignore[import-untyped]
+from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, Punctuation, String, Text  # type: ignore[import-untyped]
 
 _NAME = r"[A-Za-z_](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_]))*"
 _STATEMENTS = [

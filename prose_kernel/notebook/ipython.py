@@ -1,8 +1,8 @@
 """Prose in Python notebooks: `%load_ext prose_kernel`, then `%%prose` cells, `%prose …` lines and `prose["name"]`.
 
 A cell runs through the same `Cells` as in the kernel, on an event loop in a thread of its own, because IPython's loop
-is busy with the cell that waits for it. An interrupt reaches the Prose cell first: its commands end, its `finally` bodies
-run, and then the Python cell ends with the error.
+is busy with the cell that waits for it. An interrupt reaches the Prose cell first: its commands end, its `finally`
+bodies run, and then the Python cell ends with the error.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ from prose_kernel.notebook import cards
 from prose_kernel.notebook.output import Display, Output
 from prose_kernel.notebook.safety import TerminalText, clip
 
-DISPLAYS = 20
+DISPLAYS = 15
 """Displays that a cell makes while it runs; what comes later is gathered into its last ones."""
-SWITCHES = 20
+SWITCHES = 12
 """Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
 PROGRESS_SECONDS = 0.1
 """Pause between two updates of a progress display."""

@@ -83,7 +83,7 @@ def test_markdown_never_lets_a_tag_or_an_image_through(text: str) -> None:
 )
 def test_links_keep_only_harmless_targets(target: str) -> None:
     assert "script" not in safety.markdown(f"[click]({target})").lower().replace("[click]", "")
-    assert safety.markdown(f"[click]({target})").endswith("#)")
+    assert safety.markdown(f"[click]({target})").rstrip(")").endswith("#")
 
 
 def test_ordinary_markdown_is_untouched() -> None:

@@ -1,0 +1,139 @@
+"""Completion on half-typed cells, with nothing run yet."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.errors import NobodyToAsk
+from prose_kernel.notebook import keywords
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.completion import complete
+from prose_kernel.notebook.inspection import inspect
+from prose_kernel.notebook.magics import MAGICS
+
+
+class Nobody:
+    available = False
+
+    async def ask(self, prompt: str) -> str:
+        raise NobodyToAsk(prompt)
+
+    def show(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> Cells:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "guide.md").write_text("x")
+    (tmp_path / "data.csv").write_text("x")
+    (tmp_path / "review.prose").write_text("x")
+    (tmp_path / ".hidden").write_text("x")
+    return Cells(tmp_path, Nobody())
+
+
+def offers(cells: Cells, text: str) -> set[str]:
+    """The completions at `¦`."""
+    cursor = text.index("¦") if "¦" in text else len(text)
+    found = complete(cells, text.replace("¦", "", 1), cursor)
+    return {match.text for match in found.matches}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "unwanted"),
+    [
+        ("se", {"session"}, {"exec"}),
+        ("", {"exec", "session", "agent", "let", "use"}, {"elif", "catch", "option"}),
+        ('if **x**:\n  exec "a"\nel', {"elif", "else"}, set()),
+        ('try:\n  exec "a"\n', {"catch", "finally"}, {"elif"}),
+        ("choice **x**:\n  ", {"option"}, {"exec"}),
+        ("let x = ", {"exec", "session", "true", "parallel"}, {"agent", "use"}),
+        ("let ", set(), {"exec", "x"}),
+        ("agent writer:\n  model: ", {"sonnet", "opus", "haiku"}, {"exec"}),
+        ("agent writer:\n  mo", {"model"}, {"on-fail"}),
+        ('exec "ls"\n  on', {"on-fail"}, {"model"}),
+        ('exec "ls"\n  on-fail: ', {'"throw"', '"continue"', '"ignore"'}, set()),
+        ('exec "ls"\n  on-fail: "', {"throw", "continue", "ignore"}, {"30s"}),
+        ('session "x"\n  ', {"context", "retry", "backoff", "timeout"}, {"on-fail", "cwd"}),
+        ('session "x"\n  backoff: ', {"linear", "exponential"}, set()),
+        ("agent writer:\n  model: opus\nsession: ", {"writer"}, {"exec"}),
+        ("agent writer:\n  model: opus\nresume: w", {"writer"}, set()),
+        ('block greet(name):\n  exec "a"\ndo ', {"greet"}, {"exec"}),
+        ('let plan = 1\nsession "x"\n  context: ', {"plan"}, set()),
+        ('let plan = 1\nsession "x"\n  context: [plan, ', {"plan"}, set()),
+        ('let plan = 1\nexec "echo {pl¦}"', {"plan"}, set()),
+        ("let plan = 1\nif **{pl", {"plan"}, set()),
+        ('let plan = 1\nexec "echo pl', set(), {"plan"}),
+        ("# let pl", set(), {"plan"}),
+        ("gate deploy:\n  ", {"prompt", "allow", "on_reject", "timeout"}, {"model"}),
+        ("parallel (", {'"all"', '"first"', '"any"', "on-fail", "count"}, set()),
+        ("parallel (on-fail: ", {'"fail-fast"', '"continue"', '"ignore"'}, set()),
+        ("loop until **x** (m", {"max"}, set()),
+        ("loop ", {"until", "while"}, {"elif"}),
+        ("let xs = [1]\nlet y = xs | m", {"map"}, {"max"}),
+        ('for item in items:\n  exec "{it', {"item"}, set()),
+        ('use "./review.prose" as review\nlet r = re', {"review"}, set()),
+        ("%bi", {"%bindings", "%binding"}, {"%agents"}),
+        ("%gate ", {"approve", "reject"}, set()),
+        ("%help ex", {"exec"}, set()),
+        ("%provider ", {"human", "dry-run", "scripted"}, set()),
+        ("%cd ", {"docs/"}, {"data.csv"}),
+        ("%run ", {"review.prose", "docs/"}, {"data.csv"}),
+        ('exec "cat da', {"data.csv"}, {"docs/"}),
+        ('exec "cat docs/', {"guide.md"}, {"data.csv"}),
+        ('exec "ls"\n  cwd: "', {"docs/"}, {"data.csv"}),
+        ('use "', {"review.prose", "docs/"}, {"data.csv", ".hidden"}),
+        ('session "Write da', set(), {"data.csv"}),
+    ],
+)
+def test_offers_fit_their_place(cells: Cells, text: str, wanted: set[str], unwanted: set[str]) -> None:
+    found = offers(cells, text)
+    assert wanted <= found
+    assert not unwanted & found
+
+
+def test_positions_count_code_points(cells: Cells) -> None:
+    code = 'let 😀x = 1\nlet plan = 2\nlet s = "😀" + pl'
+    found = complete(cells, code, len(code))
+    assert code[found.start : found.end] == "pl"
+    assert [m.text for m in found.matches] == ["plan"]
+
+
+def test_any_cursor_position_is_fine(cells: Cells) -> None:
+    code = 'agent a:\n  prompt: """x {y}\n"""\nlet z = session: a # done\n'
+    for cursor in [-5, *range(len(code) + 1), len(code) + 10]:
+        found = complete(cells, code, cursor)
+        assert 0 <= found.start <= found.end <= len(code)
+        inspect(cells, code, cursor)
+
+
+def test_completion_is_fast_in_a_large_cell(cells: Cells) -> None:
+    code = "".join(f'let name{i} = "text {i}" # remark\n' for i in range(1000)) + "let x = nam"
+    started = time.perf_counter()
+    found = complete(cells, code, len(code))
+    assert time.perf_counter() - started < 0.1
+    assert len(found.matches) == 1000
+
+
+@pytest.mark.parametrize("word", sorted({*keywords.KEYWORDS, *keywords.PROPERTIES}))
+def test_every_word_has_documentation_with_an_example(cells: Cells, word: str) -> None:
+    found = inspect(cells, word, len(word))
+    assert found is not None
+    assert word.split("-")[0] in found.data["text/plain"]
+    assert "```prose" in found.data["text/markdown"]
+
+
+@pytest.mark.parametrize("name", sorted(MAGICS))
+def test_every_magic_has_documentation(cells: Cells, name: str) -> None:
+    found = inspect(cells, f"%{name} x", 1)
+    assert found is not None
+    assert f"%{name}" in found.data["text/plain"]
+
+
+@pytest.mark.parametrize("text", ["nothing|", "", "# exec|", '"exec|"', "  |  "])
+def test_nothing_is_known_about_nothing(cells: Cells, text: str) -> None:
+    cursor = text.find("|")
+    assert inspect(cells, text.replace("|", ""), max(cursor, 0)) is None

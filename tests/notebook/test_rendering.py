@@ -1,0 +1,267 @@
+"""What a cell shows for what happens in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from notebook.recording import Commands, Recording, bound, exec_text, place, session_finished, step
+
+from prose_kernel.machine import events
+from prose_kernel.machine.events import Event
+from prose_kernel.machine.ports import GateDecision, GateRequest
+from prose_kernel.machine.values import Value
+from prose_kernel.notebook.rendering import DISPLAYS, CellView
+
+
+def show(happened: Iterable[Event], value: Value = None, *, live: bool = False, **options: Any) -> Recording:
+    output = Recording()
+    view = CellView(output, live=live, cap=options.pop("cap", 1000), **options)
+    for event in happened:
+        view(event)
+    view.finish(value)
+    return output
+
+
+def test_a_bare_exec_streams_and_says_nothing_more() -> None:
+    happened = Commands().run("one\ntwo\n", "careful\n")
+    output = show(happened, happened[-1].result and exec_text("one\ntwo\n"))
+    assert output.calls[:2] == [("stream", "stdout", "one\ntwo\n"), ("stream", "stderr", "careful\n")]
+
+
+def test_the_value_of_a_bare_exec_is_not_shown_twice() -> None:
+    happened = Commands().run("one\n")
+    finished = happened[-1]
+    assert isinstance(finished, events.CommandFinished)
+    from prose_kernel.machine.values import ExecText
+
+    assert show(happened, ExecText("one\n", finished.result)).kinds == ["stream"]
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ({"exit_code": 3, "kind": "exit"}, "exit code 3"),
+        ({"exit_code": 143, "kind": "signal", "signal": "TERM", "outcome": "signaled"}, "ended by signal TERM"),
+        ({"exit_code": 124, "kind": "timeout", "timed_out": True, "outcome": "timed_out"}, "ended at its time limit"),
+        ({"stdout_truncated": True, "stdout_bytes": 2_000_000}, "stdout was 2,000,000 bytes"),
+        ({"replaced_bytes": 3}, "3 bytes were not UTF-8"),
+        ({"background_left": 2}, "processes left running: 2"),
+    ],
+)
+def test_a_result_card_says_what_was_not_ordinary(result: dict[str, Any], says: str) -> None:
+    output = show(Commands().run("text\n", **result))
+    assert output.kinds == ["stream", "display"]
+    display = output.calls[1][1]
+    assert says in display.data["text/plain"] and "$ make" in display.data["text/plain"]
+    assert sorted(display.data) == ["text/html", "text/plain"]
+    assert "duration" in display.facts
+
+
+def test_a_raised_failure_leaves_the_card_to_the_error() -> None:
+    assert show(Commands().run("", "no\n", raised=True, exit_code=2, kind="exit")).kinds == ["stream"]
+
+
+def test_a_changed_directory_is_named_only_when_its_name_is_stable() -> None:
+    changed = Commands().run(directory="/home/me/book/sub")
+    assert "directory: sub" in show(changed, directory_name=lambda p: "sub").texts[0]
+    assert "/home" not in show(changed).texts[0] and "directory changed" in show(changed).texts[0]
+
+
+def test_the_display_of_a_stream_is_capped_visibly() -> None:
+    output = show(Commands().run("x" * 5000), cap=1000)
+    assert output.texts[0] == "x" * 1000
+    assert "display stopped, capture continues" in output.texts[1]
+
+
+def test_escape_sequences_never_reach_the_screen() -> None:
+    output = show(Commands().run("\x1b]0;title\x07\x1b[32mgreen\x1b[0m\n"))
+    assert output.texts == ["␛]0;title␇\x1b[32mgreen\x1b[0m\n"]
+
+
+def test_a_bound_value_is_a_card_and_the_last_one_the_result() -> None:
+    output = show([bound("a", "first"), bound("b", 2, place(2))], 2)
+    assert output.kinds == ["display", "result"]
+    assert output.texts == ["a: text = first", "b: number = 2"]
+    assert sorted(output.calls[0][1].data) == ["text/html", "text/plain"]
+
+
+def test_a_bound_exec_shows_its_exit_code_and_stderr() -> None:
+    value = exec_text("out\n", exit_code=2, kind="exit", stderr="warning\n")
+    output = show([bound("log", value, spawned="exec")], value)
+    assert output.texts == ["log: exec = out\n[exit code 2]\n[stderr: warning]"]
+
+
+def test_bindings_in_a_loop_make_one_table() -> None:
+    commands = Commands()
+    happened: list[Event] = []
+    for i in range(200):
+        happened += commands.run(bound_to="x")
+        happened += [bound("x", str(i)), bound(f"y{i % 50}", i)]
+    output = show(happened)
+    assert output.kinds == ["display"]
+    assert "x: text, bound 200 times = 199" in output.texts[0]
+    assert "and 21 more; %bindings lists them" in output.texts[0]
+
+
+def test_bindings_before_a_long_statement_are_shown_when_it_begins() -> None:
+    commands = Commands()
+    happened = [bound("a", "1"), *commands.run("hello\n", at=place(2))]
+    assert show(happened).kinds == ["display", "stream"]
+
+
+def test_a_cell_never_makes_fifty_outputs() -> None:
+    commands = Commands()
+    happened: list[Event] = []
+    for i in range(300):
+        happened += [bound(f"n{i}", i, place(i))]
+        happened += commands.run(f"{i}\n", f"{i}\n", at=place(i), exit_code=1, kind="exit")
+    output = show(happened)
+    assert len(output.saved()) < 50
+    text = "".join(t for kind, t in output.saved() if kind == "stream stdout")
+    assert text == "".join(f"{i}\n" for i in range(300))
+    errors = "".join(t for kind, t in output.saved() if kind == "stream stderr")
+    assert errors == text
+
+
+def test_a_session_is_markdown_with_its_facts_in_metadata() -> None:
+    output = show([session_finished("# Title", "ref-1", model="m", tokens=3)], "other")
+    assert output.kinds == ["display", "result"]
+    display = output.calls[0][1]
+    assert display.data == {"text/markdown": "# Title", "text/plain": "# Title"}
+    assert display.metadata == {"prose": {"provider": "scripted", "origin": "scripted", "model": "m", "tokens": 3}}
+
+
+def test_the_last_session_is_the_result() -> None:
+    value = "the answer"
+    assert show([session_finished(value, value)], value).kinds == ["result"]
+
+
+def test_a_bound_session_is_shown_under_its_name() -> None:
+    output = show([session_finished("text", "ref", bound_to="plan")])
+    assert output.calls[0][1].data["text/markdown"] == "**`plan`**\n\ntext"
+
+
+def test_decisions_are_quiet_lines() -> None:
+    gate = GateRequest("deploy", "deploy", "Deploy?", ("user",), 60.0, "1m", "throw")
+    happened = [
+        events.Judged(place(), "the tests pass", True, "rules", "exit code of tests is 0"),
+        events.Judged(place(), "tone", "formal", "human"),
+        events.Judged(place(), "ready", None, "rules"),
+        events.Retried(place(), 1, 2, 3, 0.5),
+        events.GateOpened(place(), gate),
+        events.GateResolved(place(), gate, GateDecision("approved", "user", "go on")),
+        events.Warned(place(), "W118", "memory is kept"),
+    ]
+    output = show(happened)
+    assert output.kinds == ["display"]
+    assert output.texts[0].split("\n") == [
+        "**the tests pass** → yes (rules: exit code of tests is 0)",
+        "**tone** → formal (human)",
+        "**ready** → uncertain (rules)",
+        "retry 2 of 3",
+        "gate deploy: approved by user: go on",
+        "Warning: memory is kept [W118]",
+    ]
+
+
+def _parallel() -> list[Event]:
+    commands = Commands()
+    happened: list[Event] = [events.ParallelStarted(place(), 1, ("slow", None), 2, False)]
+    fast = commands.run("fast 1\nfast 2", at=place(branches=(step(1, "_2"),)))
+    slow = commands.run("slow\n", at=place(branches=(step(0, "slow"),)))
+    happened += [slow[0], *fast, events.BranchFinished(place(branches=(step(1, "_2"),)), 1, 1, None, "done", "fast")]
+    happened += [*slow[1:], events.BranchFinished(place(branches=(step(0, "slow"),)), 1, 0, "slow", "done", "slow")]
+    return [*happened, events.ParallelJoined(place(), 1)]
+
+
+def test_parallel_shows_branches_in_source_order() -> None:
+    output = show(_parallel())
+    assert output.kinds == ["display", "stream", "stream"]
+    assert output.texts[0] == "parallel, 2 branches: 2 done\n  ✓ slow: slow\n  ✓ _2: fast"
+    assert "".join(output.texts[1:]) == "[slow] slow\n[_2] fast 1\n[_2] fast 2\n"
+
+
+async def test_a_person_sees_progress_and_the_notebook_keeps_the_same() -> None:
+    quiet = show(_parallel())
+    output = Recording()
+    view = CellView(output, live=True, cap=1000)
+    happened = _parallel()
+    for event in happened[:-1]:
+        view(event)
+    assert output.kinds == ["display"]
+    assert "<progress" in output.calls[0][1].data["text/html"]
+    while len(output.calls) < 2:
+        await asyncio.sleep(0.01)
+    assert output.kinds == ["display", "update"]
+    view(happened[-1])
+    view.finish(None)
+    assert output.saved() == quiet.saved()
+
+
+def test_nested_parallel_folds_into_its_branch() -> None:
+    commands = Commands()
+    outer = step(0, "a")
+    happened: list[Event] = [
+        events.ParallelStarted(place(), 1, ("a", "b"), 2, False),
+        events.ParallelStarted(place(branches=(outer,)), 2, ("x", "y"), 2, False),
+        *commands.run("in y\n", at=place(branches=(outer, step(1, "y", 2)))),
+        *commands.run("in x\n", at=place(branches=(outer, step(0, "x", 2)))),
+        events.ParallelJoined(place(branches=(outer,)), 2),
+        *commands.run("after\n", at=place(branches=(outer,))),
+        *commands.run("in b\n", at=place(branches=(step(1, "b"),))),
+        events.ParallelJoined(place(), 1),
+    ]
+    text = "".join(t for k, t in show(happened).saved() if k == "stream stdout")
+    assert text == "[a] [x] in x\n[a] [y] in y\n[a] after\n[b] in b\n"
+
+
+def test_a_parallel_left_by_an_error_still_shows_its_branches() -> None:
+    output = Recording()
+    view = CellView(output, live=False, cap=1000)
+    for event in _parallel()[:-2]:
+        view(event)
+    view.fail()
+    assert output.kinds[0] == "display" and "cancelled" in output.texts[0]
+    assert "[slow] slow\n" in output.texts
+
+
+def test_ten_thousand_branches_make_few_outputs() -> None:
+    commands = Commands()
+    happened: list[Event] = [events.ParallelStarted(place(), 1, (), 10_000, True)]
+    for i in range(10_000):
+        at = place(branches=(step(i, f"i{i}"),))
+        happened += commands.run(f"{i}\n", at=at, exit_code=1, kind="exit")
+        happened.append(events.BranchFinished(at, 1, i, None, "done", i))
+    output = show([*happened, events.ParallelJoined(place(), 1)])
+    assert len(output.saved()) < 10
+    text = "".join(t for k, t in output.saved() if k == "stream stdout")
+    assert text.count("\n") == 10_000 and text.startswith("[i0] 0\n[i1] 1\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("text", "text"), (3, "3"), (True, "true"), ([1, {"a": 2}], '[\n  1,\n  {\n    "a": 2\n  }\n]')],
+)
+def test_a_last_value_is_the_result(value: Value, shown: str) -> None:
+    output = show([events.StatementDone(place(), value)], value)
+    assert output.kinds == ["result"] and output.texts == [shown]
+
+
+def test_null_is_no_result() -> None:
+    assert show([], None).calls == []
+
+
+def test_hostile_values_stay_text_in_cards() -> None:
+    output = show([bound("x", "<script>alert(1)</script>\x1b[2J")], None)
+    display = output.calls[0][1]
+    assert "<script" not in display.data["text/html"] and "\x1b" not in display.data["text/html"]
+
+
+def test_displays_beyond_the_budget_are_gathered() -> None:
+    happened = [session_finished(f"answer {i}", f"r{i}", place(i)) for i in range(DISPLAYS + 30)]
+    output = show(happened)
+    assert len(output.calls) == DISPLAYS + 1
+    assert f"answer {DISPLAYS + 29}" in output.texts[-1] and "answer 20" in output.texts[-1]

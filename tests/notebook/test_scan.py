@@ -1,0 +1,84 @@
+"""Magic lines and literals of a cell, without parsing it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prose_kernel.notebook.scan import inside, literals, segments
+
+QUOTED = '"""'
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("let x = ", "code"),
+        ('exec "ls', "string"),
+        ('exec "ls"', "code"),
+        ('exec "say \\"', "string"),
+        (f"session {QUOTED}\nline one\n", "triple"),
+        (f"session {QUOTED}\nline one\n{QUOTED}", "code"),
+        (f'session {QUOTED}he said "hi" and ', "triple"),
+        ("# a comment", "comment"),
+        ("# a comment\n", "code"),
+        ("if **the tests", "marker"),
+        ("if **done**:", "code"),
+        ("if ***one\ntwo ** three", "marker"),
+        ('exec "# not a comment"', "code"),
+        ('exec "unclosed\nlet y = ', "code"),
+    ],
+)
+def test_what_the_cursor_stands_in(text: str, where: str) -> None:
+    assert inside(text, len(text))[0] == where
+
+
+@given(st.text(alphabet='"#*\\\n a%{}'))
+def test_literals_are_in_order_and_apart(text: str) -> None:
+    at = 0
+    for region in literals(text):
+        assert at <= region.start < region.end <= len(text)
+        at = region.end
+
+
+def test_a_cell_without_magics_is_one_text() -> None:
+    code = 'let x = 5 \nexec "date +%s"\n'
+    assert [(s.magic, s.text) for s in segments(code)] == [(False, code)]
+
+
+def test_magics_stand_between_statements_and_lines_keep_their_numbers() -> None:
+    code = "%cd sub\nlet a = 1\n\n%bindings\nlet b = 2\n%agents"
+    found = segments(code)
+    assert [(s.magic, s.text.strip(), s.line) for s in found] == [
+        (True, "cd sub", 1),
+        (False, "let a = 1", 1),
+        (True, "bindings", 4),
+        (False, "let b = 2", 4),
+        (True, "agents", 6),
+    ]
+    for segment in found:
+        if not segment.magic:
+            wanted = segment.text.strip()
+            line = segment.text[: segment.text.index(wanted)].count("\n")
+            assert code.split("\n")[line] == wanted
+
+
+@pytest.mark.parametrize("quote", [QUOTED, "**", "***"])
+def test_a_percent_sign_inside_a_literal_is_no_magic(quote: str) -> None:
+    code = f"session {quote}\n%bindings\n{quote}\n"
+    assert [s.magic for s in segments(code)] == [False]
+
+
+def test_an_indented_percent_sign_is_no_magic() -> None:
+    assert [s.magic for s in segments("do:\n  %bindings\n")] == [False]
+
+
+def test_scanning_is_linear() -> None:
+    code = ('let x = "a" # "b"\n' * 50_000) + f"session {QUOTED}" + '"' * 100_001 + "**" * 30_001
+    started = time.perf_counter()
+    literals(code)
+    segments(code + "\n%help")
+    assert time.perf_counter() - started < 3
