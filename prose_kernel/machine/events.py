@@ -155,7 +155,7 @@ class SessionProgressed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionFinished(Event):
-    """Success has `result`, `key` and the answer's text as a value; failure has `error` and `final` when no retry follows."""
+    """Success has `result`, `key` and the answer as a value; failure has `error`, and `final` when no retry follows."""
 
     spawn: int
     request: SessionRequest

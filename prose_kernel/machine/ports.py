@@ -313,7 +313,12 @@ class Binding:
 
 class Store(Protocol):
     """Keeps what a run leaves behind. `put` and `read` are synchronous and cheap: writing may be deferred to `flush`,
-    which the machine calls before anything outside could look, and at the end of each cell or run."""
+    which the machine calls before anything outside could look, and at the end of each cell or run.
+
+    `chain` names the import directories around this store, empty for the run itself."""
+
+    @property
+    def chain(self) -> tuple[str, ...]: ...
 
     def put(self, binding: Binding) -> None: ...
 
@@ -332,7 +337,7 @@ class Store(Protocol):
         ...
 
     def memory(self, agent: str, persist: str) -> str:
-        """The memory directory of a persistent agent (openprose.md 4.4); `persist` is `true`, `project`, `user`, a path."""
+        """The memory directory of a persistent agent (4.4); `persist` is `true`, `project`, `user`, a path."""
         ...
 
     def has_memory(self, agent: str, persist: str) -> bool: ...
@@ -342,7 +347,7 @@ class Store(Protocol):
         ...
 
     async def flush(self) -> None:
-        """Everything put so far is on disk afterwards. Raises `StateError` naming the binding that could not be kept."""
+        """Everything put so far is on disk afterwards. Raises `StateError` naming what could not be kept."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The values of a running program (openprose.md 3.2) and how each reads as text or JSON.
 
-Text is `str`, numbers `int` or `float`, booleans `bool`, null `None`, arrays `list`, objects `dict`. Lists and dicts are
-never changed after they have become a value. Three kinds have classes of their own.
+Text is `str`, numbers `int` or `float`, booleans `bool`, null `None`, arrays `list`, objects `dict`. Lists and dicts
+are never changed after they have become a value. Three kinds have classes of their own.
 """
 
 from __future__ import annotations

@@ -1,0 +1,183 @@
+"""Branches as tasks: started in source order, joined by a strategy, every one awaited (openprose.md 3.7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from prose_kernel.errors import RunError
+from prose_kernel.machine.events import BranchFinished
+from prose_kernel.machine.failures import forget_trace
+from prose_kernel.machine.joins import CANCELLED, Join, Outcome
+from prose_kernel.machine.runs import Strand
+from prose_kernel.machine.signals import Leave
+from prose_kernel.machine.trampoline import drive
+from prose_kernel.machine.values import Value
+
+LIVE = 256
+"""Iterations that are alive at once; the others have not begun yet. Statement branches begin all."""
+
+Begin = Callable[[int], tuple[Strand, Coroutine[Any, Any, Value]]]
+
+
+class Fork:
+    """One `parallel` construct while it runs.
+
+    `begin` makes the strand and the coroutine of a branch, `label` its name for the events. After `run`, `outcomes`
+    holds one outcome for each branch; `left` is the signal of a branch that left the construct (`return`, `break`).
+    """
+
+    def __init__(
+        self, s: Strand, number: int, join: Join, begin: Begin, label: Callable[[int], str | None], live: int | None
+    ) -> None:
+        self.s = s
+        self.number = number
+        self.join = join
+        self.outcomes = [CANCELLED] * join.total
+        self.left: Leave | None = None
+        self.strands: dict[int, Strand] = {}
+        self._begin = begin
+        self._label = label
+        self._live = join.total if live is None else live
+        self._next = 0
+        self._tasks: dict[int, asyncio.Task[Value]] = {}
+        self._fresh: list[int] = []
+        self._crash: BaseException | None = None
+        self._wake: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Run the branches until the join is decided; cancel what is left over and wait for it.
+
+        When the construct itself is cancelled its branches are cancelled first, and awaited.
+        """
+        try:
+            while not self._over():
+                self._start_more()
+                if not self._tasks:
+                    break
+                await self._some_end()
+                self._settle()
+        except asyncio.CancelledError:
+            await self._end_all(siblings=self.s.fate.stopped)
+            self._report_cancelled()
+            raise
+        await self._end_all(siblings=True)
+        self._report_cancelled()
+        if self._crash is not None:
+            raise self._crash
+
+    def _over(self) -> bool:
+        return self.join.decided or self.left is not None or self._crash is not None
+
+    # ------------------------------------------------------------ starting
+
+    def _start_more(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._next < self.join.total and len(self._tasks) < self._live:
+            index = self._next
+            self._next += 1
+            task = loop.create_task(self._branch(index))
+            self._tasks[index] = task
+            task.add_done_callback(lambda _, index=index: self._ended(index))  # type: ignore[misc]
+
+    async def _branch(self, index: int) -> Value:
+        turns = self.s.host.turns
+        await turns.regain()
+        strand, coroutine = self._begin(index)
+        self.strands[index] = strand
+        try:
+            return await drive(coroutine)
+        finally:
+            turns.release(strand)
+
+    # ------------------------------------------------------------ ending
+
+    def _ended(self, index: int) -> None:
+        self._fresh.append(index)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def _some_end(self) -> None:
+        if not self._fresh:
+            self._wake = asyncio.get_running_loop().create_future()
+            try:
+                await self.s.outside(self._wake)
+            finally:
+                self._wake = None
+
+    def _settle(self) -> None:
+        """Tell the join of the branches that have ended, in source order; those after its decision have lost."""
+        fresh, self._fresh = sorted(self._fresh), []
+        for index in fresh:
+            outcome = self._outcome(self._tasks.pop(index))
+            if outcome is None:
+                continue
+            if outcome is CANCELLED and not self._over():
+                self._crash = asyncio.CancelledError()  # whoever cancelled a single branch meant the run
+                continue
+            if self._over() and (outcome.status == "failed" or self.join.modifiers.strategy != "all"):
+                outcome = CANCELLED
+            elif not self._over():
+                self.join.settle(index, outcome)
+            self.outcomes[index] = outcome
+            if outcome is not CANCELLED:
+                self._report(index)
+
+    def _outcome(self, task: asyncio.Task[Value]) -> Outcome | None:
+        if task.cancelled():
+            return CANCELLED
+        error = task.exception()
+        if error is None:
+            return Outcome("done", task.result())
+        if isinstance(error, RunError):
+            forget_trace(error)
+            return Outcome("failed", error=error)
+        if isinstance(error, Leave):
+            if error.how == "continue":
+                return Outcome("done")
+            self.left = self.left or error
+        else:
+            self._crash = self._crash or error
+        return None
+
+    async def _end_all(self, *, siblings: bool) -> None:
+        """Cancel every branch that is alive and wait until all have ended, however often we are cancelled."""
+        cancelled: asyncio.CancelledError | None = None
+        self._cancel(siblings)
+        while any(not task.done() for task in self._tasks.values()):
+            try:
+                await self.s.outside(asyncio.wait(list(self._tasks.values())))
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._cancel(siblings)
+        for index, task in list(self._tasks.items()):
+            outcome = self._outcome(task)
+            if outcome is not None and outcome.status == "done" and not self._over():
+                self.outcomes[index] = outcome
+        if cancelled is not None:
+            self._tasks.clear()
+            raise cancelled
+
+    def _cancel(self, siblings: bool) -> None:
+        for index, task in self._tasks.items():
+            if siblings and index in self.strands:
+                self.strands[index].fate.stopped = True
+            if not task.done():
+                task.cancel()
+
+    # ------------------------------------------------------------ telling
+
+    def _report(self, index: int) -> None:
+        s, outcome = self.s, self.outcomes[index]
+        if not s.host.listeners or index not in self.strands:
+            return
+        place = self.strands[index].place(self.strands[index].statement.span)
+        s.emit(
+            BranchFinished(place, self.number, index, self._label(index), outcome.status, outcome.value, outcome.error)
+        )
+
+    def _report_cancelled(self) -> None:
+        for index in sorted(self._tasks):
+            self._report(index)
+        self._tasks.clear()

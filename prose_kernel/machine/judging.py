@@ -1,0 +1,207 @@
+"""The machine's side of the judge protocol (openprose.md 3.3, 3.4, 3.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from prose_kernel.errors import JudgeError, Undecided, ValueTypeError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine import readings
+from prose_kernel.machine.code import Code, value_of
+from prose_kernel.machine.events import Judged
+from prose_kernel.machine.failures import located
+from prose_kernel.machine.frames import visible
+from prose_kernel.machine.operators import truth
+from prose_kernel.machine.ports import JudgeRequest, Pick, Verdict
+from prose_kernel.machine.runs import Strand
+from prose_kernel.machine.trampoline import call
+from prose_kernel.machine.values import Reference, Value, inserted_text
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Asking:
+    """What a condition belongs to. `no_progress` is set when the judge saw none; a loop then ends."""
+
+    loop: Literal["until", "while"] | None = None
+    index: int | None = None
+    maximum: int | None = None
+    no_progress: bool = False
+
+    @property
+    def default(self) -> bool:
+        """What uncertainty means (3.4): an arm is not taken, a loop goes on."""
+        return self.loop == "while"
+
+
+def _request(s: Strand, text: str, asking: Asking | None = None) -> JudgeRequest:
+    asking = asking or Asking()
+    return JudgeRequest(
+        text,
+        f"{s.path}/j{s.count('judge')}",
+        s.run.name,
+        visible(s.temps, s.layer),
+        tuple(s.run.recent),
+        asking.loop,
+        asking.index,
+        asking.maximum,
+    )
+
+
+async def _ask(s: Strand, waiting: Awaitable[T], node: tree.Node) -> T:
+    """Wait for the judge. Nobody who can answer is E211."""
+    try:
+        return await s.outside(waiting)
+    except Undecided as error:
+        raise located(s, JudgeError(str(error), hint=error.hint, nobody=True), node) from None
+
+
+def _told(s: Strand, node: tree.Node, question: str, answer: Value, by: str, reason: str) -> None:
+    s.run.recent.append(f"**{question}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
+    if s.host.listeners:
+        s.emit(Judged(s.place(node.span), question, answer, by, reason))
+
+
+async def decide(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool | None:
+    """The judge's yes, no or uncertain."""
+    await s.run.flush()
+    verdict: Verdict = await _ask(s, s.host.ports.judge.decide(_request(s, text, asking)), node)
+    if verdict.no_progress:
+        asking.no_progress = True
+    _told(s, node, text, verdict.answer, verdict.by, verdict.reason)
+    return verdict.answer
+
+
+async def choose(s: Strand, node: tree.Node, text: str, labels: tuple[str, ...]) -> str:
+    """One of the labels; a label that is none of them is asked for once more, then E211 (3.4)."""
+    await s.run.flush()
+    pick = Pick("", "")
+    for _ in range(2):
+        pick = await _ask(s, s.host.ports.judge.choose(_request(s, text), labels), node)
+        if pick.label in labels:
+            _told(s, node, text, pick.label, pick.by, pick.reason)
+            return pick.label
+    shown = ", ".join(f'"{label}"' for label in labels)
+    raise located(s, JudgeError(f'the judge chose "{pick.label}", which is none of {shown}'), node)
+
+
+# ---------------------------------------------------------------- reading text
+
+
+async def member(s: Strand, node: tree.Node, value: Value, name: str) -> Value:
+    """`value.name` (3.11), by the judge where the rules leave it open."""
+    try:
+        return readings.member(value, name)
+    except readings.JudgeNeeded as needed:
+        return await _extract(s, node, needed.text, name)
+
+
+async def _extract(s: Strand, node: tree.Node, text: str, name: str) -> Value:
+    await s.run.flush()
+    try:
+        found = await s.outside(s.host.ports.judge.extract(_request(s, name), text, name))
+    except Undecided as error:
+        raise ValueTypeError(f"the text has no field '{name}'", hint=error.hint) from None
+    _told(s, node, name, found, "judge", "")
+    return found
+
+
+async def index(s: Strand, node: tree.Node, value: Value, at: Value) -> Value:
+    """`value[at]` (3.11)."""
+    try:
+        return readings.index(value, at)
+    except readings.JudgeNeeded:
+        if isinstance(at, (str, Reference)):
+            return await member(s, node, value, inserted_text(at))
+        return readings.element(await items(s, node, value), at)
+
+
+async def items(s: Strand, node: tree.Node, value: Value) -> list[Value]:
+    """A value as a collection (3.11): rules, then the judge, then lines."""
+    try:
+        return readings.collection(value)
+    except readings.JudgeNeeded as needed:
+        text = needed.text
+    await s.run.flush()
+    try:
+        found = await s.outside(s.host.ports.judge.items(_request(s, "items"), text))
+    except Undecided:
+        return readings.lines(text)
+    _told(s, node, "items", list(found), "judge", "")
+    return list(found)
+
+
+# ---------------------------------------------------------------- conditions
+
+
+async def is_true(s: Strand, value: Value, node: tree.Node) -> bool:
+    """Truth of a value (3.10); free text goes to the judge, and counts as true when nobody can tell."""
+    answer = truth(value)
+    return answer if answer is not None else await _is_text_true(s, value, node)
+
+
+async def _is_text_true(s: Strand, value: Value, node: tree.Node) -> bool:
+    text = inserted_text(value)
+    await s.run.flush()
+    try:
+        verdict = await s.outside(s.host.ports.judge.decide(_request(s, text)))
+    except Undecided:
+        return True
+    _told(s, node, text, verdict.answer, verdict.by, verdict.reason)
+    return bool(verdict.answer)
+
+
+async def holds(code: Code, s: Strand, asking: Asking) -> bool:
+    """Whether a condition holds; uncertainty by the rule of what it belongs to."""
+    if code.logical and code.now is not None:
+        return code.now(s) is True
+    answer = await call(condition(code, s, asking))
+    return asking.default if answer is None else answer
+
+
+async def condition(code: Code, s: Strand, asking: Asking) -> bool | None:
+    """A condition's value, None while uncertain: markers by the judge, and only if the rest leaves it open (3.9)."""
+    node = code.node
+    if isinstance(node, tree.Discretion):
+        words = inserted_text(await value_of(code.parts[0], s))
+        return await decide(s, node, words, asking)
+    if isinstance(node, tree.Not):
+        answer = await call(condition(code.parts[0], s, asking))
+        return None if answer is None else not answer
+    if isinstance(node, tree.Logical):
+        return await _logical(node.operator == "or", code.parts, s, asking)
+    value = await value_of(code, s)
+    answer = truth(value)
+    return answer if answer is not None else await _is_text_true(s, value, node)
+
+
+async def _logical(decisive: bool, operands: Sequence[Code], s: Strand, asking: Asking) -> bool | None:
+    """`and` / `or`: operands without a marker first; what needs the judge only while the result is open."""
+    open_texts: dict[int, Value] = {}
+    for at, operand in enumerate(operands):
+        if operand.judged:
+            continue
+        if isinstance(operand.node, (tree.Not, tree.Logical)):
+            answer = await call(condition(operand, s, asking))
+        else:
+            value = await value_of(operand, s)
+            answer = truth(value)
+            if answer is None:
+                open_texts[at] = value
+        if answer is decisive:
+            return decisive
+    uncertain = False
+    for at, operand in enumerate(operands):
+        if at in open_texts:
+            answer = await _is_text_true(s, open_texts[at], operand.node)
+        elif operand.judged:
+            answer = await call(condition(operand, s, asking))
+        else:
+            continue
+        if answer is decisive:
+            return decisive
+        uncertain = uncertain or answer is None
+    return None if uncertain else not decisive

@@ -1,0 +1,384 @@
+"""What a running program owns: the host that all programs of a machine share, one run for each program, one strand for
+each line of control in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, TypeVar
+
+from prose_kernel.errors import StateError
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.source import Location, Source, Span
+from prose_kernel.machine.events import BranchStep, Event, Listener, Place, Warned
+from prose_kernel.machine.frames import Frame, Layer, Slot, Temp, Temps, find
+from prose_kernel.machine.ports import Binding, Key, Ports, Store
+from prose_kernel.machine.turns import Turns
+from prose_kernel.machine.values import ErrorValue, Reference, Value
+
+if TYPE_CHECKING:
+    from prose_kernel.machine.code import Body
+    from prose_kernel.machine.programs import ImportedProgram, LoadProgram
+
+T = TypeVar("T")
+Before = Callable[[Place], Awaitable[None]]
+
+RECENT = 10
+"""How many finished steps a judge is told."""
+
+FINISHED = 50
+"""How many finished steps a session is told."""
+
+_UNSAVED = 1000
+"""Changed variables that may wait before they are handed to the store."""
+
+
+class Host:
+    """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        listeners: Sequence[Listener],
+        *,
+        concurrency: int | None = None,
+        load: LoadProgram | None = None,
+        before: Before | None = None,
+        supplied: Mapping[str, str] | None = None,
+    ) -> None:
+        self.ports = ports
+        self.listeners = tuple(listeners)
+        self.concurrency = concurrency
+        self.permits = asyncio.Semaphore(concurrency) if concurrency is not None else None
+        self.load = load
+        self.before = before
+        self.supplied: Mapping[str, str] = supplied if supplied is not None else {}
+        self.turns = Turns()
+        self._spawns = 0
+
+    def next_spawn(self) -> int:
+        self._spawns += 1
+        return self._spawns
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEntry:
+    """A registered agent and the text it was defined in."""
+
+    node: tree.Agent
+    source: Source
+
+
+@dataclass(slots=True)
+class BlockEntry:
+    """A registered block, the text it was defined in, its compiled body (with and without a wanted value)."""
+
+    node: tree.Block
+    source: Source
+    bodies: dict[bool, Body] = field(default_factory=dict)
+
+
+class Run:
+    """One program's run: its registries, its counters, its store. An imported program's call has a run of its own."""
+
+    def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
+        self.host = host
+        self.store = store
+        self.name = name
+        self.program = program
+        self.alias: str | None = None
+        self.call_stack: tuple[str, ...] = ()
+        self.root = Layer(Frame())
+        self.agents: dict[str, AgentEntry] = {}
+        self.blocks: dict[str, BlockEntry] = {}
+        self.programs: dict[str, ImportedProgram] = {}
+        self.skills: dict[str, None] = {}
+        self.gates: dict[str, int] = {}
+        self.gate_names: dict[str, None] = {}
+        self.import_calls: dict[str, int] = {}
+        self.started_agents: set[str] = set()
+        self.supplied: Mapping[str, Value] = {}
+        self.recent: deque[str] = deque(maxlen=RECENT)
+        self.finished: deque[str] = deque(maxlen=FINISHED)
+        self.cell = 0
+        self.ordinal = 0
+        self.in_cell = 0
+        self._text: tree.Program | None = None
+        self._declared: frozenset[str] | None = None
+        self._kept_text: dict[int, tree.Node] = {}
+        self._executions = 0
+        self._anonymous = 0
+        self._parallels = 0
+        self._unsaved: dict[Slot, None] = {}
+        self._dirty = False
+        self._held: dict[Key, HeldText] = {}
+
+    def begin(self, program: tree.Program) -> None:
+        """A file or a cell begins to run."""
+        self.cell += 1
+        self.in_cell = 0
+        self._text, self._declared = program, None
+        self._kept_text = {}
+
+    def continue_from(self, former: Run) -> None:
+        """Go on with another run's numbers: none is ever given twice."""
+        self.cell, self.ordinal = former.cell, former.ordinal
+        self._executions, self._anonymous, self._parallels = (
+            former._executions,
+            former._anonymous,
+            former._parallels,
+        )
+        self.gates = former.gates
+        self.started_agents = former.started_agents
+        self._held = former._held
+        self._unsaved, self._dirty = former._unsaved, former._dirty
+
+    @property
+    def declared(self) -> frozenset[str]:
+        """Every name that the running text binds anywhere."""
+        if self._declared is None:
+            self._declared = declared_names(self._text) if self._text is not None else frozenset()
+        return self._declared
+
+    # ------------------------------------------------------------ numbers
+
+    def next_execution(self) -> int:
+        self._executions += 1
+        return self._executions
+
+    def next_parallel(self) -> int:
+        self._parallels += 1
+        return self._parallels
+
+    def next_anonymous(self, layer: Layer) -> Key:
+        self._anonymous += 1
+        return Key(f"anon_{self._anonymous:03}", layer.frame.execution_id, layer.iterations)
+
+    # ------------------------------------------------------------ keeping
+
+    def changed(self, slot: Slot) -> None:
+        """The variable has a new value; the store learns it before anybody outside could look."""
+        unsaved = self._unsaved
+        unsaved[slot] = None
+        if len(unsaved) > _UNSAVED:
+            self.hand_over()
+
+    def put(self, binding: Binding) -> None:
+        self.hold_former(binding.key)
+        self.store.put(binding)
+        self._dirty = True
+
+    def hand_over(self) -> None:
+        """Give every changed variable to the store."""
+        unsaved, self._unsaved = self._unsaved, {}
+        for slot in unsaved:
+            if isinstance(slot.value, Reference) and slot.value.key == slot.key:
+                continue  # the session's own binding
+            self.put(slot.binding())
+
+    async def flush(self) -> None:
+        """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
+        if self._unsaved:
+            self.hand_over()
+        if self._dirty:
+            self._dirty = False
+            try:
+                await self.store.flush()
+            except StateError:
+                self._dirty = True
+                raise
+
+    # ------------------------------------------------------------ session values
+
+    def refer(self, key: Key, summary: str, text: str | None) -> Reference:
+        """The value of a session whose binding is at `key`. `text` is its answer, None when it wrote the binding."""
+        held = HeldText(self.store, key, text)
+        self._held[key] = held
+        return Reference(key, held.read, self.store.location(key), summary)
+
+    def hold_former(self, key: Key) -> None:
+        """`key` is about to be written again: a reference to what it held keeps its text."""
+        held = self._held.pop(key, None)
+        if held is not None:
+            held.detach()
+
+    def is_current(self, reference: Reference) -> bool:
+        """Whether the binding of a reference still holds what the reference means."""
+        read = getattr(reference.read, "__self__", None)
+        return not (isinstance(read, HeldText) and read.detached)
+
+    # ------------------------------------------------------------ warnings
+
+    def warns_once(self, node: tree.Node) -> bool:
+        """Whether this node has not been warned about yet in this run."""
+        if id(node) in self._kept_text:
+            return False
+        self._kept_text[id(node)] = node
+        return True
+
+
+def declared_names(program: tree.Program) -> frozenset[str]:
+    """Every name that something in the program binds, temporary names included."""
+    return frozenset(name for node in _walk(program) for name in _bound(node))
+
+
+def _bound(node: tree.Node) -> Iterator[str]:
+    if isinstance(node, tree.PipeOperation):
+        yield "item"
+    if isinstance(node, _NO_VARIABLES):
+        return
+    for field_name in ("name", "names", "variable", "item", "index", "parameters"):
+        value = getattr(node, field_name, None)
+        for name in value if isinstance(value, tuple) else (value,):
+            if isinstance(name, tree.Name):
+                yield name.id
+
+
+_NO_VARIABLES = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
+
+
+def _walk(root: tree.Node) -> Iterator[tree.Node]:
+    stack: list[object] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack.extend(node)
+        elif isinstance(node, tree.Node):
+            yield node
+            stack.extend(getattr(node, f.name) for f in fields(node) if f.name != "span")
+
+
+class HeldText:
+    """The text behind a reference: read from the store when somebody wants it, kept once the binding is overwritten."""
+
+    __slots__ = ("_key", "_store", "_text", "detached")
+
+    def __init__(self, store: Store, key: Key, text: str | None) -> None:
+        self._store = store
+        self._key = key
+        self._text = text
+        self.detached = False
+
+    def read(self) -> str:
+        if self._text is None:
+            self._text = self._store.read(self._key)
+        return self._text
+
+    def detach(self) -> None:
+        self.read()
+        self.detached = True
+
+
+@dataclass(slots=True)
+class Fate:
+    """Whether a branch has been cancelled by its siblings: it may finish, but starts nothing new (3.7)."""
+
+    stopped: bool = False
+
+
+class Strand:
+    """One line of control: the root of a run, or one branch. What a branch has for itself is here."""
+
+    __slots__ = (
+        "branches",
+        "catching",
+        "counts",
+        "cwd",
+        "fate",
+        "frame",
+        "host",
+        "layer",
+        "path",
+        "run",
+        "source",
+        "statement",
+        "temps",
+    )
+
+    def __init__(self, run: Run, layer: Layer, source: Source, cwd: str, path: str) -> None:
+        self.run = run
+        self.host = run.host
+        self.layer = layer
+        self.frame = layer.frame
+        self.temps: Temps = {}
+        self.source = source
+        self.statement: tree.Node = tree.Constant(None)
+        self.cwd = cwd
+        self.branches: tuple[BranchStep, ...] = ()
+        self.fate = Fate()
+        self.catching: ErrorValue | None = None
+        self.path = path
+        self.counts: dict[str, int] = {}
+
+    def branch(self, step: BranchStep, iteration: int | None, repeat: int) -> Strand:
+        """A strand for one branch or iteration, over a layer of its own (3.7)."""
+        iterations = self.layer.iterations if iteration is None else (*self.layer.iterations, iteration)
+        layer = Layer(self.frame, self.layer, iterations)
+        sign = "b" if iteration is None else "i"
+        again = f"~{repeat}" if repeat else ""
+        strand = Strand(self.run, layer, self.source, self.cwd, f"{self.path}/{sign}{step.index}{again}")
+        strand.temps = self.temps
+        strand.statement = self.statement
+        strand.branches = (*self.branches, step)
+        strand.catching = self.catching
+        strand.fate.stopped = self.fate.stopped
+        return strand
+
+    # ------------------------------------------------------------ names
+
+    def find(self, name: str) -> Temp | Slot | None:
+        return find(name, self.temps, self.layer)
+
+    def key(self, name: str) -> Key:
+        """Where a variable declared here is kept."""
+        return Key(name, self.frame.execution_id, self.layer.iterations)
+
+    def count(self, what: str) -> int:
+        """The next number of its kind in this strand, from 0."""
+        number = self.counts.get(what, 0)
+        self.counts[what] = number + 1
+        return number
+
+    # ------------------------------------------------------------ events
+
+    def place(self, span: Span) -> Place:
+        frame = self.frame
+        return Place(
+            self.source,
+            span,
+            self.run.ordinal,
+            frame.depth,
+            frame.execution_id,
+            frame.block,
+            self.branches,
+            self.run.program,
+        )
+
+    def emit(self, event: Event) -> None:
+        for listener in self.host.listeners:
+            listener(event)
+
+    def warn(self, code: str, message: str, span: Span) -> None:
+        if self.host.listeners:
+            self.emit(Warned(self.place(span), code, message))
+
+    def location(self, span: Span) -> Location:
+        return self.source.location(span.start)
+
+    # ------------------------------------------------------------ waiting
+
+    async def outside(self, waiting: Awaitable[T]) -> T:
+        """Wait for something outside of the program; the turn goes to other branches meanwhile."""
+        turns = self.host.turns
+        turns.release(self)
+        try:
+            return await waiting
+        finally:
+            await turns.regain()
+
+    async def breathe(self) -> None:
+        """Let the front end be served, when this strand has computed for a while. Call where `turns.due()`."""
+        await self.host.turns.breathe(self)

@@ -1,0 +1,62 @@
+"""Deep programs on a flat stack.
+
+The machine is ordinary `async def` code, but where the program nests (a body in a body, a block in a block) it writes
+`await call(coroutine)`. The coroutine is then run by `drive` from an explicit stack, so neither Python's recursion
+limit nor the cost of resuming a long chain of awaits depends on how deep the program is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from types import CoroutineType, coroutine
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+@coroutine
+def _call(inner: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    return (yield inner)
+
+
+@coroutine
+def _drive(first: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    stack: list[Any] = [first]
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            top = stack[-1]
+            try:
+                yielded = top.send(value) if error is None else top.throw(error)
+                error = None
+            except StopIteration as stop:
+                stack.pop()
+                value, error = stop.value, None
+                if not stack:
+                    return value
+            except BaseException as raised:
+                stack.pop()
+                error = raised
+                if not stack:
+                    raise
+            else:
+                if type(yielded) is CoroutineType:
+                    stack.append(yielded)
+                    value = None
+                    continue
+                try:
+                    value = yield yielded
+                except BaseException as raised:
+                    error = raised
+    finally:
+        error = None  # it refers to this frame
+        while stack:
+            stack.pop().close()
+
+
+call = cast("Callable[[Coroutine[Any, Any, T]], Awaitable[T]]", _call)
+"""Run a coroutine one level deeper. Only inside of `drive`."""
+
+drive = cast("Callable[[Coroutine[Any, Any, T]], Awaitable[T]]", _drive)
+"""Run a coroutine, and all that it calls with `call`, in the current task. Returns its value, raises its error."""

@@ -1,0 +1,58 @@
+"""The cooperative scheduler's one rule: control changes only while a branch waits (openprose.md 3.7).
+
+A branch that computes for long still lets the event loop serve the front end; it must then not let its siblings run.
+It keeps its turn meanwhile, and siblings whose wait has ended queue for theirs, in the order in which they arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+
+SLICE = 0.005
+"""Seconds of uninterrupted computing before the event loop gets its chance."""
+
+
+class Turns:
+    def __init__(self) -> None:
+        self._holder: object | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._due = 0.0
+
+    def due(self) -> bool:
+        """Whether the running branch has computed for a slice of time."""
+        return time.monotonic() >= self._due
+
+    async def breathe(self, strand: object) -> None:
+        """Let the event loop run, and no other branch."""
+        self._holder = strand
+        await asyncio.sleep(0)
+        self._due = time.monotonic() + SLICE
+
+    def release(self, strand: object) -> None:
+        """The branch is about to wait, or has ended: whoever queues may go on."""
+        if self._holder is strand:
+            self._holder = None
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+
+    def hand_on(self, strand: object, to: object) -> None:
+        """A strand inside another has ended; if it kept the turn, the other one keeps it now."""
+        if self._holder is strand:
+            self._holder = to
+
+    async def regain(self) -> None:
+        """After a wait: go on as soon as no other branch keeps its turn. A cancellation is delivered afterwards."""
+        cancelled: asyncio.CancelledError | None = None
+        while self._holder is not None:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled

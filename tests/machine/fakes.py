@@ -1,0 +1,427 @@
+"""Ports with a script instead of a world behind them, and a way to run source text on them."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from prose_kernel.errors import NobodyToAsk, ProviderError, RunError, StateError, Undecided
+from prose_kernel.language.openprose import parse
+from prose_kernel.language.source import Source
+from prose_kernel.machine.events import Event
+from prose_kernel.machine.openprose import LoadedProgram, Machine
+from prose_kernel.machine.ports import (
+    Binding,
+    CommandRequest,
+    CommandResult,
+    GateDecision,
+    GateRequest,
+    JudgeRequest,
+    Key,
+    OnOutput,
+    Pick,
+    Ports,
+    Question,
+    SessionProgress,
+    SessionRequest,
+    SessionResult,
+    Verdict,
+)
+from prose_kernel.machine.values import ErrorValue, ExecText, Value, full_text, plain
+
+
+class FakeClock:
+    """Time that passes only when everybody waits."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.slept: list[float] = []
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+        self._pump: asyncio.Task[None] | None = None
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.time)
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await self.wait(seconds)
+
+    async def wait(self, seconds: float) -> None:
+        """`sleep`, for the fakes themselves."""
+        future = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.time + seconds, next(self._numbers), future))
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run())
+        await future
+
+    async def _run(self) -> None:
+        while self._sleepers:
+            for _ in range(30):  # let everybody else reach a wait first
+                await asyncio.sleep(0)
+            time, _, future = heapq.heappop(self._sleepers)
+            if not future.done():
+                self.time = max(self.time, time)
+                future.set_result(None)
+
+
+@dataclass
+class Reply:
+    """What a scripted command or session does: waits, then answers or fails."""
+
+    stdout: str = ""
+    code: int = 0
+    stderr: str = ""
+    after: float = 0.0
+    kind: str | None = None
+    cwd: str | None = None
+    fails: str | None = None
+    retryable: bool = True
+
+
+class FakeCommands:
+    """Answers by the command's text; an unknown command prints itself."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.requests: list[CommandRequest] = []
+        self.cancelled: list[str] = []
+        self.live = 0
+        self.most = 0
+
+    @property
+    def ran(self) -> list[str]:
+        return [request.command for request in self.requests]
+
+    async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        self.requests.append(request)
+        self.live += 1
+        self.most = max(self.most, self.live)
+        try:
+            reply = self.world.reply(self.world.commands_say, request.command, request.command + "\n")
+            await self.world.pass_time(request.command, reply.after)
+        except asyncio.CancelledError:
+            self.cancelled.append(request.command)
+            raise
+        finally:
+            self.live -= 1
+        if on_output is not None and reply.stdout:
+            on_output("stdout", reply.stdout)
+        kind = reply.kind or ("exit" if reply.code else None)
+        code = {"timeout": 124, "spawn": 127, "cwd": 127}.get(kind or "", reply.code)
+        return CommandResult(
+            "timed_out" if kind == "timeout" else "spawn_failed" if kind in ("spawn", "cwd") else "exited",
+            code,
+            reply.stdout,
+            reply.stderr,
+            kind,  # type: ignore[arg-type]
+            timed_out=kind == "timeout",
+            cwd_after=(reply.cwd or request.cwd) if request.track and kind in (None, "exit") else None,
+            spawn_error=reply.stderr if kind in ("spawn", "cwd") else None,
+        )
+
+
+class FakeSessions:
+    """Answers by the task; an unknown task is answered with `<task>`."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.requests: list[SessionRequest] = []
+        self.cancelled: list[str] = []
+        self.live = 0
+        self.most = 0
+
+    @property
+    def tasks(self) -> list[str]:
+        return [request.task for request in self.requests]
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        self.requests.append(request)
+        self.live += 1
+        self.most = max(self.most, self.live)
+        try:
+            reply = self.world.reply(self.world.sessions_say, request.task, f"<{request.task}>")
+            await self.world.pass_time(request.task, reply.after)
+        except asyncio.CancelledError:
+            self.cancelled.append(request.task)
+            raise
+        finally:
+            self.live -= 1
+        if reply.fails is not None:
+            raise ProviderError(reply.fails, retryable=reply.retryable)
+        on_progress(SessionProgress("text", reply.stdout))
+        if reply.kind == "self":  # writes its binding itself
+            assert request.target is not None
+            if reply.stdout:
+                self.world.store.files[request.target.location] = reply.stdout
+            return SessionResult(None, summary="written", provider="fake")
+        return SessionResult(reply.stdout, summary="answered", provider="fake")
+
+
+class FakeJudge:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asked: list[str] = []
+        self.requests: list[JudgeRequest] = []
+
+    def _next(self, request: JudgeRequest, what: str) -> Any:
+        self.asked.append(what)
+        self.requests.append(request)
+        said = self.world.judge_says.get(what)
+        if isinstance(said, list):
+            said = said.pop(0) if said else None
+        if said is None:
+            raise Undecided(f"nobody can decide {what}")
+        return said
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        said = self._next(request, request.text)
+        await self.world.pass_time(request.text, 0)
+        if said == "uncertain":
+            return Verdict(None, "script")
+        if said == "no-progress":
+            return Verdict(None, "script", no_progress=True)
+        return Verdict(bool(said), "script", "because")
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        return Pick(self._next(request, request.text), "script")
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Value:
+        return self._next(request, f"extract {path}")  # type: ignore[no-any-return]
+
+    async def items(self, request: JudgeRequest, value: str) -> tuple[str, ...]:
+        return tuple(self._next(request, "items"))
+
+
+class FakeUser:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.questions: list[Question] = []
+
+    async def ask(self, question: Question) -> str:
+        self.questions.append(question)
+        await asyncio.sleep(0)
+        said = self.world.user_says.get(question.name)
+        if isinstance(said, list):
+            said = said.pop(0) if said else None
+        if said is None:
+            raise NobodyToAsk("nobody is here")
+        return str(said)
+
+
+class FakeGates:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.requests: list[GateRequest] = []
+        self.closed: list[str] = []
+
+    async def decide(self, request: GateRequest) -> GateDecision:
+        self.requests.append(request)
+        said = self.world.gates_say.get(request.name, "approved")
+        if isinstance(said, list):
+            said = said.pop(0)
+        if said == "wait":
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                self.closed.append(request.id)
+                raise
+        await asyncio.sleep(0)
+        if isinstance(said, GateDecision):
+            return said
+        return GateDecision(said, "user" if said != "timeout" else "system", "why not" if said == "rejected" else "")
+
+
+class MemoryStore:
+    """Keeps bindings in a dictionary; `files` are what sessions have written themselves."""
+
+    def __init__(self, chain: tuple[str, ...] = (), files: dict[str, str] | None = None) -> None:
+        self.chain = chain
+        self.kept: dict[str, Binding] = {}
+        self.puts = 0
+        self.flushes = 0
+        self.files: dict[str, str] = {} if files is None else files
+        self.memories: set[str] = set()
+        self.inner: dict[str, MemoryStore] = {}
+        self.full = False
+        self._calls: dict[str, int] = {}
+
+    @staticmethod
+    def stem(key: Key) -> str:
+        scope = f"__{key.execution_id}" if key.execution_id is not None else ""
+        return key.name + scope + "".join(f"__i{index}" for index in key.iterations)
+
+    def put(self, binding: Binding) -> None:
+        self.puts += 1
+        value = binding.value
+        if not isinstance(value, (str, ExecText, ErrorValue)):
+            value = full_text(value)
+        self.kept[self.stem(binding.key)] = replace(binding, value=value)
+
+    def read(self, key: Key) -> str:
+        if self.location(key) in self.files:
+            return self.files[self.location(key)]
+        if self.stem(key) not in self.kept:
+            raise StateError(f"no binding {self.stem(key)}")
+        return full_text(self.kept[self.stem(key)].value)
+
+    def exists(self, key: Key) -> bool:
+        return self.stem(key) in self.kept or self.location(key) in self.files
+
+    def location(self, key: Key) -> str:
+        return "/".join((*self.chain, "bindings", f"{self.stem(key)}.md"))
+
+    def header(self, binding: Binding) -> str:
+        return f"# {binding.key.name}"
+
+    def memory(self, agent: str, persist: str) -> str:
+        return f"agents/{persist}/{agent}/"
+
+    def has_memory(self, agent: str, persist: str) -> bool:
+        return agent in self.memories
+
+    def nested(self, handle: str, slug: str, source: str) -> MemoryStore:
+        name = f"{handle}--{slug}"
+        count = self._calls[name] = self._calls.get(name, 0) + 1
+        name = name if count == 1 else f"{name}--{count}"
+        store = self.inner[name] = MemoryStore((*self.chain, name), self.files)
+        return store
+
+    async def flush(self) -> None:
+        self.flushes += 1
+        if self.full:
+            raise StateError("'x' could not be stored: no space left")
+
+    def text(self, name: str) -> str:
+        return full_text(self.kept[name].value)
+
+
+Script = Mapping[str, Any]
+
+
+@dataclass
+class World:
+    """A machine with scripted ports. Scripts map texts to one answer, or to a list of answers taken in order.
+
+    `order` decides how long each spawn waits when its reply does not say so.
+    """
+
+    commands_say: dict[str, Any] = field(default_factory=dict)
+    sessions_say: dict[str, Any] = field(default_factory=dict)
+    judge_says: dict[str, Any] = field(default_factory=dict)
+    user_says: dict[str, Any] = field(default_factory=dict)
+    gates_say: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    concurrency: int | None = None
+    order: Callable[[str], float] | None = None
+    before: Any = None
+    supplied: dict[str, str] = field(default_factory=dict)
+    listening: bool = True
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore()
+        self.commands = FakeCommands(self)
+        self.sessions = FakeSessions(self)
+        self.judge = FakeJudge(self)
+        self.user = FakeUser(self)
+        self.gates = FakeGates(self)
+        self.events: list[Event] = []
+        ports = Ports(self.commands, self.sessions, self.judge, self.user, self.gates, self.store, self.clock)
+        self.machine = Machine(
+            ports,
+            listeners=[self.events.append] if self.listening else [],
+            cwd="/start",
+            program_file="main.prose",
+            concurrency=self.concurrency,
+            load=self._load,
+            before=self.before,
+            supplied=self.supplied,
+        )
+        self.error: RunError | None = None
+
+    # ------------------------------------------------------------ scripts
+
+    def reply(self, script: dict[str, Any], text: str, otherwise: str) -> Reply:
+        said = script.get(text)
+        if isinstance(said, list):
+            said = said.pop(0) if said else None
+        if isinstance(said, int):
+            return Reply(code=said, stderr="bad\n" if said else "")
+        if isinstance(said, str):
+            return Reply(said)
+        return said if said is not None else Reply(otherwise)
+
+    async def pass_time(self, text: str, seconds: float) -> None:
+        if self.order is not None:
+            seconds += self.order(text)
+        if seconds > 0:
+            await self.clock.wait(seconds)
+        else:
+            await asyncio.sleep(0)
+
+    async def _load(self, path: str, importer: Source) -> LoadedProgram:
+        from prose_kernel.errors import ImportProgramError
+
+        if path not in self.files:
+            raise ImportProgramError(f"no program at '{path}'")
+        source = Source(self.files[path], path)
+        return LoadedProgram(tree_of(source), source, "local", path.rpartition("/")[2].removesuffix(".prose"))
+
+    # ------------------------------------------------------------ running
+
+    async def run(self, text: str, *, cell: bool = False, inputs: Mapping[str, str] | None = None) -> Value:
+        source = Source(text, "cell" if cell else "main.prose")
+        return await self.machine.run(tree_of(source), source, inputs=inputs or {}, cell=cell)
+
+    async def fail(self, text: str, **more: Any) -> RunError:
+        """Run a program that must fail; its error."""
+        try:
+            value = await self.run(text, **more)
+        except RunError as error:
+            self.error = error
+            return error
+        raise AssertionError(f"did not fail, but gave {value!r}")
+
+    def value(self, name: str) -> Any:
+        """The plain value of a root variable."""
+        return plain(self.machine.bindings()[name].value)
+
+    def values(self, *names: str) -> list[Any]:
+        return [self.value(name) for name in names]
+
+    def of(self, *kinds: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kinds)]
+
+    def warnings(self) -> list[str]:
+        return [event.code for event in self.events if type(event).__name__ == "Warned"]  # type: ignore[attr-defined]
+
+
+def tree_of(source: Source) -> Any:
+    parsed = parse(source)
+    errors = [d for d in parsed.diagnostics if d.severity == "error"]
+    assert not errors, "\n".join(d.render() for d in errors)
+    return parsed.program
+
+
+def lines(*parts: str) -> str:
+    return "\n".join(parts) + "\n"
+
+
+async def value_of(text: str, name: str = "x", **world: Any) -> Any:
+    """Run a text in a world of its own; the plain value of one of its variables."""
+    there = World(**world)
+    await there.run(text)
+    return there.value(name)
+
+
+def all_of(items: Iterable[Sequence[str]]) -> list[str]:
+    return [text for item in items for text in item]
