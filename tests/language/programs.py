@@ -4,7 +4,7 @@ from __future__ import annotations
 
 PROGRAMS: dict[str, str] = {}
 
-PROGRAMS["research and write"] = '''
+PROGRAMS["research and write"] = """
 # The smallest useful program: two sessions and a context.
 input topic: "The subject to research"
 input depth: "How deep to go (shallow, medium, deep)"
@@ -20,7 +20,7 @@ output findings = session "Synthesize the research"
   context: raw
 output sources = session "Extract the sources"
   context: { raw, topic }
-'''
+"""
 
 PROGRAMS["captain and crew"] = '''
 agent captain:
@@ -58,7 +58,7 @@ output report = resume: captain
   prompt: "Report on everything that was done"
 '''
 
-PROGRAMS["parallel continuous integration"] = '''
+PROGRAMS["parallel continuous integration"] = """
 parallel (on-fail: "continue"):
   test = exec "npm test"
     on-fail: "continue"
@@ -75,7 +75,7 @@ if **any of test, lint, types or security indicates failures**:
 else:
   output report = session "Summarize the results"
     context: [test, lint, types, security]
-'''
+"""
 
 PROGRAMS["deploy with gates"] = '''
 let status = exec "git status --porcelain"
@@ -109,7 +109,7 @@ finally:
     on-fail: ignore
 '''
 
-PROGRAMS["recursive split"] = '''
+PROGRAMS["recursive split"] = """
 block solve(problem, depth) (max_depth: 20):
   if depth <= 0 or **the problem is small enough to solve at once**:
     output session "Solve it directly"
@@ -125,9 +125,9 @@ block solve(problem, depth) (max_depth: 20):
 
 input problem_text: "What is the problem?"
 output answer = do solve(problem_text, 3)
-'''
+"""
 
-PROGRAMS["soft exports"] = '''
+PROGRAMS["soft exports"] = """
 block login():
   output access = session "Obtain an access token"
 
@@ -143,9 +143,9 @@ do gather()
 
 session "Write the guide"
   context: { access, api, ui }
-'''
+"""
 
-PROGRAMS["refinement loop"] = '''
+PROGRAMS["refinement loop"] = """
 let draft = session "Write a first draft of the announcement"
 let n = 0
 loop until **the draft is clear, short and correct** (max: 5) as round:
@@ -157,9 +157,9 @@ loop until **the draft is clear, short and correct** (max: 5) as round:
 session "Report after {n} rounds"
   context: { draft, n }
 output final = draft
-'''
+"""
 
-PROGRAMS["triage"] = '''
+PROGRAMS["triage"] = """
 input report_text: **a description of what went wrong, with logs if there are any**
 
 let severity = session "Judge the severity; answer with one word"
@@ -181,9 +181,9 @@ elif severity == "major":
   session "Write to somebody"
 else:
   session "Thank the reporter"
-'''
+"""
 
-PROGRAMS["pipelines"] = '''
+PROGRAMS["pipelines"] = """
 let files = exec "git ls-files '*.py'"
 let topics = ["parsing", "printing", "packing"]
 
@@ -201,9 +201,9 @@ let good = notes
     session "Add the note to the collection"
       context: [all, note]
 output digest = good
-'''
+"""
 
-PROGRAMS["composition"] = '''
+PROGRAMS["composition"] = """
 use "alice/research"
 use "bob/critique" as critic
 use "./shared/tidy.prose" as tidy
@@ -217,7 +217,7 @@ critic(text: result.findings)
 session "Write a summary"
   context: { findings, sources, more: result.findings }
 output text = tidy(text: findings)
-'''
+"""
 
 PROGRAMS["templates in prompts"] = '''
 agent writer:
@@ -258,7 +258,7 @@ for user in stale:
     on-fail: ignore
 '''
 
-PROGRAMS["memory across runs"] = '''
+PROGRAMS["memory across runs"] = """
 agent librarian:
   model: haiku
   persist: project
@@ -282,9 +282,9 @@ let view = resume: guest
 output answer = session: librarian
   prompt: "Write down what is new"
   context: [known, view]
-'''
+"""
 
-PROGRAMS["early ends"] = '''
+PROGRAMS["early ends"] = """
 input request: "What shall be done?"
 
 let check = session "Is the request clear? Answer yes or no"
@@ -313,9 +313,9 @@ repeat 3 as i:
   session "Improve it, pass {i}"
     context: outcome
 output { status: "done", outcome }
-'''
+"""
 
-PROGRAMS["race and quorum"] = '''
+PROGRAMS["race and quorum"] = """
 parallel ("first"):
   quick = session "Answer fast"
   thorough = session "Answer well"
@@ -337,9 +337,9 @@ let sweep = parallel:
 
 session "Compare"
   context: { quick, thorough, one, two, three, sweep }
-'''
+"""
 
-PROGRAMS["arrows and labels"] = '''
+PROGRAMS["arrows and labels"] = """
 agent editor:
   prompt: "You edit"
 
@@ -350,9 +350,9 @@ session proofread: editor
   prompt: "Proofread the article"
   context: "Mind the house style"
   model: haiku
-'''
+"""
 
-PROGRAMS["collected outputs"] = '''
+PROGRAMS["collected outputs"] = """
 let report = session "Write the report"
 output report = report
 
@@ -369,9 +369,9 @@ session "All {count} rows are done"
   context:
     file: report
     file: rows
-'''
+"""
 
-PROGRAMS["cleanup"] = '''
+PROGRAMS["cleanup"] = """
 try:
   let lock = exec "mktemp -d"
   parallel for dir in ["a", "b", "c"]:
@@ -386,4 +386,4 @@ catch as failure:
 finally:
   exec "rmdir {lock}"
     on-fail: ignore
-'''
+"""

@@ -31,7 +31,7 @@ STATEMENTS = {
     "short conditions": (
         'if «W162»**done**:\n  exec "ls"\nelif «W162»**also**:\n  exec "ls"\nloop while «W162»***go on*** (max: 2):\n  exec "ls"\n'
         'choice «W162»**which**:\n  option "a":\n    exec "ls"\nassert not «W162»**bad**\n'
-        "if 1 == 1 or «W162»**done**:\n  exec \"ls\"\nif **ten chars!**:\n  exec \"ls\"\n"
+        'if 1 == 1 or «W162»**done**:\n  exec "ls"\nif **ten chars!**:\n  exec "ls"\n'
     ),
     "short input markers": "input x: **what**\n",
     "input description": 'input x: «W110»""\ninput y: «W110»"  "\n',
@@ -50,7 +50,7 @@ STATEMENTS = {
         'block f(x, y):\n  exec "ls"\nblock g:\n  exec "ls"\ndo f(1, 2)\ndo «W140»f(1)\ndo «W140»f()\ndo «W140»f(1, 2, 3)\n'
         "do g()\ndo «W140»g(1)\nlet z = do «W140»f\n"
     ),
-    "undefined block": 'do «E140»nothing()\nlet x = do «E140»nothing(1)\n',
+    "undefined block": "do «E140»nothing()\nlet x = do «E140»nothing(1)\n",
     "block defined later": 'do f()\nblock f:\n  exec "ls"\n',
     "unknown program": "let x = «E025»research(topic: 1)\n«E025»research(topic: 1)\n",
     "argument twice": 'use "./x.prose" as x\nx(a: 1, «E009»a: 2)\n',
@@ -162,8 +162,8 @@ CELLS = {
     "exec values are gone": "r = { exit_code: 1 }\nlet y = r.exit_code\n",
     "exec values are gone in an arm": "if **the build is green**:\n  r = { exit_code: 1 }\nlet y = r.exit_code\n",
     "exec value in an arm only": 'if **the build is green**:\n  x = exec "ls"\nlet y = x.exit_code\n',
-    "agents": 'session: a\nsession: «E007»b\nresume: «E017»a\nresume: p\nlet «E133»a = 1\n',
-    "blocks": "do f(1, 2)\ndo «W140»f(1)\ndo «E140»h()\nblock «E142»a:\n  exec \"ls\"\n",
+    "agents": "session: a\nsession: «E007»b\nresume: «E017»a\nresume: p\nlet «E133»a = 1\n",
+    "blocks": 'do f(1, 2)\ndo «W140»f(1)\ndo «E140»h()\nblock «E142»a:\n  exec "ls"\n',
     "exports of an earlier block": "do g()\nlet y = «-/E131»made\n",
     "programs": "let y = prog(topic: 1)\nlet z = y.«E028»nothing\n«E026»prog()\n",
     "gates": "let y = «E131»gt\n",
@@ -233,7 +233,11 @@ HINTS = [
     ('exec "ls"\n  on-fail: contnue\n', "E052", "did you mean `continue`?"),
     ("x = 1\n", "W135", "write `let x = ...`"),
     ("agent a:\n  permissions:\n    bash: ask\n", "W009", "write `prompt`"),
-    ("let y = x\nlet x = 1\n", "E131", "`x` has no value here: it is bound further down, or only inside a branch or iteration"),
+    (
+        "let y = x\nlet x = 1\n",
+        "E131",
+        "`x` has no value here: it is bound further down, or only inside a branch or iteration",
+    ),
     ('agent writer:\n  prompt: "p"\nlet x = writer\n', "E131", "`writer` is an agent: `session: writer`"),
     ('session "see {x}"\n', "W108", "define `x` first, or write `\\{x\\}` if the braces are meant"),
 ]

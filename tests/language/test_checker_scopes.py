@@ -67,9 +67,7 @@ ROWS = {
     "output after a branch": 'parallel:\n  x = session "a task for someone"\noutput «W114/E114»x = x\n',
     "output after const": "const x = 1\noutput «E130/E114»x = x\n",
     "output after input": 'input x: "What?"\noutput «E137/E114»x = x\n',
-    "let in one arm, output in the other": (
-        "if **the build is green**:\n  let x = 1\nelse:\n  output «-/E114»x = 2\n"
-    ),
+    "let in one arm, output in the other": ("if **the build is green**:\n  let x = 1\nelse:\n  output «-/E114»x = 2\n"),
     "output twice in one list": "output x = 1\noutput «E024»x = 2\n",
     "output in exclusive arms": (
         "if **the build is green**:\n  output x = 1\nelif **it is yellow at least**:\n  output «-/E024»x = 2\n"
@@ -88,9 +86,7 @@ ROWS = {
         "if **the build is green**:\n  output x = 1\nif **the build is yellow**:\n  output «W124/E024»x = 2\n"
     ),
     "output in try and catch": 'try:\n  output x = exec "ls"\ncatch:\n  output «W124/E024»x = ""\n',
-    "output in two branches": (
-        "parallel:\n  do:\n    output x = 1\n  do:\n    output «W124/E024»x = 2\n"
-    ),
+    "output in two branches": ("parallel:\n  do:\n    output x = 1\n  do:\n    output «W124/E024»x = 2\n"),
     "output in arms within arms that follow": (
         "if **the build is green**:\n  output x = 1\nelse:\n  repeat 2:\n    let y = 1\n"
         "  if **it is at least yellow**:\n    output «-/E024»x = 2\n  output «W124/E024»x = 3\n"
@@ -100,7 +96,7 @@ ROWS = {
     "branch name over a const": 'const x = 1\nparallel:\n  «E130/E019»x = session "a task for someone"\n',
     "branch name over an input": 'input x: "What?"\nparallel:\n  «E137/E019»x = session "a task for someone"\n',
     "branch name in exclusive arms": (
-        "if **the build is green**:\n  parallel:\n    x = exec \"ls\"\nelse:\n  parallel:\n    «-/E019»x = exec \"ls\"\n"
+        'if **the build is green**:\n  parallel:\n    x = exec "ls"\nelse:\n  parallel:\n    «-/E019»x = exec "ls"\n'
     ),
     "branch name again": 'parallel:\n  x = exec "ls"\nparallel:\n  «W151/E019»x = exec "ls"\n',
     "let after a branch": 'parallel:\n  x = exec "ls"\nlet «-/E019»x = 1\n',
@@ -148,7 +144,7 @@ VISIBILITY = {
     "bound in a body": "if **the build is green**:\n  let x = 1\nlet y = x\n",
     "each use is reported": "let y = «E131»x + «E131»x\n",
     "in every expression": (
-        'let a = [«E131»b1, { k: «E131»b2 }, «E131»b3.c, «E131»b4[«E131»b5], not «E131»b6, «E131»b7 == 1 and «E131»b8]\n'
+        "let a = [«E131»b1, { k: «E131»b2 }, «E131»b3.c, «E131»b4[«E131»b5], not «E131»b6, «E131»b7 == 1 and «E131»b8]\n"
     ),
     "in a block only what is declared nowhere": (
         "block f(p):\n  let a = later\n  let b = other\n  let c = loopvar\n  let d = p\n  let e = «E131»nobody\n"
@@ -166,7 +162,7 @@ VISIBILITY = {
         "let d = [a, b, c]\n"
     ),
     "iterations are gone": (
-        'parallel for x in [1]:\n  let a = x\n  let b = a\nlet c = «E131»a\nlet d = [1] | pmap:\n  let e = item\n  e\nlet f = «E131»e\n'
+        "parallel for x in [1]:\n  let a = x\n  let b = a\nlet c = «E131»a\nlet d = [1] | pmap:\n  let e = item\n  e\nlet f = «E131»e\n"
     ),
     "sequential bodies stay": "for x in [1]:\n  let a = x\nlet d = [1] | map:\n  let e = item\n  e\nlet f = [a, e]\n",
     "collections": (
@@ -179,14 +175,14 @@ VISIBILITY = {
         'for w in "a\\nb":\n  let «-/E019»b = w\n'
     ),
     "counts and throws": "repeat «E131»n:\n  throw «E131»e\n",
-    "conditions": "if «E131»x == 1 or **the build is green**:\n  exec \"ls\"\nloop until «E131»y (max: 3):\n  exec \"ls\"\n",
+    "conditions": 'if «E131»x == 1 or **the build is green**:\n  exec "ls"\nloop until «E131»y (max: 3):\n  exec "ls"\n',
     "later arms see earlier ones": (
         "if **the build is green**:\n  let x = 1\nelif x == 2:\n  let y = x\nelse:\n  let z = x\n"
     ),
     "arguments": 'block f(a):\n  exec "ls"\ndo f(«E131»x)\n',
     "gates bind nothing": 'gate g:\n  prompt: "Go on?"\nlet x = «E131»g\n',
     "texts": 'session "see {«-»x}"\n'.replace("{«-»x}", "«W108/E108»{x}"),
-    "markers": "if **the value «W108»{x} is right**:\n  exec \"ls\"\n",
+    "markers": 'if **the value «W108»{x} is right**:\n  exec "ls"\n',
     "texts everywhere": (
         'input i: "about «W108/E108»{x}?"\nthrow "so «W108/E108»{x}"\nlet a = "t «W108/E108»{x}"\nlet b = ["«W108/E108»{x}"]\n'
         'gate g:\n  prompt: "p «W108/E108»{x}"\n  on_reject: throw "t «W108/E108»{x}"\n'
@@ -213,9 +209,7 @@ VISIBILITY = {
         'block both():\n  parallel:\n    a = exec "ls"\n    b = exec "ls"\ndo both()\nlet x = [«-/E131»a, «-/E131»b]\n'
     ),
     "no soft export of a plain let": 'block f():\n  let a = exec "ls"\ndo f()\nlet x = «E131»a\n',
-    "soft export is hidden by the table": (
-        'block f():\n  output a = exec "ls"\nlet a = 1\ndo f()\nlet b = a\n'
-    ),
+    "soft export is hidden by the table": ('block f():\n  output a = exec "ls"\nlet a = 1\ndo f()\nlet b = a\n'),
     "soft export is no declaration": 'block f():\n  output a = exec "ls"\ndo f()\nlet a = 1\n',
     "soft export assigned": 'block f():\n  output a = exec "ls"\ndo f()\n«-/E135»a = 1\n',
     "soft export in a branch": (

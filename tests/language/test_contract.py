@@ -36,8 +36,8 @@ def test_inputs_are_required_before_the_first_executable_statement():
 def test_outputs_are_those_of_the_root():
     program = read(
         "output a = 1\nif **the build is green**:\n  output b = 2\nelse:\n  output b = 3\nblock f:\n  output no = 1\n"
-        'parallel:\n  do:\n    output c = 4\nlet q = do:\n  output d = 1\nlet p = [1] | map:\n  output e = item\n'
-        'try:\n  output f = 1\ncatch:\n  output g = 2\nfinally:\n  output h = 3\n'
+        "parallel:\n  do:\n    output c = 4\nlet q = do:\n  output d = 1\nlet p = [1] | map:\n  output e = item\n"
+        "try:\n  output f = 1\ncatch:\n  output g = 2\nfinally:\n  output h = 3\n"
         'choice **what to do next**:\n  option "x":\n    output i = 1\n'
     )
     assert contract(program).outputs == ("a", "b", "c", "d", "e", "f", "g", "h", "i")
@@ -61,7 +61,7 @@ def test_anonymous_outputs(text, outputs):
 @pytest.mark.parametrize(
     ("body", "names"),
     [
-        ('  output a = 1\n  if **the build is green**:\n    output b = 2\n', ("a", "b")),
+        ("  output a = 1\n  if **the build is green**:\n    output b = 2\n", ("a", "b")),
         ('  parallel:\n    a = exec "x"\n    exec "y"\n    b = exec "z"\n', ("a", "b")),
         ('  parallel:\n    a = exec "x"\n  exec "y"\n', ()),
         ("  let a = 1\n  output a\n", ()),

@@ -18,8 +18,8 @@ AGENTS = {
         '  permissions:\n    read: ["**/*.md", "docs/**"]\n    write: []\n    execute: deny\n    bash: prompt\n    network: allow\n'
     ).replace("import_skills\n", 'use "./web.prose"\n'),
     "quoted words": 'agent a:\n  model: "haiku"\n  persist: "memories/"\n',
-    "model": "agent a:\n  model: «E008»gpt-4\nagent b:\n  model: «E008»\"claude\"\n",
-    "repeated": 'agent a:\n  model: opus\n  «E009»model: haiku\n',
+    "model": 'agent a:\n  model: «E008»gpt-4\nagent b:\n  model: «E008»"claude"\n',
+    "repeated": "agent a:\n  model: opus\n  «E009»model: haiku\n",
     "unknown": 'agent a:\n  prompt: "p"\n  «W005»temperature: 1\n',
     "timeout is the session's": 'agent a:\n  prompt: "p"\n  «W005»timeout: "5m"\n',
     "empty prompt": 'agent a:\n  prompt: «W004»""\nagent b:\n  prompt: «W004»"  "\n',
@@ -38,11 +38,11 @@ AGENTS = {
     "resume": 'agent a:\n  prompt: "p"\nresume: «E017»a\n',
     "resume of something odd": "agent a:\n  persist: «E121»forever\nresume: a\n",
     "resume without memory": "agent a:\n  persist: false\nresume: «E017»a\n".replace("false", "«W121»false"),
-    "resume first": 'agent a:\n  persist: true\nresume: «W119»a\nsession: a\nresume: a\n',
+    "resume first": "agent a:\n  persist: true\nresume: «W119»a\nsession: a\nresume: a\n",
     "resume first of long-lived memory": "agent a:\n  persist: project\nresume: a\n",
     "resume in a block": "agent a:\n  persist: true\nblock f:\n  resume: a\nsession: a\ndo f()\n",
     "resume in a block, never started": "agent a:\n  persist: true\nblock f:\n  resume: «W119»a\ndo f()\n",
-    "undefined": 'session: «E007»a\nresume: «E007»b\nsession label: «E007»c\n',
+    "undefined": "session: «E007»a\nresume: «E007»b\nsession label: «E007»c\n",
     "defined later": 'session: a\nagent a:\n  prompt: "p"\n',
 }
 
@@ -110,7 +110,7 @@ GATES = {
         'gate h:\n  prompt: "Go on?"\n  timeout: 1d\n  on-reject: session "Clean up now"\n'
         'gate i:\n  prompt: "Go on?"\n  on_reject: retry\ngate j:\n  prompt: "Go on?"\n  on_reject: continue\n'
     ),
-    "no prompt": "gate «E196»g:\n  timeout: \"5m\"\n",
+    "no prompt": 'gate «E196»g:\n  timeout: "5m"\n',
     "marker": "gate g:\n  prompt: «E196»**ask nicely**\n",
     "blank": 'gate g:\n  prompt: «W004»" "\n',
     "timeout": 'gate g:\n  prompt: "p"\n  timeout: «E197»30\ngate h:\n  prompt: "p"\n  timeout: «E197»"1 hour"\n',
@@ -180,7 +180,15 @@ def test_durations(text, seconds):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("2h30m", 9000.0), ("1d", 86400.0), ("1d12h", 129600.0), ("30m", 1800.0), ("1.5d", 129600.0), ("0m0s", None), ("2h 30m", None)],
+    [
+        ("2h30m", 9000.0),
+        ("1d", 86400.0),
+        ("1d12h", 129600.0),
+        ("30m", 1800.0),
+        ("1.5d", 129600.0),
+        ("0m0s", None),
+        ("2h 30m", None),
+    ],
 )
 def test_durations_of_gates(text, seconds):
     assert parse_duration(text, gate=True) == seconds

@@ -15,10 +15,10 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract, is_executable
 from prose_kernel.language.openprose.declarations import Declarations
 from prose_kernel.language.openprose.imports import ImportChecker
+from prose_kernel.language.openprose.lookups import Reader
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.nearest import did_you_mean
 from prose_kernel.language.openprose.properties import PropertyChecker
-from prose_kernel.language.openprose.lookups import Reader
 from prose_kernel.language.openprose.scopes import Construct, Frame, Held, Place, Result
 from prose_kernel.language.openprose.survey import Survey
 from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
@@ -65,6 +65,7 @@ class Checker:
         self._early = {id(item) for item in takewhile(lambda item: not is_executable(item), program.items)}
         self._started: set[str] = set()
         self._resumed: list[Name] = []
+        self._repeated: set[int] = set()
         self._missing_agents: list[Name] = []
         self._missing_blocks: list[Name] = []
         self._defined: dict[str, set[str]] = {"agent": set(), "block": set()}
@@ -392,6 +393,12 @@ class Checker:
         construct = Construct(frame.place)
         bound: list[str] = []
         self._then(self._join, (bound, frame.fresh))
+        names: set[str] = set()
+        for branch in node.branches:
+            if branch.name is not None:
+                if branch.name.id in names:
+                    self._repeated.add(id(branch))  # that is E154, and nothing else
+                names.add(branch.name.id)
         for branch in reversed(node.branches):
             self._then(self._branch, (branch, construct, bound))
 
@@ -420,8 +427,10 @@ class Checker:
             self._visit[type(statement)](statement)
 
     def _bind_branch(self, branch: tree.Branch) -> None:
-        if branch.name is not None and isinstance(branch.statement, tree.ExpressionStatement):
-            self.declarations.declare(branch.name, "branch", self._held(branch.statement.value))
+        name, statement = branch.name, branch.statement
+        if name is None or not isinstance(statement, tree.ExpressionStatement) or id(branch) in self._repeated:
+            return
+        self.declarations.declare(name, "branch", self._held(statement.value))
 
     def _leave_branch(self, bound: list[str]) -> None:
         """Siblings do not see what this branch bound (3.7)."""
@@ -504,10 +513,15 @@ class Checker:
             if label.raw in labels:
                 self.survey.report("W190", label.span, f'Two options are labelled "{label.raw}"')
             labels.add(label.raw)
-            if not option.body:
+            if not option.body and self._is_blank(label.span.end, option.span.end):
                 self.survey.report("W191", label.span, f'The option "{label.raw}" has an empty body')
         for option in reversed(node.options):
             self._then(self._arm, (option.body, construct))
+
+    def _is_blank(self, start: int, end: int) -> bool:
+        """Whether a head without body really has none, rather than one that could not be read."""
+        below = self.survey.source.slice(Span(start, end)).partition("\n")[2]
+        return all(not line or line.startswith("#") for line in map(str.strip, below.split("\n")))
 
     def _if(self, node: tree.If) -> None:
         construct = Construct(self.survey.frame.place, exclusive=True)
@@ -528,7 +542,7 @@ class Checker:
 
     def _operation(self, node: tree.PipeOperation) -> None:
         body = node.body
-        if not body or isinstance(body[-1], _NO_VALUE):
+        if isinstance(body[-1], _NO_VALUE) if body else self._is_blank(node.span.start, node.span.end):
             message = f"The body of `{node.kind}` yields no value"
             self.survey.report("W171", node.span, message, "end it with the value of the item")
         if node.kind == "pmap":

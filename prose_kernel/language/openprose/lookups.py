@@ -38,6 +38,11 @@ def raw_text(text: Text) -> str:
     return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else text.raw
 
 
+def is_hole(value: Node) -> bool:
+    """Whether the parser put this value where it could not read one; that has been reported."""
+    return isinstance(value, Constant) and value.value is None and value.span.start == value.span.end
+
+
 class Reader:
     """Checks what an expression or a text reads, seen from `frame`, without recursion."""
 
@@ -97,6 +102,8 @@ class Reader:
     def collection(self, node: Node, code: UndefinedCode) -> None:
         """A collection of `for` (E162) or the input of a pipeline (E170)."""
         if isinstance(node, (Number, Discretion, Constant)):
+            if is_hole(node):
+                return
             kind = "A marker" if isinstance(node, Discretion) else "This value"
             self.survey.report(code, node.span, f"{kind} is not a collection", "use an array, or a name that holds one")
             return
@@ -127,7 +134,7 @@ class Reader:
             for element in node.elements:
                 if isinstance(element, (Name, Member, Index)):
                     self._reference(element)
-                else:
+                elif not is_hole(element):
                     message = "An element of a context array must be a name or a path"
                     self.survey.report("E134", element.span, message, "bind the value with `let` and pass its name")
         elif isinstance(node, Object):
@@ -261,8 +268,8 @@ class Reader:
         """E025, E026, E027 and E009 of a call `name(input: value)` (6.2)."""
         survey = self.survey
         seen: set[str] = set()
-        for argument in node.arguments:
-            name = argument.name
+        named = [argument.name for argument in node.arguments if argument.name.id]
+        for name in named:
             if name.id in seen:
                 survey.report("E009", name.span, f"The argument `{name.id}` is given twice")
             seen.add(name.id)
@@ -273,8 +280,7 @@ class Reader:
         contract = survey.program(program.id)
         if contract is None or contract.outputs is None:
             return
-        for argument in node.arguments:
-            name = argument.name
+        for name in named:
             if name.id not in contract.inputs:
                 near = did_you_mean(survey.near(name.id, contract.inputs))
                 hint = near or _listed("inputs", tuple(contract.inputs))

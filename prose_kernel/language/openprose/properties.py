@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from prose_kernel.language.openprose.durations import is_duration_long, parse_duration
+from prose_kernel.language.openprose.lookups import Reader, is_hole, raw_text
 from prose_kernel.language.openprose.nearest import did_you_mean
-from prose_kernel.language.openprose.lookups import Reader, raw_text
 from prose_kernel.language.openprose.survey import Survey
 from prose_kernel.language.openprose.tree import (
     Array,
@@ -77,7 +77,7 @@ class PropertyChecker:
             seen.add(name)
             if name not in allowed or (self.survey.strict and owner == "session" and name in _NOT_STRICT):
                 self._unknown(item, owner)
-            else:
+            elif name == "permissions" or not is_hole(item.value):
                 self._values[name](item, owner)
         if "backoff" in seen and "retry" not in seen and owner == "session":
             backoff = next(p for p in properties if p.name.id == "backoff")
@@ -207,7 +207,7 @@ class PropertyChecker:
         value = item.value
         if not isinstance(value, Permissions):
             hint = "write one indented line for each type below `permissions:`"
-            self._report("E015", value, "`permissions` must open a block", hint)
+            self._report("E015", item.name if is_hole(value) else value, "`permissions` must open a block", hint)
             return
         for entry in value.entries:
             self._permission(entry)
@@ -284,13 +284,11 @@ class PropertyChecker:
 
     def _on_reject(self, item: Property, _owner: Owner) -> None:
         value = item.value
-        if not isinstance(value, OnReject):
-            hint = 'one of throw, throw "text", retry, continue, session "text"'
-            self._report("E199", value, "Unknown `on_reject` action", hint)
-        elif value.text is not None and value.action == "session":
-            self.session_prompt(value.text)
-        elif value.text is not None:
-            self.reader.text(value.text)
+        if isinstance(value, OnReject) and value.text is not None:
+            if value.action == "session":
+                self.session_prompt(value.text)
+            else:
+                self.reader.text(value.text)
 
 
 def _word(value: Node) -> str | None:
