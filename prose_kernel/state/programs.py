@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urljoin, urlsplit
 
 from prose_kernel.errors import CompileError, ImportProgramError
-from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors, in_order
+from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.openprose.contract import contract, place_of
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Program, Use
@@ -60,7 +60,6 @@ class _Text:
     stamp: Stamp
     source: Source
     program: Program
-    findings: tuple[Diagnostic, ...]
     uses: tuple[str, ...]
 
 
@@ -156,6 +155,8 @@ class LocalPrograms:
         raise ImportProgramError(f'"{path}" is no import path', hint="a file, `handle/name`, or an `https://` address")
 
     def _file(self, path: str, importer: Where) -> Where:
+        if not path.isprintable():
+            raise ImportProgramError("a path with unprintable characters cannot be loaded: no file can be called so")
         if path.startswith("~/"):
             return Where(str(_real((self._home or Path.home()) / path[2:])), shown=path)
         is_root = importer is self._root
@@ -203,7 +204,7 @@ class LocalPrograms:
             raise _errors(where, error.diagnostics) from None
         parsed = parse(source, self._profile)
         uses = dict.fromkeys(item.path.raw for item in parsed.program.items if isinstance(item, Use))
-        return _Text(where, stamp, source, parsed.program, tuple(parsed.diagnostics), tuple(uses))
+        return _Text(where, stamp, source, parsed.program, tuple(uses))
 
     # ------------------------------------------------------------ checking
 
@@ -268,12 +269,11 @@ class LocalPrograms:
         known = self._checked.get(text.where)
         if not broken and known is not None and known.text is text and _same(known.imports, imports):
             return known
-        from prose_kernel.language.openprose import check
+        from prose_kernel.language.openprose import compile_source
 
-        found = check(text.program, text.source, profile=self._profile, load=load)
-        findings = in_order((*text.findings, *found))
-        if has_errors(findings):
-            return _errors(text.where, findings)
+        compiled = compile_source(text.source, profile=self._profile, load=load)
+        if not compiled.ok:
+            return _errors(text.where, compiled.diagnostics)
         checked = self._checked[text.where] = _Checked(text, contract(text.program), imports)
         return checked
 

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.openprose import compile_source
+from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.source import Source
+from prose_kernel.state.programs import LocalPrograms, Where, handle_and_slug
+
+TIDY = 'input text: "What to tidy"\nlet n = exec "true"\noutput clean = text\n'
+CONTRACT = Contract({"text": True}, ("clean",))
+
+
+def write(directory: Path, **programs: str) -> None:
+    for name, text in programs.items():
+        place = directory / f"{name.replace('__', '/')}.prose"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+
+class Shelf:
+    """A resolver with a few programs; counts what was fetched."""
+
+    def __init__(self, **programs: str) -> None:
+        self.programs = {url.replace("_", "/"): text for url, text in programs.items()}
+        self.at_hand: dict[str, bytes] = {}
+        self.fetched: list[str] = []
+
+    def cached(self, url: str) -> bytes | None:
+        return self.at_hand.get(url)
+
+    async def fetch(self, url: str) -> bytes:
+        self.fetched.append(url)
+        if url not in self.programs:
+            raise ImportProgramError(f'"{url}" cannot be loaded: not found')
+        self.at_hand[url] = self.programs[url].encode()
+        return self.at_hand[url]
+
+
+def failure(programs: LocalPrograms, path: str) -> ImportProgramError:
+    with pytest.raises(ImportProgramError) as caught:
+        programs.load_contract(path)
+    return caught.value
+
+
+# ---------------------------------------------------------------- paths
+
+
+@pytest.mark.parametrize(
+    ("path", "profile", "address"),
+    [
+        ("https://example.org/p/fix.prose", "default", "https://example.org/p/fix.prose"),
+        ("http://x/y", "default", "http://x/y"),
+        ("@dana/outline", "default", "https://p.prose.md/dana/outline"),
+        ("dana/outline", "default", "https://p.prose.md/dana/outline"),
+        ("dana/outline", "strict", "https://p.prose.md/dana/outline"),
+        ("examples/xx.prose", "strict", "https://p.prose.md/examples/xx.prose"),
+    ],
+)
+def test_remote_paths(tmp_path: Path, path: str, profile: str, address: str) -> None:
+    where = LocalPrograms(tmp_path, profile=profile).resolve(path)  # type: ignore[arg-type]
+    assert (where.remote, where.address) == (True, address)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("./shared/tidy.prose", "shared/tidy.prose"),
+        ("../tidy.prose", "../tidy.prose"),
+        ("examples/xx.prose", "examples/xx.prose"),
+        ("tidy", "tidy"),
+        ("./a/../tidy", "tidy"),
+        ("~/tidy.prose", "home/tidy.prose"),
+    ],
+)
+def test_local_paths(tmp_path: Path, path: str, expected: str) -> None:
+    programs = LocalPrograms(tmp_path, home=tmp_path / "home")
+    assert programs.resolve(path).address == os.path.realpath(tmp_path / expected)
+    assert programs.resolve(str(tmp_path / "x")).address == os.path.realpath(tmp_path / "x")
+
+
+@pytest.mark.parametrize("path", ["a/b/c", "@name", "a b/c", "https://"])
+def test_bad_paths(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ImportProgramError, match="no import path"):
+        LocalPrograms(tmp_path).resolve(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("./shared/tidy.prose", ("local", "tidy")),
+        ("tidy", ("local", "tidy")),
+        ("./v1.2.prose", ("local", "v1.2")),
+        ("dana/outline", ("dana", "outline")),
+        ("@dana/outline", ("dana", "outline")),
+        ("https://example.org/p/fix.prose?x=1", ("url", "fix")),
+        ("https://example.org", ("url", "program")),
+    ],
+)
+def test_directory_names_of_imports(tmp_path: Path, path: str, expected: tuple[str, str]) -> None:
+    assert handle_and_slug(path, LocalPrograms(tmp_path).resolve(path)) == expected
+
+
+def test_relative_to_the_importing_file(tmp_path: Path) -> None:
+    write(tmp_path, lib__outer='use "./deep/inner.prose"\noutput x = inner()\n', lib__deep__inner='output y = "1"\n')
+    assert LocalPrograms(tmp_path).load_contract("./lib/outer.prose") == Contract({}, ("x",))
+
+
+# ---------------------------------------------------------------- contracts
+
+
+def test_the_contract_of_a_file(tmp_path: Path) -> None:
+    write(tmp_path, tidy="\ufeff" + TIDY.replace("\n", "\r\n"))
+    assert LocalPrograms(tmp_path).load_contract("./tidy.prose") == CONTRACT
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    write(tmp_path, outer='use "./tidy.prose"\noutput x = tidy(text: "a")\n', tidy=TIDY)
+    programs = LocalPrograms(tmp_path)
+    assert programs.load_contract("./outer.prose") is programs.load_contract("./outer.prose")
+    write(tmp_path, tidy='input other: "…"\noutput clean = other\n')
+    assert failure(programs, "./outer.prose").code == "E215"
+    write(tmp_path, tidy=TIDY)
+    assert programs.load_contract("./outer.prose") == Contract({}, ("x",))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("./missing.prose", '"missing.prose" cannot be loaded: there is no such file'),
+        ("./lib", '"lib" cannot be loaded: it is a directory, not a program'),
+        ("/dev/null", '"/dev/null" cannot be loaded: it is a device, not a program'),
+        ("./tidy.prose/x", '"tidy.prose/x" cannot be loaded: not a directory'),
+        ("./a\0b", "a path with unprintable characters cannot be loaded"),
+        ("./bytes.prose", '"bytes.prose" cannot be loaded, it has errors: line 1, column 4: '),
+    ],
+)
+def test_what_cannot_be_loaded(tmp_path: Path, path: str, message: str) -> None:
+    write(tmp_path, tidy=TIDY)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "bytes.prose").write_bytes(b"let\xff")
+    error = failure(LocalPrograms(tmp_path), path)
+    assert error.code == "E215"
+    assert error.message.startswith(message)
+
+
+def test_a_program_with_errors_says_the_first(tmp_path: Path) -> None:
+    write(tmp_path, bad='output x = "1"\noutput y = nowhere\noutput z = nowhere\n')
+    error = failure(LocalPrograms(tmp_path), "./bad.prose")
+    assert error.message.startswith('"bad.prose" cannot be loaded, it has errors: line 2, column 12: ')
+    assert error.message.endswith("(and 1 more)")
+    assert error.hint == "prose compile bad.prose"
+
+
+def test_names_follow_the_way_the_program_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, sub__outer='use "./inner.prose"\n', sub__inner="session\n")
+    monkeypatch.chdir(tmp_path)
+    error = failure(LocalPrograms(Path("sub")), "./outer.prose")
+    assert '"sub/outer.prose" cannot be loaded' in error.message and '"sub/inner.prose"' in error.message
+
+
+def test_errors_of_an_import_reach_the_checker_with_code_and_place(tmp_path: Path) -> None:
+    write(tmp_path, tidy=TIDY)
+    text = 'use "./tidy.prose"\nuse "./gone.prose"\nlet a = tidy(txt: "x")\nlet { b } = tidy(text: "x")\n'
+    compiled = compile_source(Source(text), load=LocalPrograms(tmp_path).load_contract)
+    found = [(d.code, d.line) for d in compiled.diagnostics if d.severity == "error"]
+    assert found == [("E215", 2), ("E026", 3), ("E027", 3), ("E028", 4)]
+
+
+# ---------------------------------------------------------------- cycles and depth
+
+
+def test_cycles(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        selfish='use "./selfish.prose"\n',
+        a='use "./b.prose"\n',
+        b='use "./c.prose"\n',
+        c='use "./b.prose"\n',
+        back='use "./main.prose"\n',
+        main='use "./back.prose"\n',
+    )
+    programs = LocalPrograms(tmp_path, program=tmp_path / "main.prose")
+    for path, cycle in (
+        ("./selfish.prose", "selfish.prose -> selfish.prose"),
+        ("./a.prose", "b.prose -> c.prose -> b.prose"),
+        ("./back.prose", "main.prose -> back.prose -> main.prose"),
+    ):
+        error = failure(programs, path)
+        assert (error.code, error.message) == ("E112", f"Import cycle: {cycle}")
+
+
+def test_a_cycle_over_a_link_is_one(tmp_path: Path) -> None:
+    write(tmp_path, a='use "./b.prose"\n')
+    (tmp_path / "b.prose").symlink_to("a.prose")
+    assert failure(LocalPrograms(tmp_path), "./a.prose").code == "E112"
+
+
+def test_imports_nest_to_any_depth(tmp_path: Path) -> None:
+    for n in range(1500):
+        write(tmp_path, **{f"p{n}": f'use "./p{n + 1}.prose"\n'})
+    write(tmp_path, p1500='output x = "1"\n')
+    assert LocalPrograms(tmp_path).load_contract("./p0.prose") == Contract({}, ())
+
+
+def test_shared_imports_are_checked_once(tmp_path: Path) -> None:
+    for n in range(40):
+        write(tmp_path, **{f"p{n}": f'use "./p{n + 1}.prose" as a\nuse "./q{n + 1}.prose" as b\n'})
+        write(tmp_path, **{f"q{n}": f'use "./p{n + 1}.prose" as a\nuse "./q{n + 1}.prose" as b\n'})
+    write(tmp_path, p40='output x = "1"\n', q40='output x = "1"\n')
+    started = time.perf_counter()
+    assert LocalPrograms(tmp_path).load_contract("./p0.prose") == Contract({}, ())
+    assert time.perf_counter() - started < 30  # 2^40 paths lead through them
+
+
+# ---------------------------------------------------------------- loading for a run
+
+
+async def test_loading_a_program_and_what_it_imports(tmp_path: Path) -> None:
+    write(tmp_path, lib__outer='use "./inner.prose"\noutput x = inner()\n', lib__inner='output y = "1"\n')
+    programs = LocalPrograms(tmp_path)
+    outer = await programs.load_program("./lib/outer.prose", Source("…"))
+    assert (outer.handle, outer.slug, outer.source.name) == ("local", "outer", "lib/outer.prose")
+    assert len(outer.program.items) == 2
+    inner = await programs.load_program("./inner.prose", outer.source)
+    assert (inner.slug, inner.source.text) == ("inner", 'output y = "1"\n')
+    with pytest.raises(ImportProgramError, match="there is no such file"):
+        await programs.load_program("./inner.prose", Source("…"))
+
+
+async def test_without_a_resolver_remote_programs_are_out_of_reach(tmp_path: Path) -> None:
+    programs = LocalPrograms(tmp_path)
+    assert programs.load_contract("dana/outline") is None
+    with pytest.raises(ImportProgramError, match=r'"dana/outline" cannot be loaded: offline') as caught:
+        await programs.load_program("dana/outline", Source("…"))
+    assert caught.value.code == "E215" and "https://p.prose.md/dana/outline" in str(caught.value.hint)
+
+
+async def test_a_resolver_brings_remote_programs(tmp_path: Path) -> None:
+    shelf = Shelf()
+    shelf.programs = {
+        "https://example.org/p/fix.prose": 'use "./part.prose"\noutput x = part()\n',
+        "https://example.org/p/part.prose": 'output y = "1"\n',
+        "https://example.org/p/local.prose": 'use "/etc/secret.prose"\n',
+    }
+    programs = LocalPrograms(tmp_path, resolver=shelf)
+    assert programs.load_contract("https://example.org/p/fix.prose") is None
+    fix = await programs.load_program("https://example.org/p/fix.prose", Source("…"))
+    assert (fix.handle, fix.slug) == ("url", "fix")
+    part = await programs.load_program("./part.prose", fix.source)
+    assert (part.handle, part.slug, part.source.text) == ("url", "part", 'output y = "1"\n')
+    assert programs.load_contract("https://example.org/p/fix.prose") == Contract({}, ("x",))
+    with pytest.raises(ImportProgramError, match="not found"):
+        await programs.load_program("nobody/nothing", Source("…"))
+    with pytest.raises(ImportProgramError, match="a file of this machine"):
+        await programs.load_program("https://example.org/p/local.prose", Source("…"))
+
+
+async def test_a_cycle_between_remote_programs(tmp_path: Path) -> None:
+    shelf = Shelf()
+    shelf.programs = {"https://x/a": 'use "https://x/b"\n', "https://x/b": 'use "https://x/a"\n'}
+    programs = LocalPrograms(tmp_path, resolver=shelf)
+    a = await programs.load_program("https://x/a", Source("…"))
+    with pytest.raises(ImportProgramError, match="Import cycle: https://x/a -> https://x/b -> https://x/a") as caught:
+        await programs.load_program("https://x/b", a.source)
+    assert caught.value.code == "E112"
+
+
+def test_a_place_is_the_same_however_it_is_shown() -> None:
+    assert Where("/a", shown="a") == Where("/a", shown="./a")
