@@ -1,12 +1,14 @@
 """Programs with their findings written into them.
 
-`«E019»x` says that E019 is reported at the `x`; `«W136/E019»x` gives the code of each profile, `-` for none.
-Several codes at one place are separated by commas: `«W114,W008/E114»x`.
+Tables of them stand in `cases/`, each program under a line `=== name`. `«E019»x` says that E019 is reported at the
+`x`; `«W136/E019»x` gives the code of each profile, `-` for none. Several codes at one place are separated by commas:
+`«W114,W008/E114»x`.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.openprose.checker import LoadContract, check
@@ -18,6 +20,15 @@ _MARK = re.compile(r"«([^»]*)»")
 PROFILES: tuple[Profile, Profile] = ("default", "strict")
 
 Place = tuple[str, int, int]
+
+
+def cases(table: str) -> dict[str, str]:
+    """The programs of one table in `cases/`, by name, with their marks."""
+    text = (Path(__file__).parent / "cases" / f"{table}.txt").read_text(encoding="utf-8")
+    parts = re.split(r"^=== (.+)\n", text, flags=re.MULTILINE)
+    names = parts[1::2]
+    assert len(names) == len(set(names)), f"two cases of {table} have one name"
+    return dict(zip(names, parts[2::2], strict=True))
 
 
 def unmark(marked: str, profile: Profile) -> tuple[Source, list[Place]]:

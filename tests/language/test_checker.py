@@ -7,9 +7,9 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from language.marked import PROFILES, findings, places, unmark
+from language.marked import PROFILES, cases, findings, places, unmark
 from language.programs import PROGRAMS
+
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
@@ -18,74 +18,11 @@ from prose_kernel.language.openprose.names import Contract, Known, KnownAgent, V
 from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source
 
-STATEMENTS = {
-    "break": "«E166»break\nfor x in [1]:\n  break\nrepeat 2:\n  if **the build is green**:\n    continue\n",
-    "continue in a block called from a loop": "block f:\n  «E166»continue\nrepeat 2:\n  do f()\n",
-    "break in concurrent iterations": "parallel for x in [1]:\n  «E166»break\n",
-    "break in iterations in a loop": "repeat 2:\n  parallel for x in [1]:\n    break\n",
-    "break in a loop in iterations": "parallel for x in [1]:\n  repeat 2:\n    break\n",
-    "throw": '«W184»throw\nthrow «W181»""\nthrow «W181»" "\nthrow "so"\n',
-    "throw in catch": 'try:\n  exec "ls"\ncatch:\n  repeat 2:\n    throw\nfinally:\n  «W184»throw\n',
-    "throw in a block": "block f:\n  throw\n",
-    "endless": '«W161»loop:\n  exec "ls"\nloop (max: 3):\n  exec "ls"\nloop until **the build is green**:\n  exec "ls"\n',
-    "short conditions": (
-        'if «W162»**done**:\n  exec "ls"\nelif «W162»**also**:\n  exec "ls"\nloop while «W162»***go on*** (max: 2):\n  exec "ls"\n'
-        'choice «W162»**which**:\n  option "a":\n    exec "ls"\nassert not «W162»**bad**\n'
-        'if 1 == 1 or «W162»**done**:\n  exec "ls"\nif **ten chars!**:\n  exec "ls"\n'
-    ),
-    "short input markers": "input x: **what**\n",
-    "input description": 'input x: «W110»""\ninput y: «W110»"  "\n',
-    "options": (
-        'choice **what to do next**:\n  option "a":\n    exec "ls"\n  option «W190»"a":\n    exec "ls"\n  option «W191»"b":\n'
-    ),
-    "pipe bodies": (
-        'let a = [1] | «W171»map:\n  gate g:\n    prompt: "Go on?"\nlet b = [1] | filter:\n  let c = item\n'
-        'let d = [1] | «W171»map:\n  throw "no"\n'
-    ),
-    "count": 'parallel ("any", count: «W150»3):\n  exec "a"\n  exec "b"\nparallel ("any", count: 2):\n  exec "a"\n  exec "b"\n',
-    "blocks": (
-        'agent a:\n  prompt: "p"\nblock f(x):\n  exec "ls"\nblock «E141»f:\n  exec "ls"\nblock «E142»a:\n  exec "ls"\n'
-    ),
-    "argument counts": (
-        'block f(x, y):\n  exec "ls"\nblock g:\n  exec "ls"\ndo f(1, 2)\ndo «W140»f(1)\ndo «W140»f()\ndo «W140»f(1, 2, 3)\n'
-        "do g()\ndo «W140»g(1)\nlet z = do «W140»f\n"
-    ),
-    "undefined block": "do «E140»nothing()\nlet x = do «E140»nothing(1)\n",
-    "block defined later": 'do f()\nblock f:\n  exec "ls"\n',
-    "unknown program": "let x = «E025»research(topic: 1)\n«E025»research(topic: 1)\n",
-    "argument twice": 'use "./x.prose" as x\nx(a: 1, «E009»a: 2)\n',
-    "arguments are read": 'use "./x.prose" as x\nx(a: «E131»b)\n',
-}
+STATEMENTS = cases("statements")
 
-IMPORTS = {
-    "paths": (
-        'use "dana/outline"\nuse "@dana/plan"\nuse "./shared/tidy.prose"\nuse "../up.prose" as above\nuse "lib/there.prose"\n'
-        'use "https://example.org/p/fix.prose"\nuse "alone"\n'
-    ),
-    "bad paths": 'use «E012»"a/b/c"\nuse «E012»"@name"\nuse «E012»"a b/c"\nuse «E012»"@/c"\n',
-    "empty": 'use «E011»""\nuse «E011»" " as x\nx(a: 1)\n',
-    "same path": 'use "dana/outline"\nuse «E010»"dana/outline" as other\nother(a: 1)\n',
-    "same alias": 'use "dana/outline"\nuse «E110»"erin/outline"\nuse "fred/plan" as «E110»outline\n',
-    "alias needed": 'use «E110»"./my file.prose"\nuse "./my other file.prose" as mine\nmine()\n',
-    "bad path does not cascade": 'use «E012»"a/b/c" as x\nx(a: 1)\n',
-}
+IMPORTS = cases("imports")
 
-CALLS = {
-    "fine": 'use "./r.prose" as r\nlet x = r(topic: "a", depth: 2)\nlet y = x.findings\nlet { findings, sources } = r(topic: "a")\n',
-    "missing input": 'use "./r.prose" as r\nlet x = «E026»r(depth: 2)\n«E026»r()\n',
-    "unknown input": 'use "./r.prose" as r\nr(topic: 1, «E027»depht: 2)\n',
-    "unknown output": (
-        'use "./r.prose" as r\nlet x = r(topic: 1)\nlet y = x.«E028»finding\nlet z = x[«E028»"nothing"]\n'
-        'let { findings, «E028»more } = r(topic: 1)\nsession "see «E028»{x.finding}"\nlet w = x.sources\n'
-    ),
-    "unknown output of another value": (
-        'use "./r.prose" as r\nlet x = r(topic: 1)\nx = session "make an object"\nlet y = x.finding\nlet { a } = x\n'
-    ),
-    "unchecked": 'use "dana/far"\nlet x = far(anything: 1)\nlet y = x.whatever\n',
-    "contract after an error": 'use «E215»"./gone.prose" as g\nlet x = g(a: 1)\nlet y = x.b\n',
-    "cycle": 'use «E112»"./cycle.prose" as c\nc()\n',
-    "local below a folder": 'use "lib/r.prose" as r\n«E026/-»r()\n',
-}
+CALLS = cases("calls")
 
 
 def load(path: str) -> Contract | None:
@@ -145,30 +82,7 @@ KNOWN = Known(
     },
 )
 
-CELLS = {
-    "everything may be defined again": (
-        'use "./prog.prose" as prog\ninput i: "What?"\nagent a:\n  prompt: "p"\nblock f(one):\n  exec "ls"\nlet x = 1\n'
-        'const c = 2\noutput o = 3\ngate gt:\n  prompt: "Go on?"\nrepeat 2:\n  let r = 1\n'
-    ),
-    "a const becomes a let": "let c = 1\nc = 2\n",
-    "a const is not assigned": "«E130»c = 1\n",
-    "a const is not written by a branch": 'parallel:\n  «E130»c = exec "ls"\n',
-    "an input is not assigned": "«E137»i = 1\n",
-    "in a block": "block h:\n  «E130»c = 1\n  «E137»i = 1\n  x = 1\n  let y = [x, one, made]\n  let z = «E131»nobody\n",
-    "twice in the cell": "let x = 1\nlet «E019»x = 2\n",
-    "a branch over an earlier name": 'parallel:\n  x = exec "ls"\n',
-    "names": "let y = [x, c, i, o, r, «E131»nobody, «-/E131»soft]\n",
-    "exec values": "let y = r.«E138»exit_code\n",
-    "exec values are gone": "r = { exit_code: 1 }\nlet y = r.exit_code\n",
-    "exec values are gone in an arm": "if **the build is green**:\n  r = { exit_code: 1 }\nlet y = r.exit_code\n",
-    "exec value in an arm only": 'if **the build is green**:\n  x = exec "ls"\nlet y = x.exit_code\n',
-    "agents": "session: a\nsession: «E007»b\nresume: «E017»a\nresume: p\nlet «E133»a = 1\n",
-    "blocks": 'do f(1, 2)\ndo «W140»f(1)\ndo «E140»h()\nblock «E142»a:\n  exec "ls"\n',
-    "exports of an earlier block": "do g()\nlet y = «-/E131»made\n",
-    "programs": "let y = prog(topic: 1)\nlet z = y.«E028»nothing\n«E026»prog()\n",
-    "gates": "let y = «E131»gt\n",
-    "hiding": 'for «W160»x in [1]:\n  let y = x\nblock h(«W141»x):\n  exec "ls"\n',
-}
+CELLS = cases("cells")
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -185,8 +99,8 @@ def test_a_block_of_unknown_content_may_export_anything():
 
 def test_outside_a_notebook_known_names_are_declared():
     text = (
-        'let «E019»x = 1\nconst «E019»c = 1\noutput «E024»o = 1\nagent «E006»a:\n  prompt: "p"\nblock «E141»g:\n  exec "ls"\n'
-        'use "./q.prose" as «E110»prog\nlet y = r.«E138»b\n'
+        "let «E019»x = 1\nconst «E019»c = 1\noutput «E024»o = 1\nlet y = r.«E138»b\n"
+        'agent «E006»a:\n  prompt: "p"\nblock «E141»g:\n  exec "ls"\nuse "./q.prose" as «E110»prog\n'
     )
     source, expected = unmark(text, "default")
     assert places(findings(source, known=KNOWN)) == expected

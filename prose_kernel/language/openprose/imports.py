@@ -33,19 +33,18 @@ class ImportChecker:
         path, span = node.path.raw, node.path.span
         if not path.strip():
             self.survey.report("E011", span, "Empty path of an import", 'write `use "./file.prose" as name`')
-            self._register(node, None)
+            self._keep(node)
             return
         if path in self._paths:
             self.survey.report("E010", span, f'"{path}" is imported twice', "one `use` serves any number of calls")
-            if node.alias:
-                self.survey.programs.setdefault(node.alias.id, None)
+            self._keep(node)
             return
         self._paths.add(path)
         place = place_of(path, self.survey.profile)
         if place == "bad":
             hint = "a file (`./name.prose`), `handle/name`, or an address with `https://`"
             self.survey.report("E012", span, f'"{path}" is no import path', hint)
-            self._register(node, None)
+            self._keep(node)
             return
         self._register(node, self._contract(path, span))
 
@@ -60,14 +59,19 @@ class ImportChecker:
             self.survey.report(error.code, span, error.message, error.hint)
             return None
 
+    def _keep(self, node: Use) -> None:
+        """Make the name of a faulty import known, so that its calls bring no further findings."""
+        name = node.alias.id if node.alias else slug(node.path.raw)
+        if name is not None:
+            self.survey.programs.setdefault(name, None)
+
     def _register(self, node: Use, contract: Contract | None) -> None:
         programs = self.survey.programs
         span = node.alias.span if node.alias else node.path.span
         name = node.alias.id if node.alias else slug(node.path.raw)
         if name is None:
-            if node.path.raw.strip():
-                message = "The last part of this path is no name, so the import needs an alias"
-                self.survey.report("E110", span, message, "add `as name`")
+            message = "The last part of this path is no name, so the import needs an alias"
+            self.survey.report("E110", span, message, "add `as name`")
             return
         if name in programs:
             hint = "choose another name after `as`" if node.alias else f"add another name: `as {name}-2`"
