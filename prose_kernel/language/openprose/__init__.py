@@ -1,0 +1,91 @@
+"""OpenProse: text in, tree and diagnostics out.
+
+`decode`, `parse`, `format_program` and `compile_source` are all that other rooms call. Nothing is imported before it is
+used, so importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from prose_kernel.language.diagnostics import Diagnostic, Profile
+    from prose_kernel.language.openprose.contract import LoadContract
+    from prose_kernel.language.openprose.names import Known
+    from prose_kernel.language.openprose.parser import Parsed
+    from prose_kernel.language.openprose.tree import Program
+    from prose_kernel.language.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program with all that was found at compile time, sorted; `ok` when none of it is an error."""
+
+    program: Program
+    diagnostics: tuple[Diagnostic, ...]
+    ok: bool
+
+
+def decode(data: bytes, name: str) -> Source:
+    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError with E109 for bad UTF-8."""
+    from prose_kernel.language.openprose.decoding import decode
+
+    return decode(data, name)
+
+
+def parse(source: Source, profile: Profile = "default") -> Parsed:
+    """Syntax alone: the tree as far as it could be read, and what was found (openprose.md 1, 2)."""
+    from prose_kernel.language.openprose.parser import parse
+
+    return parse(source, profile)
+
+
+def format_program(program: Program) -> str:
+    """The canonical form of openprose.md 8; it parses to an equal program, but for the order of its parts."""
+    from prose_kernel.language.openprose.formatter import format_program
+
+    return format_program(program)
+
+
+def compile_source(
+    source: Source,
+    *,
+    profile: Profile = "default",
+    known: Known | None = None,
+    load: LoadContract | None = None,
+    cell: bool = False,
+) -> Compiled:
+    """A program read and checked: every finding of openprose.md 9 that needs no run. Never raises.
+
+    `known` holds the names that earlier cells have defined, `load` gives the contract of a `use` path, `cell` applies
+    the notebook rule of 3.1.
+    """
+    from prose_kernel.language.diagnostics import has_errors, in_order
+    from prose_kernel.language.openprose.checker import check
+    from prose_kernel.language.openprose.names import Known
+    from prose_kernel.language.openprose.parser import parse
+
+    parsed = parse(source, profile)
+    checked = check(parsed.program, source, profile=profile, known=known or Known(), load=load, cell=cell)
+    found = in_order((*parsed.diagnostics, *_with_positional(parsed, checked, source)))
+    return Compiled(parsed.program, found, not has_errors(found))
+
+
+def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Source) -> list[Diagnostic]:
+    """The checks, with E004 where a call of a known program has arguments without names (6.2)."""
+    from prose_kernel.language.diagnostics import diagnostic
+
+    found = list(checked)
+    for call in parsed.positional_calls:
+        line, column = source.line_column(call.span.start)
+        here = [d for d in checked if (d.line, d.column) == (line, column)]
+        if any(d.code == "E025" for d in here):
+            continue
+        first = next(argument for argument in call.arguments if not argument.name.id)
+        hint = f"write `{call.program.id}(name: value)`"
+        found = [d for d in found if d not in here or d.code not in ("E026", "E027")]
+        found.append(diagnostic(source, "E004", first.span, "a program takes named arguments", hint))
+    return found

@@ -1,0 +1,470 @@
+"""What is wrong with a line, in plain words: codes, messages and the hints of openprose.md 9.6.
+
+`explain` looks at the tokens around the first one that has no place, the way a reader looks at the line. Rules stand
+from the most special to the most general; the first that knows an answer gives it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prose_kernel.language.openprose.keywords import KEYWORDS
+from prose_kernel.language.openprose.lexer import RawToken
+
+_WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
+_SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A code, the offsets of the offending token, message and hint."""
+
+    code: str
+    start: int
+    end: int
+    message: str
+    hint: str | None = None
+
+
+@dataclass(slots=True)
+class Line:
+    """The logical line `tokens[first:stop]` and the token at `at` that has no place; `stop` is its line end.
+
+    `symbol` is the grammar symbol that was read last, `row` what could come instead, `owner` the kind of what owns the
+    property block that the line stands in ("" outside), `colon` tells that a colon could come. `options` is the offset
+    of a `choice` whose options the line stands among, if it has none yet.
+    """
+
+    text: str
+    tokens: Sequence[RawToken]
+    first: int
+    at: int
+    stop: int
+    row: dict[str, int]
+    symbol: str
+    owner: str
+    colon: bool
+    options: int | None
+
+    def kind(self, offset: int) -> str:
+        """Kind of the token `offset` places after the offending one, "" outside the line."""
+        index = self.at + offset
+        return self.tokens[index][0] if self.first <= index <= self.stop else ""
+
+    def written(self, index: int) -> str:
+        _, start, end, _ = self.tokens[index]
+        return self.text[start:end]
+
+    def words(self, first: int, last: int) -> str:
+        """The text from token `first` up to token `last`, exclusive."""
+        return self.text[self.tokens[first][1] : self.tokens[last - 1][2]] if last > first else ""
+
+    @property
+    def head(self) -> str:
+        return self.tokens[self.first][0]
+
+    @property
+    def head_word(self) -> str:
+        return self.written(self.first)
+
+    def here(self, code: str, message: str, hint: str | None = None) -> Trouble:
+        _, start, end, _ = self.tokens[self.at]
+        return Trouble(code, start, max(end, start + 1), message, hint)
+
+    def on(self, index: int, code: str, message: str, hint: str | None = None) -> Trouble:
+        _, start, end, _ = self.tokens[index]
+        return Trouble(code, start, end, message, hint)
+
+
+Rule = Callable[[Line], Trouble | None]
+
+
+def explain(line: Line) -> Trouble:
+    """The one finding for a line."""
+    for rule in _RULES:
+        found = rule(line)
+        if found is not None:
+            return found
+    return _unexpected(line)
+
+
+# ---- characters
+
+
+_CHARACTERS: Final = {
+    "'": "strings use double quotes",
+    "`": "strings use double quotes",
+    "\N{LEFT DOUBLE QUOTATION MARK}": 'strings use plain double quotes: `"`',
+    "\N{RIGHT DOUBLE QUOTATION MARK}": 'strings use plain double quotes: `"`',
+    "\N{LEFT SINGLE QUOTATION MARK}": "strings use double quotes",
+    "\N{RIGHT SINGLE QUOTATION MARK}": "strings use double quotes",
+    ";": "put each statement on a line of its own",
+    "/": "a comment starts with `#`",
+    "!": "write `not`",
+    "&": "write `and`",
+    "@": "the language has no labels and no decorators",
+    "\N{NO-BREAK SPACE}": "use plain spaces",
+    "\r": "end lines with a line feed",
+    "\x00": "this looks like a binary file",
+    "$": "interpolation is `{name}`, inside a string",
+}
+
+
+def _character(line: Line) -> Trouble | None:
+    if line.kind(0) != "ILLEGAL":
+        return None
+    char = line.written(line.at)[0]
+    if char == "?":
+        return line.here("E004", "unexpected `?`", "there is no `?:`; use `if` and `else`")
+    if char == "/" and not line.written(line.at).startswith("//"):
+        return line.here("E106", "illegal character `/`", "only `+` and `-` calculate")
+    hint = _CHARACTERS.get(char)
+    if char == "!" and line.at > line.first and line.tokens[line.at - 1][0] in _WORD_KINDS:
+        hint = None
+    if char == "'":
+        quoted = re.compile(r"'([^'\n]*)'").match(line.text, line.tokens[line.at][1])
+        if quoted:
+            hint = f'strings use double quotes: `"{quoted[1]}"`'
+    return line.here("E106", f"illegal character {_name(char)}", hint)
+
+
+def _name(char: str) -> str:
+    """A character for a message: printable ones as they are, others by code point."""
+    return f"`{char}`" if char.isprintable() and not 0xD800 <= ord(char) <= 0xDFFF else f"U+{ord(char):04X}"
+
+
+# ---- layout
+
+
+def _indent(line: Line) -> Trouble | None:
+    if line.kind(0) != "_INDENT":
+        return None
+    index = line.at + 1
+    return line.on(index, "E103", "unexpected indentation: nothing here takes a body", "align it with the line above")
+
+
+def _property_line(line: Line) -> Trouble | None:
+    """A line of a property block that is not `name: value` (2.1)."""
+    if not line.owner or line.at > line.first + 1 or ("property" not in line.row and line.symbol != "NAME"):
+        return None
+    if line.at == line.first + 1 and line.kind(-1) != "NAME":
+        return None
+    if line.owner == "spawn":
+        return line.on(line.first, "E103", "unexpected indentation: only `name: value` lines may stand here",
+                       "align a statement with the line that owns the block")  # fmt: skip
+    return line.here("E004", f"unexpected {_shown(line, line.at)}", "write `name: value`")
+
+
+def _on_reject(line: Line) -> Trouble | None:
+    if line.head != "NAME" or line.head_word not in ("on_reject", "on-reject") or line.at < line.first + 2:
+        return None
+    if line.kind(0) == "_NL":
+        return None
+    hint = None
+    if line.at > line.first + 2 and line.written(line.first + 2) == "retry":
+        hint = "`retry` opens the same gate again; to ask for something else first, use a `loop`"
+    message = "`on_reject` must be throw, retry, continue or session"
+    return line.on(line.first + 2, "E199", message, hint)
+
+
+# ---- heads of statements
+
+
+def _missing_part(line: Line) -> Trouble | None:
+    """Right behind its keyword: codes of their own for what is missing (1.7, 1.9)."""
+    kind, before = line.kind(0), line.kind(-1)
+    second = line.at == line.first + 1
+    if before == "BLOCK" and kind in ("COLON", "LPAR"):
+        return line.here("E143", "block without name", "write `block name:`")
+    if before == "INPUT" and second and kind in ("COLON", "STRING"):
+        return line.here("E020", "input without name", 'write `input name: "..."`')
+    if before == "OUTPUT" and kind == "EQUALS":
+        return line.here("E023", "output without name", "write `output name = ...`")
+    if before == "REPEAT" and kind in ("COLON", "PLUS"):
+        code = "E161" if kind == "COLON" else "E160"
+        return line.here(code, "`repeat` needs a count", "write `repeat 3:`")
+    return None
+
+
+def _missing_condition(line: Line) -> Trouble | None:
+    kind, before = line.kind(0), line.kind(-1)
+    if kind not in ("COLON", "_OPEN_MAXIMUM", "_NL"):
+        return None
+    if before in ("UNTIL", "WHILE"):
+        word = before.lower()
+        return line.here("E165", "empty condition", f"say what to judge: `loop {word} **...**:`")
+    if before in ("IF", "ELIF"):
+        return line.here("E192", "empty condition", f"say what to judge: `{before.lower()} **...**:`")
+    if before == "CHOICE":
+        return line.here("E191", "empty criteria", "say what to choose by: `choice **the best fit**:`")
+    return None
+
+
+def _alias(line: Line) -> Trouble | None:
+    if line.head == "USE" and line.kind(-1) == "AS":
+        return line.here("E111", "the alias must be a name", 'write `use "path" as name`')
+    return None
+
+
+def _session(line: Line) -> Trouble | None:
+    """`session` without its quotes (9.6), without anything (E003), or with an agent and a text (4.2)."""
+    at = next(
+        (k for k in range(line.at - 1, max(line.first, line.at - 5) - 1, -1) if line.tokens[k][0] == "SESSION"), -1
+    )
+    if at < 0:
+        return None
+    if at == line.at - 1 and line.kind(0) == "_NL":
+        return line.on(at, "E003", "session without prompt and agent", 'write `session "prompt"` or `session: agent`')
+    follows = line.tokens[at + 1][0]
+    if follows == "STRING":
+        if line.kind(0) == "NAME" or line.kind(0) in KEYWORDS.values():
+            return line.here("E004", f"unexpected {_shown(line, line.at)}", "indent properties below the session")
+        return None
+    if follows == "COLON" or (follows in _WORD_KINDS and line.tokens[at + 2][0] == "COLON"):
+        if line.kind(0) == "STRING":
+            return line.here("E004", "a session with an agent takes its text as a property",
+                             f"indent `prompt: {line.written(line.at)}` below it")  # fmt: skip
+        return None
+    words = line.words(at + 1, line.stop).replace('"', "'").rstrip(":")
+    return line.on(at + 1, "E003", "session without prompt", f'put the prompt in quotes: `session "{words}"`')
+
+
+def _arms(line: Line) -> Trouble | None:
+    """`elif`, `else`, `catch`, `finally`, `option` where none can stand."""
+    kind = line.kind(0)
+    if line.at != line.first:
+        return None
+    if kind in ("ELSE", "ELIF"):
+        if line.symbol == "else":
+            if kind == "ELSE":
+                return line.here("E195", "a second `else`")
+            return line.here("E193", "`elif` after `else`", "`else` comes last")
+        if kind == "ELSE":
+            return line.here("E194", "`else` without `if`", "align it with its `if`")
+        return line.here("E193", "`elif` without `if`", "align it with its `if`")
+    if kind in ("CATCH", "FINALLY"):
+        word = kind.lower()
+        if line.symbol == "finally":
+            message = "a second `finally`" if kind == "FINALLY" else "`catch` after `finally`"
+        elif line.symbol == "catch":
+            message = "a second `catch`"
+        else:
+            message = f"`{word}` without `try`"
+        return line.here("E185", message, "the order is `try`, `catch`, `finally`, in one column")
+    if kind == "OPTION":
+        return line.here("E004", "unexpected `option`", "options stand indented below `choice **...**:`")
+    return None
+
+
+def _options(line: Line) -> Trouble | None:
+    if "option" not in line.row or line.at != line.first:
+        return None
+    if line.options is not None:
+        return Trouble("E190", line.options, line.options + 6, "`choice` has no options", 'add `option "label":` lines')
+    return line.here("E004", f"unexpected {_shown(line, line.at)}", 'write `option "label":`')
+
+
+# ---- pipelines and calls
+
+
+def _pipe(line: Line) -> Trouble | None:
+    if line.kind(-1) == "PIPE":
+        if line.kind(0) == "PIPE":
+            return line.here("E004", "unexpected `|`", "write `or`")
+        return line.here("E171", f"unknown operation {_shown(line, line.at)}", "one of map, filter, reduce, pmap")
+    for index in range(line.at - 1, max(line.first, line.at - 6), -1):
+        kind = line.tokens[index][0]
+        if kind in ("COLON", "_NL"):
+            return None
+        if kind == "REDUCE" and line.tokens[index - 1][0] == "PIPE" and line.kind(-1) != "RPAR":
+            return line.here("E172", "`reduce` needs two names", "write `reduce(total, item):`")
+    return None
+
+
+def _call(line: Line) -> Trouble | None:
+    kind = line.kind(0)
+    if kind == "LPAR" and line.kind(-2) == "DOT":
+        first = line.at - 1
+        while first > line.first and line.tokens[first - 1][0] in ("DOT", "NAME"):
+            first -= 1
+        word = line.words(first, line.at)
+        return line.on(first, "E025", f"there is no program `{word}`", "programs are imported with `use`")
+    if kind == "COLON" and line.kind(-2) in ("LPAR", "COMMA"):
+        at = next((k for k in range(line.at, line.first - 1, -1) if line.tokens[k][0] == "DO"), -1)
+        if at >= 0:
+            hint = f"write `do {line.written(at + 1)}(...)` with values alone"
+            return line.here("E004", "a block takes its arguments in order, without names", hint)
+    return None
+
+
+# ---- conditions
+
+
+def _condition(line: Line) -> Trouble | None:
+    """Words where a condition belongs, `=` for `==` (9.6)."""
+    opener = next((k for k in range(line.at - 1, line.first - 1, -1) if line.tokens[k][0] in _CONDITIONS), -1)
+    if opener < 0:
+        return None
+    head = "loop " + line.written(opener) if line.tokens[opener][0] in ("UNTIL", "WHILE") else line.written(opener)
+    if line.kind(0) == "EQUALS":
+        return line.here("E004", "unexpected `=`", f"compare with `==`: `{line.words(opener + 1, line.at)} == ...`")
+    if line.kind(0) not in _WORD_KINDS or line.tokens[opener + 1][0] not in _WORD_KINDS:
+        return None
+    last = next((k for k in range(opener, line.stop) if line.tokens[k][0] in ("COLON", "_OPEN_MAXIMUM")), line.stop)
+    words = line.words(opener + 1, last)
+    return line.here(
+        "E004", f"unexpected {_shown(line, line.at)}", f"a condition in words needs `**`: `{head} **{words}**:`"
+    )
+
+
+_CONDITIONS: Final = {"IF", "ELIF", "UNTIL", "WHILE"}
+
+
+# ---- words of other languages
+
+
+def _other_words(line: Line) -> Trouble | None:
+    """Statements that other languages have (9.6)."""
+    word, rest = line.head_word, line.first + 1
+    after = [line.written(index) for index in range(rest, min(line.stop, rest + 4))]
+    hint = None
+    if line.head == "ELSE" and line.kind(0) == "IF":
+        return line.here("E004", "unexpected `if`", f"write `elif {line.words(line.at + 1, line.stop) or '**...**:'}`")
+    if word == "for" and after[:1] == ["each"] and len(after) > 1:
+        hint = f"write `for {line.words(rest + 1, line.stop)}`"
+    elif word == "while":
+        hint = f"write `loop while {line.words(rest, line.stop) or '**...**:'}`"
+    elif word == "until":
+        hint = f"write `loop until {line.words(rest, line.stop) or '**...**:'}`"
+    elif word in ("def", "function", "func", "fn", "fun"):
+        hint = f"write `block {line.words(rest, line.stop) or 'name:'}`"
+    elif word in ("elseif", "elsif"):
+        hint = f"write `elif {line.words(rest, line.stop) or '**...**:'}`"
+    elif word == "approve":
+        hint = f"the statement is called `gate`: `gate {after[0] if after else 'name'}:`"
+    elif word in ("var", "set", "val"):
+        hint = f"write `let {line.words(rest, line.stop)}`"
+    elif word == "except":
+        hint = "write `catch as name:`"
+    elif word == "raise":
+        hint = "write `throw`"
+    elif word == "call":
+        hint = f"write `do {line.words(rest, line.stop)}`, or `name(input: value)` for a program"
+    if hint is None or line.at > line.first + 3:
+        return None
+    return line.here("E004", f"unexpected {_shown(line, line.at)}", hint)
+
+
+def _unquoted(line: Line) -> Trouble | None:
+    """`exec ls -la`, `use path`, `throw some words` (9.6)."""
+    index = next((k for k in range(line.at - 1, line.first - 1, -1) if line.written(k) in _QUOTED), -1)
+    if index < 0 or (index > line.first and line.tokens[index - 1][0] not in ("EQUALS", "ARROW", "OUTPUT", "COLON")):
+        return None
+    if line.tokens[index][0] not in ("NAME", "THROW") or line.tokens[index + 1][0] not in _WORD_KINDS:
+        return None
+    word = line.written(index)
+    what = {"exec": "the command", "use": "the path", "import": "the path", "option": "the label"}.get(word, "the text")
+    words = line.words(index + 1, line.stop)
+    start = line.tokens[index + 1][1] if word != "throw" else line.tokens[line.at][1]
+    colon = ":" if words.endswith(":") else ""
+    shown = words.rstrip(":").replace('"', '\\"')
+    return Trouble("E004", start, start + 1, f"{what} of `{word}` is no string",
+                   f'put {what} in quotes: `{word} "{shown}"{colon}`')  # fmt: skip
+
+
+_QUOTED: Final = {"exec", "use", "import", "option", "throw"}
+
+
+def _catch(line: Line) -> Trouble | None:
+    if line.kind(-1) == "CATCH" and line.kind(0) == "NAME":
+        return line.here("E004", f"unexpected {_shown(line, line.at)}", f"write `catch as {line.written(line.at)}:`")
+    if line.head == "NAME" and line.head_word == "catch" and line.at == line.first + 1 and line.kind(0) in _WORD_KINDS:
+        return line.here("E004", f"unexpected {_shown(line, line.at)}", f"write `catch as {line.written(line.at)}:`")
+    return None
+
+
+# ---- the end of a line
+
+
+def _line_end(line: Line) -> Trouble | None:
+    if line.kind(0) != "_NL":
+        return None
+    before = line.tokens[line.at - 1] if line.at > line.first else None
+    if line.colon and line.head != "SESSION":
+        return line.here("E004", f"missing `:` after `{_head_of(line)}`", "add `:` at the end of the line")
+    if before is not None and before[0] == "EQUALS":
+        return line.here("E004", "a value must follow `=` on the same line")
+    if line.head in ("LET", "CONST") and before is not None and "EQUALS" in line.row:
+        return line.here("E004", f"`{line.written(line.at - 1)}` needs a value",
+                         f"write `{line.head_word} {line.written(line.at - 1)} = ...`")  # fmt: skip
+    if before is not None and before[0] == "ARROW":
+        return line.here("E004", "a session must follow `->`")
+    return line.here("E004", "the line ends too early", _could_come(line))
+
+
+def _head_of(line: Line) -> str:
+    words = line.words(line.first, line.stop)
+    return words if len(words) <= 40 else words[:37] + "..."
+
+
+def _could_come(line: Line) -> str | None:
+    if "STRING" in line.row and "NAME" not in line.row:
+        return "a string in double quotes belongs here"
+    if "NAME" in line.row and "STRING" not in line.row:
+        return "a name belongs here"
+    return None
+
+
+# ---- anything else
+
+
+def _unexpected(line: Line) -> Trouble:
+    hint = None
+    kind, before = line.kind(0), line.kind(-1)
+    if kind == "PIPE" and before == "COLON":
+        hint = 'a text over several lines stands in `"""`'
+    elif kind == "EQUALS" and before == "EQUALS":
+        hint = "compare with `==`"
+    elif kind in ("LBRACE", "STRING") and before == "NAME" and line.head != "NAME":
+        hint = None
+    elif line.colon and kind not in _SIGNS and before not in ("COMMA", "LPAR"):
+        hint = "did you forget `:`?" if line.head in _HEADERS else None
+    else:
+        hint = _could_come(line)
+    return line.here("E004", f"unexpected {_shown(line, line.at)}", hint)
+
+
+_HEADERS: Final = {"AGENT", "GATE", "BLOCK", "INPUT", "PARALLEL", "TRY", "FOR", "REPEAT", "CHOICE", "OPTION"}
+_NAMES: Final = {
+    "_NL": "end of line",
+    "_DEDENT": "end of the block",
+    "_INDENT": "indentation",
+    "$END": "end of the text",
+}
+
+
+def _shown(line: Line, index: int) -> str:
+    kind = line.tokens[index][0]
+    if kind in _NAMES:
+        return _NAMES[kind]
+    if kind == "STRING":
+        return "string"
+    if kind == "DISCRETION":
+        return "discretion marker"
+    word = line.written(index)
+    return f"`{word if len(word) <= 40 else word[:37] + '...'}`"
+
+
+def first_word(tokens: Sequence[RawToken], index: int) -> Any:
+    """Value of the token at `index`: the word itself for words."""
+    value = tokens[index][3]
+    return getattr(value, "id", value)
+
+
+_RULES: Final[tuple[Rule, ...]] = (
+    _character, _indent, _on_reject, _missing_part, _missing_condition, _alias, _session, _arms, _options,
+    _property_line, _pipe, _call, _other_words, _catch, _condition, _unquoted, _line_end,
+)  # fmt: skip

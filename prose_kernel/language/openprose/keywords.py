@@ -1,0 +1,70 @@
+"""The words of the language and when they are keywords: the table of openprose.md 1.9.
+
+All keywords are soft. A word becomes a keyword by the token after it (here) and by its position (the parse
+tables: where only a name may stand, a keyword is a name again).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+STATEMENT_WORDS: Final = (
+    "agent assert block break catch choice const continue do elif else exec finally for gate if import input let loop "
+    "option output parallel repeat resume return session throw try use"
+).split()
+
+KEYWORDS: Final[dict[str, str]] = {word: word.upper() for word in (*STATEMENT_WORDS, "and", "or", "not", "is")}
+CONSTANTS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None}
+
+CONTEXTUAL: Final[dict[str, str]] = {
+    word: word.upper() for word in "as filter from in map max pmap reduce until while".split()
+}
+"""Words that are names unless the grammar has no place for a name there."""
+
+# What follows is named by token kind, or by the word itself in lower case.
+ONLY_BEFORE: Final[dict[str, frozenset[str]]] = {
+    "USE": frozenset({"STRING"}),
+    "IMPORT": frozenset({"STRING"}),
+    "OPTION": frozenset({"STRING"}),
+    "EXEC": frozenset({"STRING"}),
+    "INPUT": frozenset({"NAME", "COLON", "STRING"}),
+    "AGENT": frozenset({"NAME"}),
+    "GATE": frozenset({"NAME"}),
+    "BLOCK": frozenset({"NAME", "COLON", "LPAR"}),
+    "RESUME": frozenset({"COLON"}),
+    "PARALLEL": frozenset({"COLON", "LPAR", "for", "_NL"}),
+    "FOR": frozenset({"NAME"}),
+    "REPEAT": frozenset({"NUMBER", "NAME", "COLON", "MINUS", "PLUS", "STRING"}),
+    "LOOP": frozenset({"COLON", "LPAR", "until", "while", "as"}),
+    "TRY": frozenset({"COLON"}),
+    "FINALLY": frozenset({"COLON"}),
+    "ELSE": frozenset({"COLON", "if"}),
+    "CATCH": frozenset({"COLON", "as"}),
+    "DO": frozenset({"COLON", "NAME", "_NL"}),
+    "THROW": frozenset({"_NL", "STRING", "NAME"}),
+    "BREAK": frozenset({"_NL"}),
+    "CONTINUE": frozenset({"_NL"}),
+}
+NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
+    "OUTPUT": frozenset({"DOT"}),
+    "LET": frozenset({"DOT", "LPAR", "PIPE"}),
+    "CONST": frozenset({"DOT", "LPAR", "PIPE"}),
+    "SESSION": frozenset({"EQUALS", "DOT", "COMMA", "PIPE"}),
+    "IF": frozenset({"EQUALS"}),
+    "ELIF": frozenset({"EQUALS"}),
+    "CHOICE": frozenset({"EQUALS"}),
+    "RETURN": frozenset({"EQUALS"}),
+    "ASSERT": frozenset({"EQUALS"}),
+    "AND": frozenset(),
+    "OR": frozenset(),
+    "NOT": frozenset(),
+    "IS": frozenset(),
+}
+
+
+def is_keyword(kind: str, following: str, word: str | None) -> bool:
+    """Whether the word of keyword `kind` is one before a token of kind `following`, whose word, if any, is `word`."""
+    only = ONLY_BEFORE.get(kind)
+    if only is None:
+        return following not in NEVER_BEFORE[kind]
+    return following in only or word in only or (word is not None and "NAME" in only)

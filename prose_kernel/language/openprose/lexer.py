@@ -1,0 +1,527 @@
+"""Text to tokens: openprose.md section 1.
+
+One regular expression finds the tokens; what it cannot say stands in methods: indentation, joined lines, where strings
+and markers end. Tokens come in chunks of whole logical lines, so that a long text never stands in memory as tokens.
+Everything is reported by the way; the token stream stays usable after any finding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.openprose.findings import Findings
+from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, is_keyword
+from prose_kernel.language.openprose.making import maker
+from prose_kernel.language.openprose.quoting import Quotes
+from prose_kernel.language.openprose.texts import BadEscape, marker_text, string_text
+from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Number
+from prose_kernel.language.source import Source
+
+RawToken = tuple[str, int, int, Any]
+"""Kind (a terminal of grammar.lark, `ILLEGAL` or `BROKEN`), start, end, value: a node, or the word or sign itself."""
+
+NESTING_LIMIT: Final = 50
+"""Levels of indentation and brackets together; deeper text is E005."""
+LINE_LIMIT: Final = 200_000
+"""Tokens of one logical line."""
+CHUNK: Final = 2_000
+MOST_TOKENS: Final = 500_000
+"""Tokens of one chunk that lies in an indented block as a whole."""
+MOST_ESCAPES: Final = 100
+"""Unknown escapes reported for one string."""
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"
+_TOKEN: Final = re.compile(
+    rf"""[ \t]*+(?:
+      ((?:\#[^\n]*+)?\n (?:[ \t]*+(?:\#[^\n]*+)?\n)*+ [ \t]*+)    # 1 a line's end, up to the next line with code
+    | ({_WORD})                                                   # 2 a word
+    | "([^"\\{{\n]++)"                                            # 3 a plain string
+    | (==|!=|<=|>=|->|[][:=.,(){{}}|+<>-])                        # 4 a sign
+    | ([0-9]++(?:\.[0-9]++)?+                                     # 5 a number or duration
+         (?:(?:ms|[smhd])(?:[0-9]++(?:ms|[smhd]))*+(?![A-Za-z0-9_]))?)
+    | (\*\*\*?)                                                   # 6 a discretion marker
+    | (\"\"\")                                                    # 7 a triple-quoted string
+    | (")                                                         # 8 any other string
+    | ([^\s"]|[^\n\t ])                                           # 9 nothing of ours
+    )""",
+    re.VERBOSE,
+)
+_FIRST: Final = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+")
+_ILLEGAL: Final = re.compile(r"[^\sA-Za-z0-9_\"#:=.,(){}|+<>*\[\]-]++")
+_SIGNS: Final = {
+    "==": "COMPARISON", "!=": "COMPARISON", "<": "COMPARISON", "<=": "COMPARISON", ">": "COMPARISON",
+    ">=": "COMPARISON", "->": "ARROW", ":": "COLON", "=": "EQUALS", ".": "DOT", ",": "COMMA", "(": "LPAR",
+    ")": "RPAR", "[": "LSQB", "]": "RSQB", "{": "LBRACE", "}": "RBRACE", "|": "PIPE", "+": "PLUS", "-": "MINUS",
+}  # fmt: skip
+_OPENERS: Final = {"RPAR": "LPAR", "RSQB": "LSQB", "RBRACE": "LBRACE"}
+_CLOSED: Final = frozenset(_OPENERS.values())
+_MODIFIERS: Final = frozenset({"on-fail", "on_fail", "count", "all", "first", "any"})
+_BRACKETS: Final = frozenset({"LPAR", "RPAR", "LSQB", "RSQB", "LBRACE", "RBRACE"})
+_WORDS: Final = {**KEYWORDS, **dict.fromkeys(CONSTANTS, "CONSTANT")}
+_ARM_WORD: Final = re.compile(r"(?:elif|else|catch|finally)\b")
+_LONG_LINE: Final = re.compile(rf"[^\n]{{{LINE_LIMIT}}}")
+_HELD: Final = frozenset({"ARROW", "_NL"})  # after these a line's end makes no NL, or not at once
+_BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose indented block has a meaning
+_KINDS: Final = frozenset(KEYWORDS.values())
+_LOOKS_LIKE_OPENER: Final = re.compile(r"(?<=\s)\*\*[A-Za-z0-9{'(]")
+_STATEMENT: Final = re.compile(
+    r'(?:session|exec|use|option|throw)[ \t]+"|(?:let|const|agent|block|gate|for|input|output)[ \t]+[A-Za-z_{]'
+    r"|(?:session|resume|try|do|parallel|finally|else|catch)[ \t]*:|(?:if|elif|choice|loop|until)[ \t]+\*\*"
+    r"|(?:if|elif|else[ \t]+if|while|loop|repeat)\b[^\n]*:[ \t]*\n"
+)
+
+name_node = maker(Name)
+number_node = maker(Number)
+duration_node = maker(Duration)
+constant_node = maker(Constant)
+discretion_node = maker(Discretion)
+
+
+class Token(NamedTuple):
+    """A token as `tokenize` shows it; `word` tells that it is written as a word (a name or a keyword)."""
+
+    kind: str
+    start: int
+    end: int
+    word: bool
+
+
+class Lexer:
+    """The tokens of `text`; findings go to `findings`. `unclosed` tells after the end what was still open."""
+
+    def __init__(self, text: str, profile: Profile, findings: Findings) -> None:
+        self.text = text if text.endswith("\n") else text + "\n"
+        self.strict = profile == "strict"
+        self.findings = findings
+        self.unclosed: str | None = None
+        self.quotes = Quotes(self.text)
+        self.tokens: list[RawToken] = []
+        self.words: list[int] = []  # indexes of tokens that may be keywords
+        self.indents = [0]
+        self.brackets: list[tuple[str, int]] = []
+        self.column = 0  # of the current logical line
+        self.line_start = 0  # index of its first token
+        self.tabs = "\t" in text
+        self.tab_width = 0
+        self.crowded = len(text) > LINE_LIMIT and _LONG_LINE.search(text) is not None
+
+    # ---- the loop
+
+    def chunks(self) -> Iterator[list[RawToken]]:
+        """Token lists; each holds whole logical lines with the layout tokens that follow them."""
+        position: int | None = self._first_line()
+        while position is not None:
+            position = self._sweep(position)
+            if position is None or self._is_full():
+                self._resolve_words()
+                yield self.tokens
+                self.tokens = []
+                self.words = []
+                self.line_start = 0
+
+    def _is_full(self) -> bool:
+        """Whether the tokens so far can go: at the start of a line at top level, or when they have become too many."""
+        size = len(self.tokens)
+        return size >= CHUNK and self.line_start == size and (len(self.indents) == 1 or size >= MOST_TOKENS)
+
+    def _sweep(self, position: int) -> int | None:
+        """Read tokens from `position` until something moves the reading position; where to go on, None at the end."""
+        tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
+        append, keyword = tokens.append, _WORDS.get
+        size = len(text)
+        matches = _TOKEN.finditer(text, position)
+        for match in self._limited(matches) if self.crowded else matches:
+            group = match.lastindex
+            if group == 2:
+                word = match[2]
+                start, end = match.span(2)
+                kind = keyword(word)
+                if kind is None:
+                    append(("NAME", start, end, name_node(start, end, word)))
+                else:
+                    words.append(len(tokens))
+                    append((kind, start, end, word))
+            elif group == 1:
+                after = match.end()
+                if (
+                    not self.brackets
+                    and not self.tabs
+                    and after - text.rfind("\n", 0, after) - 1 == indents[-1]
+                    and after < size
+                    and text[after] not in "|-"
+                    and tokens[-1][0] not in _HELD
+                ):
+                    end = tokens[-1][2]
+                    append(("_NL", end, end, None))
+                    self.line_start = len(tokens)
+                    self.column = indents[-1]
+                    if self.line_start >= CHUNK and self._is_full():
+                        return after
+                else:
+                    moved = self._line_end(after)
+                    if moved != after or (len(tokens) >= CHUNK and self._is_full()):
+                        return moved
+            elif group == 3:
+                start, end = match.span(3)
+                append(("STRING", start - 1, end + 1, string_text(match[3], start, start - 1, end + 1,
+                                                                  triple=False, bad=[])))  # fmt: skip
+            elif group == 4:
+                sign = match[4]
+                start, end = match.span(4)
+                kind = _SIGNS[sign]
+                append((kind, start, end, sign))
+                if kind in _BRACKETS and not self._bracket(kind, start):
+                    return self._give_up_line(start)
+            else:
+                moved = self._special(group, match)
+                if moved != match.end():
+                    return moved
+        return None
+
+    def _special(self, group: int | None, match: re.Match[str]) -> int | None:
+        if group == 5:
+            self._number(match[5], *match.span(5))
+        elif group == 6:
+            return self._marker(match.start(6), match[6])
+        elif group == 7:
+            return self._triple(match.start(7))
+        elif group == 8:
+            return self._string(match.start(8))
+        else:
+            return self._illegal(match.end() - 1)
+        return match.end()
+
+    def _limited(self, matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:
+        """The same matches; a logical line of too many tokens is cut off."""
+        for match in matches:
+            if len(self.tokens) - self.line_start > LINE_LIMIT and match.lastindex != 1:
+                start = match.start(match.lastindex or 0)
+                self.findings.add("E005", start, start, "this statement is too long to read", "split it up")
+                self._break()
+                for rest in matches:  # up to the end of the physical line
+                    if rest.lastindex == 1:
+                        yield rest
+                        break
+            else:
+                yield match
+
+    # ---- lines and indentation
+
+    def _first_line(self) -> int | None:
+        match = _FIRST.match(self.text)
+        at = match.end() if match else 0
+        if at == len(self.text):
+            return None
+        return self._open_line(at, *self._column(at))
+
+    def _line_end(self, after: int) -> int | None:
+        """A line's end was read, and the indentation of the next line up to `after`; where to go on."""
+        if after == len(self.text):
+            return self._end()
+        column, tabbed = self._column(after)
+        if self.brackets and not self._still_open(after, column):
+            return after
+        last = self.tokens[-1]
+        if last[0] == "ARROW" and column >= self.indents[-1]:
+            self._strict_arrow(last[1])
+            return after
+        if self.text[after] == "|" or self.text.startswith("->", after):
+            self._continue_line(after, column)
+            return after
+        if last[0] != "_NL":
+            self.tokens.append(("_NL", last[2], last[2], None))
+        if tabbed:
+            tab = self.text.index("\t", self.text.rfind("\n", 0, after) + 1)
+            self.findings.add("E101", tab, tab + 1, "tab in indentation", "indent with spaces (two for each level)")
+        return self._open_line(after, column, tabbed)
+
+    def _column(self, at: int) -> tuple[int, bool]:
+        """Width of the indentation before `at`, and whether tabs are part of it."""
+        line = self.text.rfind("\n", 0, at) + 1
+        if not (self.tabs and "\t" in self.text[line:at]):
+            return at - line, False
+        if not self.tab_width:
+            first = re.search(r"^( ++)[^\s#]", self.text, re.MULTILINE)
+            self.tab_width = len(first[1]) if first else 2
+        return len(self.text[line:at].expandtabs(self.tab_width)), True
+
+    def _continue_line(self, after: int, column: int) -> None:
+        """The next line begins with `|` or `->`: it goes on with the statement that its column reaches (1.2)."""
+        if column < self.indents[-1]:
+            end = self.tokens[-1][2]
+            self.tokens.append(("_NL", end, end, None))
+            self._dedent(column, end)
+        if self.text[after] == "-":
+            self._strict_arrow(after)
+
+    def _strict_arrow(self, at: int) -> None:
+        if self.strict:
+            self.findings.add("E004", at, at + 2, "`->` must stand between two sessions on one line")
+
+    def _open_line(self, at: int, column: int, tabbed: bool) -> int:
+        """INDENT or DEDENT for a line whose first token stands at `at`; where to go on reading."""
+        top = self.indents[-1]
+        self.column = column
+        if column > top:
+            if len(self.indents) > NESTING_LIMIT:
+                self.findings.add("E005", at, at, "nested too deeply", f"at most {NESTING_LIMIT} levels; use a block")
+                return self._skip_deeper(at, top)
+            if self._is_unknown_property():
+                mark = self.tokens.pop()
+                self.tokens += [("HOLE", at, at, constant_node(at, at, None)), mark]
+                return self._skip_deeper(at, top)
+            self.indents.append(column)
+            end = self.tokens[-1][2] if self.tokens else 0
+            self.tokens.append(("_INDENT", end, end, None))
+        elif column < top:
+            self._dedent(column, self.tokens[-1][2])
+            if self.indents[-1] != column:
+                self._bad_dedent(at, column, tabbed)
+        self.line_start = len(self.tokens)
+        return at
+
+    def _dedent(self, column: int, end: int) -> None:
+        while self.indents[-1] > column:
+            self.indents.pop()
+            self.tokens.append(("_DEDENT", end, end, None))
+
+    def _bad_dedent(self, at: int, column: int, tabbed: bool) -> None:
+        """A column that no open block has. An `else` and the like belong further out, other lines to the block."""
+        if not tabbed:
+            hint = "align the line with the block that it belongs to"
+            self.findings.add("E102", at, at, "indentation does not match any open block", hint)
+        if not tabbed and not _ARM_WORD.match(self.text, at):
+            self.indents.append(column)
+            self.tokens.pop()
+
+    def _is_unknown_property(self) -> bool:
+        line = self.tokens[self.line_start :]
+        return [token[0] for token in line] == ["NAME", "COLON", "_NL"] and line[0][3].id not in _BLOCKS
+
+    def _skip_deeper(self, at: int, column: int) -> int:
+        """Position of the line end before the next line that is not deeper than `column`."""
+        found = re.compile(rf"\n {{0,{column}}}(?=[^\s#])").search(self.text, at)
+        return found.start() if found else len(self.text) - 1
+
+    def _end(self) -> None:
+        if self.brackets:
+            self._report_bracket()
+            self.unclosed = "bracket"
+        end = self.tokens[-1][2]
+        if self.tokens[-1][0] != "_NL":
+            self.tokens.append(("_NL", end, end, None))
+        self._dedent(0, end)
+
+    # ---- brackets
+
+    def _bracket(self, kind: str, start: int) -> bool:
+        """Keep account of a bracket; False when it is nested too deeply."""
+        opener = _OPENERS.get(kind)
+        if opener is None:
+            self.brackets.append((kind, start))
+            if len(self.indents) + len(self.brackets) <= NESTING_LIMIT + 1:
+                return True
+            self.findings.add("E005", start, start + 1, "nested too deeply", f"at most {NESTING_LIMIT} levels")
+            return False
+        for index in range(len(self.brackets) - 1, -1, -1):
+            if self.brackets[index][0] == opener:
+                del self.brackets[index:]
+                break
+        return True
+
+    def _still_open(self, after: int, column: int) -> bool:
+        """At a line's end inside a bracket: whether the bracket must be given up, because a statement begins here."""
+        if len(self.tokens) - self.line_start > LINE_LIMIT:
+            self.findings.add("E005", after, after, "this statement is too long to read", "split it up")
+        elif column <= self.column and _STATEMENT.match(self.text, after):
+            self._report_bracket()
+        else:
+            return False
+        self._break()
+        return True
+
+    def _report_bracket(self) -> None:
+        start = self.brackets[-1][1]
+        self.findings.add("E105", start, start + 1, f"`{self.text[start]}` is never closed")
+        self._break()
+
+    def _break(self) -> None:
+        """What was wrong with this line has been reported; the parser need not say more about it."""
+        self.brackets.clear()
+        end = self.tokens[-1][2] if self.tokens else 0
+        self.tokens.append(("BROKEN", end, end, None))
+
+    def _give_up_line(self, start: int) -> int:
+        self._break()
+        return self._skip_deeper(start, self.column)
+
+    # ---- numbers, strings, markers
+
+    def _number(self, text: str, start: int, end: int) -> None:
+        if text[-1].isalpha():
+            self.tokens.append(("DURATION", start, end, duration_node(start, end, text)))
+            return
+        value: int | float = 0
+        if len(text) > 40:
+            self.findings.add("E004", start, end, "this number has too many digits")
+        else:
+            value = float(text) if "." in text else int(text)
+        self.tokens.append(("NUMBER", start, end, number_node(start, end, value)))
+
+    def _string(self, start: int) -> int:
+        """A single-line string, or one that is not closed on its line (1.4)."""
+        text = self.text
+        end = self.quotes.line_string_end(start + 1)
+        if end is None and not self.strict:
+            end = self.quotes.deep_string_end(start + 1, self.column)
+            if end is not None:
+                self.findings.add("W109", start, end + 1, "this string spans several lines", 'use `"""`')
+        if end is None:
+            end = text.index("\n", start)
+            hint = 'close the quote on this line, or use `"""` for several lines'
+            self.findings.add("E001", start, end, "unterminated string", hint)
+            self._append_string(start, start + 1, end, end, triple=False)
+            self._break()
+            return end
+        self._append_string(start, start + 1, end, end + 1, triple=False)
+        return end + 1
+
+    def _triple(self, start: int) -> int:
+        found = self.quotes.triple_end(start + 3, nesting=not self.strict)
+        if found is None:
+            self.findings.add("E001", start, start + 3, "unterminated string", 'close it with `"""`')
+            self.unclosed = "string"
+            self._append_string(start, start + 3, len(self.text) - 1, len(self.text) - 1, triple=True)
+            self._break()
+            return len(self.text) - 1
+        content_end, end, inner = found
+        if self.strict and self.text[start + 3] != "\n":
+            self.findings.add("E107", start, start + 3, "text on the opener line of a triple-quoted string",
+                              'begin the text on the line after `"""`')  # fmt: skip
+        for opener in inner:
+            self.findings.add("W105", opener, opener + 3, "a triple quote inside a triple-quoted string")
+        self._append_string(start, start + 3, content_end, end, triple=True)
+        return end
+
+    def _append_string(self, start: int, content: int, content_end: int, end: int, *, triple: bool) -> None:
+        bad: list[BadEscape] = []
+        lenient = triple and not self.strict
+        value = string_text(self.text[content:content_end], content, start, end, triple=lenient, bad=bad)
+        self.tokens.append(("STRING", start, end, value))
+        for at, char in bad[:MOST_ESCAPES]:
+            shown = f"\\{char}" if char.isprintable() else "\\"
+            if lenient:
+                self.findings.add("W104", at, at + 2, f"unknown escape `{shown}` is kept as it is")
+            else:
+                more = "" if triple else ' (or use a triple-quoted string, `"""`)'
+                hint = f"double the backslash: `\\{shown}`{more}"
+                self.findings.add("E002", at, at + 2, f"unknown escape `{shown}`", hint)
+
+    def _marker(self, start: int, mark: str) -> int:
+        """A discretion marker (1.7). Four stars and no more on the line are an empty `**` marker."""
+        text, at = self.text, start + len(mark)
+        found = self.quotes.marker_end(at, mark)
+        line_end = text.index("\n", start)
+        if mark == "***" and text[at] == "*" and text[at + 1] != "*" and (found is None or found > line_end):
+            return self._append_marker(start, at - 1, at - 1, at + 1)
+        if mark == "**" and found is not None and found > line_end:
+            if self.strict or _LOOKS_LIKE_OPENER.match(text, found):
+                return self._unclosed_marker(start, at, line_end)
+        elif found is None:
+            self.unclosed = "marker"
+            if mark == "***":
+                line_end = self._skip_deeper(start, self.column)
+            return self._unclosed_marker(start, at, line_end)
+        assert found is not None
+        return self._append_marker(start, at, found, found + len(mark))
+
+    def _append_marker(self, start: int, content: int, content_end: int, end: int) -> int:
+        words = marker_text(self.text[content:content_end], content)
+        self.tokens.append(("DISCRETION", start, end, discretion_node(start, end, words)))
+        return end
+
+    def _unclosed_marker(self, start: int, content: int, end: int) -> int:
+        text = self.text
+        self.findings.add("E104", start, content, "this discretion marker is never closed",
+                          f"close it with `{text[start:content]}`")  # fmt: skip
+        stop = content + len(text[content:end].rstrip())
+        colon = text.endswith(":", content, stop)
+        self._append_marker(start, content, stop - colon, stop - colon)
+        if self.brackets:
+            self._break()
+        if colon:
+            self.tokens.append(("COLON", stop - 1, stop, ":"))
+        return end
+
+    def _illegal(self, start: int) -> int:
+        match = _ILLEGAL.match(self.text, start)
+        end = match.end() if match else start + 1
+        self.tokens.append(("ILLEGAL", start, end, self.text[start]))
+        return end
+
+    # ---- words
+
+    def _resolve_words(self) -> None:
+        """Tell keywords from names by the token that follows (1.9)."""
+        tokens = self.tokens
+        scanned = -1  # lines are searched once for the bracket of a `loop` or `parallel for`
+        for index in self.words:
+            kind, start, end, word = tokens[index]
+            if kind == "CONSTANT":
+                tokens[index] = (kind, start, end, constant_node(start, end, CONSTANTS[word]))
+                continue
+            following, _, _, value = tokens[index + 1]
+            next_word = value.id if following == "NAME" else value if following in _KINDS else None
+            if not is_keyword(kind, following, next_word) or (
+                kind == "SESSION" and following == "_NL" and index and tokens[index - 1][0] == "COLON"
+            ):
+                tokens[index] = ("NAME", start, end, name_node(start, end, word))
+            elif (kind == "LOOP" or (kind == "PARALLEL" and following == "FOR")) and index > scanned:
+                scanned = self._mark_header(index, kind)
+
+    def _mark_header(self, index: int, kind: str) -> int:
+        """Mark the bracket of `loop ... (max: N)` or `parallel for ... (modifiers):`, which is no call (2.1)."""
+        tokens = self.tokens
+        last = index
+        while tokens[last][0] != "_NL":
+            last += 1
+        opener = None
+        if kind == "LOOP":
+            for at in range(index, last - 2):
+                if tokens[at][0] == "LPAR" and tokens[at + 2][0] == "COLON" and _is_name(tokens[at + 1], "max"):
+                    opener = at
+        elif tokens[last - 1][0] == "COLON" and tokens[last - 2][0] == "RPAR":
+            opener = self._opener_of_modifiers(index, last - 2)
+        if opener is not None:
+            _, start, end, sign = tokens[opener]
+            tokens[opener] = ("_OPEN_MAXIMUM" if kind == "LOOP" else "_OPEN_MODIFIERS", start, end, sign)
+        return last
+
+    def _opener_of_modifiers(self, first: int, close: int) -> int | None:
+        depth, at = 0, close
+        while at > first:
+            kind = self.tokens[at][0]
+            depth += (kind in _OPENERS) - (kind in _CLOSED)
+            if depth == 0:
+                break
+            at -= 1
+        inner = self.tokens[at + 1]
+        named = inner[0] == "NAME" and inner[3].id in _MODIFIERS
+        return at if depth == 0 and (inner[0] == "STRING" or named) else None
+
+
+def _is_name(token: RawToken, word: str) -> bool:
+    return token[0] == "NAME" and token[3].id == word
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of any text, layout tokens included; errors leave `ILLEGAL` and `BROKEN` tokens behind."""
+    found = Findings(Source(text))
+    return [
+        Token(kind, start, end, kind == "NAME" or kind in _KINDS)
+        for chunk in Lexer(text, "default", found).chunks()
+        for kind, start, end, _ in chunk
+    ]

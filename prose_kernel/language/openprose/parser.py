@@ -1,0 +1,274 @@
+"""Tokens to a tree: an LALR parser over the tables of grammar.lark (openprose.md 2).
+
+The tables are Lark's; the loop is our own, because it builds the tree in place, passes over the chains of one-symbol
+productions that an expression grammar is full of, and can go on after an error. Recovery (9.1) is in recovery.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from operator import itemgetter
+from typing import Any, Final
+
+from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
+from prose_kernel.language.openprose import tables
+from prose_kernel.language.openprose.builder import Builder
+from prose_kernel.language.openprose.findings import Findings
+from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS
+from prose_kernel.language.openprose.lexer import Lexer, RawToken, name_node
+from prose_kernel.language.openprose.tree import Program, ProgramCall
+from prose_kernel.language.source import Source
+
+END: Final = tables.END
+LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
+_RESERVED: Final = frozenset({"AND", "OR", "NOT", "IS", "CONSTANT"})
+_KEYWORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"CONSTANT"}
+_PYTHON_WORDS: Final = frozenset(
+    ["assert", "break", "continue", "else", "elif", "finally", "for", "if", "return", "try"]
+)
+
+_UNIT, _PICK, _START, _GROW, _CALL = range(5)
+Plan = tuple[int, str, int, Any, Callable[..., Any] | None]
+"""How to reduce: what to do, head, length, which values to take, the builder's method."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A program as far as it could be read, and what was found.
+
+    `incomplete` tells that the text stops in the middle: something is unclosed, or a header waits for its body.
+    `positional_calls` are calls of programs with unnamed arguments, which only a checker can tell from block calls.
+    """
+
+    program: Program
+    diagnostics: tuple[Diagnostic, ...]
+    incomplete: bool = False
+    positional_calls: tuple[ProgramCall, ...] = field(default=(), repr=False)
+
+
+def parse(source: Source, profile: Profile = "default") -> Parsed:
+    """Read a program. Never raises: whatever the text holds, there is a tree and a list of diagnostics (9.1)."""
+    return Parser(source, profile).parse()
+
+
+class Parser:
+    """One parse. `states`, `values` and `starts` are the LALR stack; `starts` holds offsets of text."""
+
+    def __init__(self, source: Source, profile: Profile) -> None:
+        self.tables = tables.load()
+        self.rows = self.tables.rows
+        self.findings = Findings(source)
+        self.lexer = Lexer(source.text, profile, self.findings)
+        self.text = self.lexer.text
+        self.profile = profile
+        self.builder = Builder(profile, self.findings)
+        self.plans = [_plan(rule, self.builder) for rule in self.tables.rules]
+        self.units: dict[tuple[int, int, str], int] = _units()
+        self.states = [self.tables.start]
+        self.values: list[Any] = [None]  # absolute index 0 stands for an absent part
+        self.starts = [0]
+        self.end = 0  # where the last token ended
+        self.skipping = 0  # levels of a skipped block that goes on in the next chunk
+        self.last_line: list[str] = []
+
+    def parse(self) -> Parsed:
+        for tokens in self.lexer.chunks():
+            index = self._skip_on(tokens) if self.skipping else 0
+            while index < len(tokens):
+                index = self._read(tokens, index)
+                if index < len(tokens):
+                    index = self._trouble(tokens, index)
+            self.last_line = [token[0] for token in tokens[-60:]]
+        program = self._finish()
+        return Parsed(
+            program,
+            in_order(self.findings.found),
+            self._is_incomplete(),
+            tuple(self.builder.positional_calls),
+        )
+
+    def _is_incomplete(self) -> bool:
+        if self.lexer.unclosed:
+            return True
+        kinds = [kind for kind in self.last_line if kind not in LAYOUT]
+        return bool(kinds) and kinds[-1] == "COLON" and not self.findings.error_since(self.end)
+
+    # ---- the loop
+
+    def _read(self, tokens: Sequence[RawToken], index: int) -> int:
+        """Shift and reduce from `index` on; the index of the first token that has no place here, or the end."""
+        rows, plans, units = self.rows, self.plans, self.units
+        states, values, starts = self.states, self.values, self.starts
+        last = self.end
+        state = states[-1]
+        row = rows[state]
+        size = len(tokens)
+        while index < size:
+            kind, start, end, value = tokens[index]
+            target = row.get(kind)
+            if target is None:
+                retyped = self._retype(tokens, index, row)
+                if retyped is None:
+                    self.end = last
+                    return index
+                tokens[index] = retyped  # type: ignore[index]
+                continue
+            if target >= 0:
+                states.append(target)
+                values.append(value)
+                starts.append(start)
+                row = rows[target]
+                last = end
+                index += 1
+                continue
+            what, head, length, picks, method = plans[~target]
+            if what == _UNIT:
+                key = (states[-2], target, kind)
+                after = units.get(key)
+                if after is None:
+                    after = units[key] = self._unit(*key)
+                states[-1] = after
+                row = rows[after]
+                continue
+            if what == _CALL:
+                value = method(starts[-length], last, *picks(values))  # type: ignore[misc]
+            elif what == _GROW:
+                value = values[-length]
+                value.append(values[-1])
+            elif what == _START:
+                value = [values[-1]]
+            else:
+                value = values[picks]
+            if length > 1:
+                cut = 1 - length
+                del states[cut:], values[cut:], starts[cut:]
+            values[-1] = value
+            target = rows[states[-2]][head]
+            states[-1] = target
+            row = rows[target]
+        self.end = last
+        return index
+
+    def _unit(self, below: int, rule: int, kind: str) -> int:
+        """The state after all one-symbol reductions that `kind` asks for, begun with `rule` on top of `below`."""
+        while True:
+            state = self.rows[below][self.plans[~rule][1]]
+            target = self.rows[state].get(kind)
+            if target is None or target >= 0 or self.plans[~target][0] != _UNIT:
+                return state
+            rule = target
+
+    def _retype(self, tokens: Sequence[RawToken], index: int, row: dict[str, int]) -> RawToken | None:
+        """The token as what it may be here: a keyword as a name, a name as a contextual word (1.9)."""
+        kind, start, end, value = tokens[index]
+        if kind == "NAME":
+            contextual = CONTEXTUAL.get(value.id)
+            return (contextual, start, end, value) if contextual in row else None
+        if kind not in _KEYWORD_KINDS or "NAME" not in row:
+            return None
+        before = tokens[index - 1][0] if index else "_NL"
+        if "property" in row and before in LAYOUT:
+            return None  # `session:` and the like begin a statement, no property (2.1)
+        if kind in _RESERVED and before != "DOT" and tokens[index + 1][0] != "COLON":
+            return None
+        return ("NAME", start, end, name_node(start, end, self.text[start:end]))
+
+    # ---- the stack, for recovery
+
+    @cached_property
+    def symbols(self) -> list[str]:
+        """For each state the symbol that leads to it."""
+        return _symbols()
+
+    def accepts(self, *kinds: str) -> bool:
+        """Whether the tokens `kinds` could come now, one after the other."""
+        states = self.states.copy()
+        for kind in kinds:
+            while True:
+                target = self.rows[states[-1]].get(kind)
+                if target is None:
+                    return kind == END and states[-1] == self.tables.end
+                if target >= 0:
+                    states.append(target)
+                    break
+                _, head, length, _, _ = self.plans[~target]
+                if length:
+                    del states[-length:]
+                states.append(self.rows[states[-1]][head])
+        return True
+
+    def feed(self, *tokens: RawToken) -> None:
+        """Shift tokens that `accepts` has allowed."""
+        end = self.end
+        self._read(list(tokens), 0)
+        self.end = end
+
+    def unwind(self, offset: int) -> None:
+        """Drop from the stack what begins at `offset` or behind it."""
+        while len(self.states) > 1 and self.starts[-1] >= offset:
+            self.pop()
+
+    def pop(self) -> None:
+        del self.states[-1], self.values[-1], self.starts[-1]
+
+    def _trouble(self, tokens: list[RawToken], index: int) -> int:
+        """The token at `index` has no place: report it once, make the stack usable; the index to go on with."""
+        from prose_kernel.language.openprose.recovery import recover
+
+        return recover(self, tokens, index)
+
+    def _skip_on(self, tokens: Sequence[RawToken]) -> int:
+        """Index behind the block that was being skipped when the last chunk ended."""
+        for index, token in enumerate(tokens):
+            self.skipping += (token[0] == "_INDENT") - (token[0] == "_DEDENT")
+            if not self.skipping:
+                return index + 1
+        return len(tokens)
+
+    def _finish(self) -> Program:
+        end = (END, self.end, self.end, None)
+        while not self.accepts(END) and len(self.states) > 1:
+            self.pop()
+        if len(self.states) == 1:
+            return self.builder.program(0, self.end)
+        self._read([end], 0)  # reduces to `program`; the end itself has no place
+        program = self.values[-1]
+        assert isinstance(program, Program)
+        return program
+
+
+@cache
+def _symbols() -> list[str]:
+    table = tables.load()
+    found = [""] * len(table.rows)
+    for row in table.rows:
+        for symbol, target in row.items():
+            if target >= 0:
+                found[target] = symbol
+    return found
+
+
+@cache
+def _units() -> dict[tuple[int, int, str], int]:
+    """What `_unit` has found so far; it depends on the tables alone."""
+    return {}
+
+
+def _plan(rule: tables.Rule, builder: Builder) -> Plan:
+    picks = rule.picks
+    if rule.action == "":
+        return (_UNIT if rule.length == 1 else _PICK, rule.head, rule.length, picks[0], None)
+    if rule.action in "[+":
+        return (_START if rule.action == "[" else _GROW, rule.head, rule.length, None, None)
+    name = rule.action + "_" if rule.action in _PYTHON_WORDS else rule.action
+    take: Any = itemgetter(*picks) if len(picks) > 1 else itemgetter(_slice(picks))
+    return (_CALL, rule.head, rule.length, take, getattr(builder, name))
+
+
+def _slice(picks: Sequence[int]) -> slice:
+    """The slice that takes the one pick, or nothing."""
+    if not picks:
+        return slice(0, 0)
+    return slice(picks[0], picks[0] + 1 or None)

@@ -1,0 +1,148 @@
+"""Where strings and markers end: the closing rules of openprose.md 1.4, 1.5 and 1.7.
+
+All searches together cost time linear in the text, however the quotes stand in it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Final
+
+_BODY: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_LINE_BODY: Final = re.compile(r'(?:[^"\\\n]++|\\[^\n])*+')
+_TO_RUN: Final = re.compile(r'(?:[^"\\]++|\\.|"(?!""))*+("++)', re.DOTALL)
+_RUN: Final = re.compile(r'\\.|("{3,}+)', re.DOTALL)
+_OPENS: Final = re.compile(r"(?::[ \t]*|=[ \t]*|\b(?:session|exec|throw)[ \t]+)\Z")
+_NOTHING: Final = re.compile(r"[ \t]*+(?:#|\n|\Z)")
+
+
+class Quotes:
+    """The quotes of one text; `text` ends with a line break."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._markers_end: dict[str, int] = {}
+
+    # ---- single-line strings
+
+    def line_string_end(self, at: int) -> int | None:
+        """Offset of the closing quote of the string whose content starts at `at`, on the same line."""
+        match = _LINE_BODY.match(self.text, at)
+        end = match.end() if match else at
+        return end if self.text.startswith('"', end) else None
+
+    def deep_string_end(self, at: int, column: int) -> int | None:
+        """The same over several lines, if all of them are blank or deeper than `column` (1.4, W109)."""
+        match = _BODY.match(self.text, at)
+        end = match.end() if match else at
+        if not self.text.startswith('"', end) or not _NOTHING.match(self.text, end + 1):
+            return None
+        return end if self._all_deeper(at, end, column) else None
+
+    def _all_deeper(self, at: int, end: int, column: int) -> bool:
+        lines = self.text[at:end].split("\n")[1:]
+        lines[-1] += '"'
+        return all(not line.strip() or len(line) - len(line.lstrip(" ")) > column for line in lines)
+
+    # ---- triple-quoted strings
+
+    def triple_end(self, at: int, *, nesting: bool) -> tuple[int, int, list[int]] | None:
+        """End of the content and of the closer of the string whose content starts at `at`, and the inner openers.
+
+        With `nesting` inner openers count (1.5 rule 6) and of a long run of quotes the last three close (rule 3);
+        without, the first three do.
+        """
+        match = _TO_RUN.match(self.text, at)
+        if match is None:
+            return None
+        start, end = match.span(1)
+        if not nesting:
+            return start, start + 3, []
+        if end - start == 3 and self.text.startswith("\n", at) and self._is_opener(start, end):
+            found = self._nested_end(start)
+            if found is not None:
+                inner, closer = found
+                return self._runs[closer][1] - 3, self._runs[closer][1], inner
+        return end - 3, end, []
+
+    def _is_opener(self, start: int, end: int) -> bool:
+        if self.text[end : end + 1] != "\n":
+            return False
+        begin = max(self.text.rfind("\n", 0, start) + 1, start - 80)
+        return _OPENS.search(self.text, begin, start) is not None
+
+    def _is_closer(self, start: int, end: int) -> bool:
+        begin = self.text.rfind("\n", 0, start) + 1
+        line_end = self.text.find("\n", end)
+        return end - start == 3 and not self.text[begin:start].strip() and not self.text[end:line_end].strip()
+
+    @cached_property
+    def _runs(self) -> list[tuple[int, int]]:
+        return [match.span(1) for match in _RUN.finditer(self.text) if match[1]]
+
+    @cached_property
+    def _run_index(self) -> dict[int, int]:
+        return {start: index for index, (start, _) in enumerate(self._runs)}
+
+    @cached_property
+    def _kinds(self) -> list[int]:
+        """+1 for each run that opens a nested string, -1 for one alone on its line, 0 for others."""
+        kinds = []
+        for start, end in self._runs:
+            opens = end - start == 3 and self._is_opener(start, end)
+            kinds.append(1 if opens else -1 if self._is_closer(start, end) else 0)
+        return kinds
+
+    @cached_property
+    def _closer_of(self) -> list[int | None]:
+        """For each opening run the index of the run that brings the counter back; None where the text ends first."""
+        found: list[int | None] = [None] * len(self._kinds)
+        pending: list[int] = []
+        for index, kind in enumerate(self._kinds):
+            if kind > 0:
+                pending.append(index)
+            elif kind < 0 and pending:
+                found[pending.pop()] = index
+        return found
+
+    @cached_property
+    def _ends(self) -> list[int | None]:
+        """For each run: which run ends a string in which it is the first one met at the string's own level."""
+        ends: list[int | None] = [None] * len(self._kinds)
+        for index in range(len(self._kinds) - 1, -1, -1):
+            if self._kinds[index] <= 0:
+                ends[index] = index
+                continue
+            closer = self._closer_of[index]
+            if closer is not None and closer + 1 < len(ends):
+                ends[index] = ends[closer + 1]
+        return ends
+
+    def _nested_end(self, start: int) -> tuple[list[int], int] | None:
+        index = self._run_index.get(start)
+        closer = None if index is None else self._ends[index]
+        if index is None or closer is None:
+            return None
+        inner = [self._runs[k][0] for k in range(index, closer) if self._kinds[k] > 0]
+        return inner, closer
+
+    # ---- discretion markers
+
+    def marker_end(self, at: int, mark: str) -> int | None:
+        """Offset of the next `mark` from `at` on; None if there is none in the rest of the text."""
+        if at > self._markers_end.get(mark, len(self.text)):
+            return None
+        found = self.text.find(mark, at)
+        if found < 0:
+            self._markers_end[mark] = at
+            return None
+        return found
+
+    def deep_marker_end(self, at: int, found: int, column: int) -> bool:
+        """Whether all lines that a marker from `at` to `found` runs over are blank or deeper than `column`."""
+        return self._all_deeper(at, found, column)
+
+    def ends_line(self, at: int) -> bool:
+        """Whether only a comment follows on the line."""
+        return _NOTHING.match(self.text, at) is not None

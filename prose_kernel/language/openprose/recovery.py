@@ -1,0 +1,389 @@
+"""Going on after a syntax error (openprose.md 9.1): one finding for a line, and as much of it kept as can be read.
+
+The parse stack goes back to where the line began. Then the line is read again as what it was meant to be: a header
+keeps its body (`if tests pass:` becomes an `if` without a readable condition), a declaration keeps its name, so that
+what follows is judged as usual. Failing that the line is skipped, with the deeper lines below it. Each token is looked
+at a bounded number of times, so that the cost is linear however much is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.language.openprose.builder import UNREAD
+from prose_kernel.language.openprose.hints import Line, explain, first_word
+from prose_kernel.language.openprose.keywords import KEYWORDS
+from prose_kernel.language.openprose.lexer import RawToken
+from prose_kernel.language.openprose.tree import Array, Constant, Discretion, Name, Text
+from prose_kernel.language.source import Span
+
+if TYPE_CHECKING:
+    from prose_kernel.language.openprose.parser import Parser
+
+_LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
+_FUNCTION_WORDS: Final = frozenset({"def", "function", "func", "fn", "fun"})
+_WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME"}
+_MISTAKEN_STATEMENTS: Final = _WORD_KINDS - {"NAME"}
+
+
+def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
+    """Report the trouble with the token at `index` and repair the stack; the index to go on with."""
+    kind = tokens[index][0]
+    if kind == "_INDENT":
+        return _unexpected_indent(parser, tokens, index)
+    if kind == "_DEDENT":
+        while not parser.accepts("_DEDENT") and len(parser.states) > 1:
+            parser.pop()
+        return index if parser.accepts("_DEDENT") else index + 1
+    line = _line(parser, tokens, index)
+    broken = any(tokens[k][0] == "BROKEN" for k in range(line.first, line.stop))
+    if broken and kind == "BROKEN" and _ends_well(parser, line):
+        return line.stop
+    if not broken:
+        trouble = explain(line)
+        parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
+    if kind == "_NL" and line.colon and line.head != "SESSION":
+        parser.feed(("COLON", tokens[index][1], tokens[index][2], ":"))
+        return index
+    parser.unwind(tokens[line.first][1])
+    parser.end = tokens[line.stop][1]
+    if _repair(parser, line):
+        return line.stop
+    return _skip(parser, tokens, line.stop)
+
+
+def _ends_well(parser: Parser, line: Line) -> bool:
+    """Whether the line could end at the offending token, which only marks what has been reported already."""
+    following = line.tokens[line.at + 1][0]
+    return following == "_NL" and parser.accepts("_NL")
+
+
+def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
+    first = index
+    while first and tokens[first - 1][0] not in _LAYOUT:
+        first -= 1
+    stop = index
+    while tokens[stop][0] != "_NL":
+        stop += 1
+    state = parser.states[-1]
+    row = parser.rows[state]
+    return Line(
+        text=parser.text,
+        tokens=tokens,
+        first=first,
+        at=index,
+        stop=stop,
+        row=row,
+        symbol=parser.symbols[state],
+        owner=_owner(parser),
+        colon=parser.accepts("COLON", "_NL"),
+        options=_choice_without_options(parser, row),
+    )
+
+
+def _owner(parser: Parser) -> str:
+    """What owns the property block on top of the stack: "spawn", "agent", "gate", "" for none."""
+    symbols = [parser.symbols[state] for state in parser.states[-6:]]
+    for depth in range(len(symbols) - 1, 1, -1):
+        if symbols[depth] == "_INDENT":
+            owner = symbols[depth - 2]
+            if owner in ("head", "agent_head", *_HEADS):
+                return "spawn"
+            if owner == "COLON" and depth >= 4 and symbols[depth - 4] in ("AGENT", "GATE"):
+                return symbols[depth - 4].lower()
+            return ""
+    return ""
+
+
+_HEADS: Final = ("titled", "titled_colon", "titled_parenthesis", "titled_line", "resume", "exec")
+
+
+def _choice_without_options(parser: Parser, row: dict[str, int]) -> int | None:
+    if "option" not in row or parser.symbols[parser.states[-1]] != "_INDENT":
+        return None
+    for state, start in zip(reversed(parser.states), reversed(parser.starts), strict=True):
+        if parser.symbols[state] == "CHOICE":
+            return start
+    return None
+
+
+# ---- indentation that nothing asked for
+
+
+def _unexpected_indent(parser: Parser, tokens: list[RawToken], index: int) -> int:
+    """E103. Lines that look like statements are read where they stand; a block of anything else is skipped."""
+    stop = index
+    while tokens[stop][0] != "_NL":
+        stop += 1
+    line = Line(parser.text, tokens, index, index, stop, {}, "", "", False, None)
+    trouble = explain(line)
+    if not _is_tabbed(parser.text, tokens[index + 1][1]):
+        parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
+    close = _closing(tokens, index)
+    if close is not None and _looks_like_statement(tokens, index + 1):
+        del tokens[close]
+        return index + 1
+    return _skip(parser, tokens, index - 1)
+
+
+def _is_tabbed(text: str, at: int) -> bool:
+    return "\t" in text[text.rfind("\n", 0, at) + 1 : at]
+
+
+def _looks_like_statement(tokens: list[RawToken], index: int) -> bool:
+    kind, following = tokens[index][0], tokens[index + 1][0]
+    if kind in _MISTAKEN_STATEMENTS:
+        return True
+    return kind == "NAME" and following in ("EQUALS", "LPAR", "PIPE")
+
+
+def _closing(tokens: list[RawToken], index: int) -> int | None:
+    """Index of the DEDENT that belongs to the INDENT at `index`, if it lies in this chunk."""
+    depth = 0
+    for at in range(index, len(tokens)):
+        depth += (tokens[at][0] == "_INDENT") - (tokens[at][0] == "_DEDENT")
+        if not depth:
+            return at
+    return None
+
+
+def _skip(parser: Parser, tokens: list[RawToken], stop: int) -> int:
+    """Index behind the line that ends at `stop`, and behind the block below it."""
+    after = stop + 1
+    if after < len(tokens) and tokens[after][0] == "_INDENT":
+        close = _closing(tokens, after)
+        if close is None:
+            parser.skipping = sum((t[0] == "_INDENT") - (t[0] == "_DEDENT") for t in tokens[after:])
+            return len(tokens)
+        return close + 1
+    return after
+
+
+# ---- reading a line as what it was meant to be
+
+
+def _repair(parser: Parser, line: Line) -> bool:
+    """Feed the stack a readable form of the line, up to its end; False when there is none."""
+    maker = _Maker(line)
+    has_body = line.stop + 1 < len(line.tokens) and line.tokens[line.stop + 1][0] == "_INDENT"
+    for candidate in maker.candidates(has_body):
+        kinds = [token[0] for token in candidate]
+        if parser.accepts(*kinds, "_NL"):
+            parser.feed(*candidate)
+            return True
+    return False
+
+
+class _Maker:
+    """Readable forms of one line; their tokens all stand at its first."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.tokens = line.tokens[line.first : line.stop]
+        self.start = self.tokens[0][1]
+        self.span = Span(self.start, self.start)
+
+    def token(self, kind: str, value: Any = None) -> RawToken:
+        return (kind, self.start, self.start, kind.lower() if value is None else value)
+
+    def name(self, index: int) -> RawToken | None:
+        """The word at `index` of the line as a name."""
+        if index >= len(self.tokens) or self.tokens[index][0] not in _WORD_KINDS:
+            return None
+        _, start, end, _ = self.tokens[index]
+        return ("NAME", start, end, Name(first_word(self.tokens, index), span=Span(start, end)))
+
+    def hole(self) -> RawToken:
+        return self.token("HOLE", Constant(None, span=self.span))
+
+    def text(self) -> RawToken:
+        return self.token("STRING", Text((UNREAD,), span=self.span))
+
+    def nameless(self) -> RawToken:
+        return self.token("NAME", Name(UNREAD, span=self.span))
+
+    def candidates(self, has_body: bool) -> list[list[RawToken]]:
+        """What the line may have meant, best first."""
+        found: list[list[RawToken]] = []
+        ends_in_colon = self.tokens[-1][0] == "COLON"
+        prefix, rest = self._binding()
+        header = self._header(rest)
+        if header is not None:
+            found += [prefix + header, header]
+        simple = self._simple(rest, prefix)
+        if simple is not None:
+            found.append(simple)
+        if has_body or ends_in_colon:
+            found += [
+                prefix + [self.token("DO"), self.token("COLON", ":")],
+                [self.token("DO"), self.token("COLON", ":")],
+            ]
+        return found
+
+    def _binding(self) -> tuple[list[RawToken], int]:
+        """`let x =`, `x =`, `output x =`, `output`: the tokens, and the index behind them."""
+        kind = self.tokens[0][0]
+        equals = self.token("EQUALS", "=")
+        if kind in ("LET", "CONST", "OUTPUT"):
+            name = self.name(1)
+            if name is not None and len(self.tokens) > 2 and self.tokens[2][0] == "EQUALS":
+                return [self.tokens[0], name, equals], 3
+            return ([self.tokens[0]], 1) if kind == "OUTPUT" else ([], 0)
+        name = self.name(0)
+        if name is not None and len(self.tokens) > 1 and self.tokens[1][0] == "EQUALS":
+            return [name, equals], 2
+        return [], 0
+
+    def _simple(self, at: int, prefix: list[RawToken]) -> list[RawToken] | None:
+        """A declaration whose value cannot be read, a property, an input, an import."""
+        kind = self.tokens[0][0]
+        colon = self.token("COLON", ":")
+        if prefix:
+            return [*prefix, self.hole()]
+        name = self.name(1)
+        if kind in ("LET", "CONST"):
+            if len(self.tokens) > 1 and self.tokens[1][0] == "LBRACE":
+                return self._destructured()
+            return [self.tokens[0], name, self.token("EQUALS", "="), self.hole()] if name else None
+        if kind == "INPUT":
+            return [self.tokens[0], name, colon, self.text()] if name else None
+        if kind == "USE" and len(self.tokens) > 1:
+            return [self.tokens[0], self.tokens[1]]
+        own = self.name(0)
+        if own is not None and len(self.tokens) > 1 and self.tokens[1][0] == "COLON":
+            return [own, colon, self.hole()]
+        return None
+
+    def _destructured(self) -> list[RawToken] | None:
+        names = [self.name(index) for index, token in enumerate(self.tokens) if index > 1 and token[0] == "NAME"]
+        found: list[RawToken] = []
+        for name in names:
+            if name is not None:
+                found += [name, self.token("COMMA", ",")]
+        if not found:
+            return None
+        found[-1] = self.token("RBRACE", "}")
+        return [self.tokens[0], self.token("LBRACE", "{"), *found, self.token("EQUALS", "="), self.hole()]
+
+    def _header(self, at: int) -> list[RawToken] | None:
+        """The header that begins at token `at` of the line, without what could not be read."""
+        if at >= len(self.tokens):
+            return None
+        kind = self.tokens[at][0]
+        word = str(first_word(self.tokens, at))
+        colon = self.token("COLON", ":")
+        known = _HEADERS.get(kind) or _MISTAKEN.get(word)
+        if kind == "ELSE" and at + 1 < len(self.tokens) and self.tokens[at + 1][0] == "IF":
+            known = "ELIF"
+        if known is None:
+            return self._spawn(at, kind, word)
+        head = self.token(known)
+        if known in ("IF", "ELIF"):
+            return [head, self.hole(), colon]
+        if known in ("ELSE", "TRY", "FINALLY", "DO"):
+            return [head, colon]
+        if known == "LOOP":
+            return [head, self.token("UNTIL", Name("until", span=self.span)), self.hole(), *self._variable(at), colon]
+        if known == "CATCH":
+            return [head, *self._variable(at), colon]
+        if known == "REPEAT":
+            return [head, self.hole(), *self._variable(at), colon]
+        return self._named_header(known, head, at, colon)
+
+    def _named_header(self, known: str, head: RawToken, at: int, colon: RawToken) -> list[RawToken] | None:
+        if known in ("AGENT", "GATE"):
+            return [head, self.name(at + 1) or self.nameless(), colon]
+        if known == "BLOCK":
+            return [head, self.name(at + 1) or self.nameless(), *self._parameters(at), colon]
+        if known == "CHOICE":
+            return [head, self.token("DISCRETION", Discretion(Text((UNREAD,)), span=self.span)), colon]
+        if known == "OPTION":
+            return [head, self.text(), colon]
+        if known == "PARALLEL" and at + 1 < len(self.tokens) and self.tokens[at + 1][0] == "FOR":
+            return [head, *self._each(at + 1), colon]
+        return [head, colon] if known == "PARALLEL" else [*self._each(at), colon]
+
+    def _each(self, at: int) -> list[RawToken]:
+        """`for` with the names that stand before `in`, over nothing."""
+        names: list[RawToken] = []
+        for index in range(at + 1, len(self.tokens)):
+            word = self.name(index)
+            if word is None and self.tokens[index][0] != "COMMA":
+                break
+            if word is not None and word[3].id == "in":
+                break
+            if word is not None and not (word[3].id == "each" and index == at + 1):
+                names.append(word)
+        names = names[:2] or [self.nameless()]
+        if len(names) == 2:
+            names.insert(1, self.token("COMMA", ","))
+        nothing = self.token("HOLE", Array((), span=self.span))
+        return [self.token("FOR"), *names, self.token("IN", Name("in", span=self.span)), nothing]
+
+    def _variable(self, at: int) -> list[RawToken]:
+        """`as name`, also where the `as` was forgotten after `catch`."""
+        for index in range(at + 1, len(self.tokens)):
+            name = self.name(index)
+            before = first_word(self.tokens, index - 1)
+            if name is not None and (before == "as" or (self.tokens[at][0] == "CATCH" and index == at + 1)):
+                if name[3].id == "as":
+                    continue
+                return [self.token("AS", Name("as", span=self.span)), name]
+        return []
+
+    def _parameters(self, at: int) -> list[RawToken]:
+        opened = next((k for k in range(at + 1, min(at + 3, len(self.tokens))) if self.tokens[k][0] == "LPAR"), None)
+        if opened is None:
+            return []
+        found: list[RawToken] = [self.token("LPAR", "(")]
+        for index in range(opened + 1, len(self.tokens)):
+            if self.tokens[index][0] == "RPAR":
+                break
+            name = self.name(index)
+            if name is not None and self.tokens[index - 1][0] in ("LPAR", "COMMA"):
+                found += [name, self.token("COMMA", ",")]
+        found[-1 if len(found) > 1 else 1 :] = [self.token("RPAR", ")")]
+        return found
+
+    def _spawn(self, at: int, kind: str, word: str) -> list[RawToken] | None:
+        if kind == "SESSION":
+            return [self.token("SESSION"), self.text()]
+        if word == "exec":
+            return [self.token("EXEC"), self.text()]
+        if kind == "RESUME":
+            return [self.token("RESUME"), self.token("COLON", ":"), self.nameless()]
+        if kind == "PIPE":
+            return [self.token("PIPE", "|"), self.token("MAP", Name("map", span=self.span)), self.token("COLON", ":")]
+        if kind == "DO" and (name := self.name(at + 1)) is not None and self.tokens[-1][0] != "COLON":
+            return [self.token("DO"), name]
+        return None
+
+
+_HEADERS: Final = {
+    kind: kind
+    for kind in (
+        "IF", "ELIF", "ELSE", "TRY", "CATCH", "FINALLY", "LOOP", "FOR", "REPEAT", "PARALLEL", "BLOCK", "AGENT", "GATE",
+        "CHOICE", "OPTION",
+    )
+}  # fmt: skip
+_MISTAKEN: Final = {
+    **dict.fromkeys(_FUNCTION_WORDS, "BLOCK"),
+    "while": "LOOP",
+    "until": "LOOP",
+    "loop": "LOOP",
+    "elseif": "ELIF",
+    "elsif": "ELIF",
+    "catch": "CATCH",
+    "except": "CATCH",
+    "approve": "GATE",
+    "for": "FOR",
+    "repeat": "REPEAT",
+    "parallel": "PARALLEL",
+    "try": "TRY",
+    "else": "ELSE",
+    "finally": "FINALLY",
+    "option": "OPTION",
+    "block": "BLOCK",
+    "agent": "AGENT",
+    "gate": "GATE",
+}

@@ -1,0 +1,126 @@
+"""The parse tables of `grammar.lark`: made by Lark's LALR generator, kept beside the grammar as `grammar.json`.
+
+Making them costs a fifth of a second and imports Lark; reading them costs two milliseconds. `load` reads the kept
+tables if they belong to the grammar text that lies beside them, else it makes them anew in memory, so that a stale or
+missing file is slow but never wrong. `python -m prose_kernel.language.openprose.tables` writes the file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+GRAMMAR: Final = Path(__file__).with_name("grammar.lark")
+KEPT: Final = Path(__file__).with_name("grammar.json")
+
+FORMAT: Final = 1
+END: Final = "$END"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One alternative of a production.
+
+    `picks` are the stack positions, counted from the top (-1 is the last symbol), of what the builder is given; 0
+    stands for an optional part that is absent. `action` names the builder's method; "" hands the one pick on, "[" and
+    "+" start and extend a list.
+    """
+
+    head: str
+    length: int
+    action: str
+    picks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """`rows[state]` maps a terminal or a nonterminal to a state (>= 0), or a terminal to ~index of a rule (< 0)."""
+
+    rows: list[dict[str, int]]
+    rules: list[Rule]
+    start: int
+    end: int
+
+
+@cache
+def load() -> Tables:
+    """The tables of the grammar that lies beside this module."""
+    grammar = GRAMMAR.read_bytes()
+    try:
+        kept = json.loads(KEPT.read_bytes())
+        if kept["format"] == FORMAT and kept["grammar"].encode() == grammar:
+            return _unpack(kept)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return _unpack(_generate(grammar))
+
+
+def _unpack(kept: dict[str, Any]) -> Tables:
+    symbols: list[str] = kept["symbols"]
+    rows = [{symbols[key]: target for key, target in zip(row[::2], row[1::2], strict=True)} for row in kept["rows"]]
+    rules = [Rule(symbols[head], length, action, tuple(picks)) for head, length, action, picks in kept["rules"]]
+    return Tables(rows, rules, kept["start"], kept["end"])
+
+
+def _generate(grammar: bytes) -> dict[str, Any]:
+    """Lark's table in the form of `grammar.json`; an ambiguous grammar raises Lark's GrammarError."""
+    from lark import Lark
+    from lark.lexer import Lexer
+    from lark.parsers.lalr_analysis import Shift
+
+    class External(Lexer):  # tokens come from lexer.py; Lark only needs to know that it need not make them
+        def __init__(self, conf: object) -> None: ...
+        def lex(self, state: object, parser: object = None) -> Any:
+            return iter(())
+
+    lark = Lark(grammar.decode(), start="program", parser="lalr", lexer=External, maybe_placeholders=True)
+    table = lark.parser.parser._parse_table
+    numbers = {rule: index for index, rule in enumerate(lark.rules)}
+    symbols = sorted({symbol for row in table.states.values() for symbol in row} | {r.origin.name for r in lark.rules})
+    index = {symbol: position for position, symbol in enumerate(symbols)}
+    rows: list[list[int]] = [[] for _ in table.states]
+    for state, row in table.states.items():
+        for symbol, (action, target) in sorted(row.items()):
+            rows[state] += [index[symbol], target if action is Shift else ~numbers[target]]
+    return {
+        "format": FORMAT,
+        "grammar": grammar.decode(),
+        "start": table.start_states["program"],
+        "end": table.end_states["program"],
+        "symbols": symbols,
+        "rules": [_rule(rule, index) for rule in lark.rules],
+        "rows": rows,
+    }
+
+
+def _rule(rule: Any, index: dict[str, int]) -> list[Any]:
+    name, length = rule.origin.name, len(rule.expansion)
+    if name.startswith("__"):  # Lark's own lists for `*` and `+`: one kept symbol, the last
+        grows = rule.expansion[0].name == name
+        return [index[name], length, "+" if grows else "[", [-length, -1] if grows else [-1]]
+    picks: list[int] = []
+    symbols = enumerate(rule.expansion)
+    for absent in rule.options.empty_indices or [False] * length:
+        if absent:
+            picks.append(0)
+            continue
+        position, symbol = next(symbols)
+        if not getattr(symbol, "filter_out", False):
+            picks.append(position - length)
+    action = rule.alias or name
+    if rule.options.expand1 and not rule.alias and len(picks) == 1:
+        action = ""
+    return [index[name], length, action, picks]
+
+
+def write() -> None:
+    """Write `grammar.json` for the grammar as it is now."""
+    text = json.dumps(_generate(GRAMMAR.read_bytes()), separators=(",", ":"))
+    KEPT.write_text(text + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    write()
