@@ -102,7 +102,7 @@ class Cells:
         from prose_kernel.workspace import Workspace
 
         _ = rendering, Workspace
-        compile_source(Source('exec "true"\n', "cell"))
+        compile_source(Source.of('exec "true"\n', "cell"))
 
     # ------------------------------------------------------------ a cell
 

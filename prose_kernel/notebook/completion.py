@@ -17,7 +17,7 @@ from prose_kernel.notebook import keywords
 from prose_kernel.notebook.scan import inside, literals
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose import Known
+    from prose_kernel.language.openprose.names import Known
     from prose_kernel.notebook.cells import Cells
 
 _PATHS = 200
@@ -364,5 +364,5 @@ def completeness_of(code: str) -> tuple[str, str]:
     from prose_kernel.language.openprose import completeness
     from prose_kernel.language.source import Source
 
-    found = completeness(Source(programs_[-1].text, "cell"))
+    found = completeness(Source.of(programs_[-1].text, "cell"))
     return found.status, found.indent

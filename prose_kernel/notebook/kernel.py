@@ -121,6 +121,9 @@ class ProseKernel(Kernel):
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None
         self._cell: asyncio.Task[Problem | None] | None = None
+        self._waiting: list[object] = []
+        self._queued: set[object] = set()
+        self._aborted: set[object] = set()
         self._forced = False
         self._delivered = threading.Event()
         self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
@@ -184,7 +187,12 @@ class ProseKernel(Kernel):
             if self._cell is not None:  # undo the idle that this request has just published
                 self._publish_status("busy", "shell", parent=self._request[1])
         else:
+            turn = object()
+            self._waiting.append(turn)
             async with self._main_asyncio_lock:
+                self._waiting.remove(turn)
+                self._aborting = turn in self._aborted
+                self._aborted.discard(turn)
                 await self.dispatch_shell(msg)
 
     def _header(self, msg: Any) -> tuple[dict[str, Any], Any]:
@@ -212,17 +220,16 @@ class ProseKernel(Kernel):
             content["execution_count"] = self.execution_count
         self.session.send(stream, kind, content, parent=parent, ident=ident)
 
-    def _abort_queues(self, subshell_id: str | None = None) -> None:
-        """Abort the execute requests that wait now; those that are sent after the error reply run again."""
-        self._aborting = True
-        asyncio.ensure_future(self._end_abort())  # noqa: RUF006 - the lock's queue holds it
-
-    async def _end_abort(self) -> None:
+    async def _read_queue(self) -> None:
+        """Take in every request that has arrived by now; before an error reply, so that what comes after it runs."""
         self.shell_stream.flush()
         for _ in range(3):  # let what has just been read take its place in the queue
             await asyncio.sleep(0)
-        async with self._main_asyncio_lock:
-            self._aborting = False
+        self._queued = set(self._waiting)
+
+    def _abort_queues(self, subshell_id: str | None = None) -> None:
+        """Abort the execute requests that had arrived when the cell failed; those sent after its reply run."""
+        self._aborted |= self._queued
 
     # ------------------------------------------------------------ execute
 
@@ -255,6 +262,7 @@ class ProseKernel(Kernel):
         if store_history and not silent:
             self.history.add(self.execution_count, code, output.shown)
         if problem is not None:
+            await self._read_queue()
             return {"status": "error", "execution_count": self.execution_count, **_error_content(problem)}
         return {
             "status": "ok",

@@ -1,0 +1,206 @@
+"""A real kernel process and a client that reads everything it sends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import KernelManager
+
+REPOSITORY = Path(__file__).parents[2]
+TIMEOUT = 30.0
+
+Message = dict[str, Any]
+
+
+def specification(module: str = "prose_kernel", interrupt_mode: str = "message") -> KernelSpec:
+    argv = [sys.executable, "-m", module, "-f", "{connection_file}"]
+    return KernelSpec(argv=argv, display_name="Prose", language="prose", interrupt_mode=interrupt_mode)
+
+
+@dataclass
+class Ran:
+    """What one execute request brought: the reply, and its outputs in order."""
+
+    reply: Message
+    outputs: list[Message] = field(default_factory=list)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        return dict(self.reply["content"])
+
+    @property
+    def status(self) -> str:
+        return str(self.content["status"])
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [m["content"] for m in self.outputs if m["msg_type"] == kind]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [m["msg_type"] for m in self.outputs]
+
+    def text(self, name: str = "stdout") -> str:
+        return "".join(c["text"] for c in self.of("stream") if c["name"] == name)
+
+    @property
+    def displays(self) -> list[str]:
+        """Plain text of every display and result."""
+        shown = [m["content"] for m in self.outputs if m["msg_type"] in ("display_data", "execute_result")]
+        return [content["data"]["text/plain"] for content in shown]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        (error,) = self.of("error")
+        return error
+
+
+class Client:
+    """One kernel and its channels; every wait has an end."""
+
+    def __init__(self, manager: Any) -> None:
+        self.manager = manager
+        self.channels = manager.client()
+        self.channels.start_channels()
+        self.channels.wait_for_ready(timeout=TIMEOUT)
+
+    # ------------------------------------------------------------ executing
+
+    def send(self, code: str, *, allow_stdin: bool = False, **options: Any) -> str:
+        return str(self.channels.execute(code, allow_stdin=allow_stdin, **options))
+
+    def finish(self, request: str, answers: Sequence[str | None] = (), timeout: float = TIMEOUT) -> Ran:
+        """Read until the request's reply and its idle; input requests get the answers in turn (None: no answer)."""
+        waiting = list(answers)
+        outputs: list[Message] = []
+        deadline = time.monotonic() + timeout
+        while True:
+            if waiting:
+                with suppress(Empty):
+                    self.channels.get_stdin_msg(timeout=0.01)
+                    answer = waiting.pop(0)
+                    if answer is not None:
+                        self.channels.input(answer)
+            try:
+                message = self.channels.get_iopub_msg(
+                    timeout=0.05 if waiting else max(deadline - time.monotonic(), 0.1)
+                )
+            except Empty:
+                assert time.monotonic() < deadline, f"no idle in time; so far {[m['msg_type'] for m in outputs]}"
+                continue
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            if message["msg_type"] == "status":
+                if message["content"]["execution_state"] == "idle":
+                    break
+            elif message["msg_type"] != "execute_input":
+                outputs.append(message)
+        return Ran(self.reply(request), outputs)
+
+    def reply(self, request: str) -> Message:
+        while True:
+            reply: Message = self.channels.get_shell_msg(timeout=TIMEOUT)
+            if reply["parent_header"].get("msg_id") == request:
+                return reply
+
+    def run(self, code: str, answers: Sequence[str | None] = (), **options: Any) -> Ran:
+        return self.finish(self.send(code, **options), answers)
+
+    def until(self, request: str, seen: Callable[[Message], bool]) -> Message:
+        """Read IOPub until a message of the request that `seen` accepts."""
+        while True:
+            message: Message = self.channels.get_iopub_msg(timeout=TIMEOUT)
+            if message["parent_header"].get("msg_id") == request and seen(message):
+                return message
+
+    def until_text(self, request: str, text: str) -> None:
+        seen = ""
+
+        def found(message: Message) -> bool:
+            nonlocal seen
+            seen += message["content"].get("text", "")
+            return text in seen
+
+        self.until(request, found)
+
+    def ask(self, kind: str, content: dict[str, Any], channel: str = "shell", **header: Any) -> Message:
+        """Send any request and return its reply."""
+        message = self.channels.session.msg(kind, content)
+        message["header"].update(header)
+        target = self.channels.shell_channel if channel == "shell" else self.channels.control_channel
+        target.send(message)
+        get = self.channels.get_shell_msg if channel == "shell" else self.channels.get_control_msg
+        while True:
+            reply: Message = get(timeout=TIMEOUT)
+            if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
+                return reply
+
+    # ------------------------------------------------------------ the process
+
+    @property
+    def pid(self) -> int:
+        return int(self.manager.provisioner.pid)
+
+    def interrupt(self) -> None:
+        self.manager.interrupt_kernel()
+
+    def close(self) -> None:
+        self.channels.stop_channels()
+        with suppress(Exception):
+            self.manager.shutdown_kernel(now=True)
+
+
+@contextmanager
+def kernel(directory: Path, *, spec: KernelSpec | None = None, **environment: str) -> Iterator[Client]:
+    """A kernel of its own in `directory`, with all of Jupyter's files below it."""
+    manager = KernelManager()
+    manager._kernel_spec = spec or specification()
+    places = {
+        f"JUPYTER_{name}_DIR": str(directory / ".jupyter" / name.lower()) for name in ("DATA", "CONFIG", "RUNTIME")
+    }
+    paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests")])
+    variables = {**os.environ, **places, "IPYTHONDIR": str(directory / ".ipython"), "PYTHONPATH": paths, **environment}
+    manager.start_kernel(env=variables, cwd=str(directory))
+    client: Client | None = None
+    try:
+        client = Client(manager)
+        yield client
+    finally:
+        if client is not None:
+            client.close()
+        else:
+            manager.shutdown_kernel(now=True)
+        manager.cleanup_resources()
+
+
+def processes(mark: str) -> list[int]:
+    """Processes whose command line holds `mark`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                if mark.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+def gone(mark: str, seconds: float = 10.0) -> bool:
+    """Whether all processes with the mark end in time."""
+    deadline = time.monotonic() + seconds
+    while processes(mark):
+        if time.monotonic() > deadline:
+            for pid in processes(mark):
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            return False
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,140 @@
+"""Interrupts: the kernel survives, its children do not, the next cell works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from notebook.kernels import Client, gone, kernel, processes, specification
+
+
+def interrupted(client: Client, request: str) -> None:
+    ran = client.finish(request)
+    assert ran.kinds[-1] == "error"
+    assert ran.error["ename"] == "KeyboardInterrupt"
+    assert ran.status == "error" and ran.content["ename"] == "KeyboardInterrupt"
+    assert client.run("let after = 1").status == "ok"
+
+
+def test_a_waiting_cell(client: Client) -> None:
+    request = client.send('exec "echo started; sleep 4711.1"')
+    client.until_text(request, "started")
+    started = time.monotonic()
+    client.interrupt()
+    interrupted(client, request)
+    assert time.monotonic() - started < 5
+    assert gone("sleep 4711.1")
+
+
+def test_a_busy_cell(client: Client) -> None:
+    request = client.send('exec "echo started"\nlet n = 0\nloop (max: 100000000):\n  n = n + 1')
+    client.until_text(request, "started")
+    client.interrupt()
+    interrupted(client, request)
+
+
+def test_a_busy_compilation(client: Client) -> None:
+    request = client.send("let x = 1\n" * 400_000)
+    client.until(request, lambda m: m["msg_type"] == "execute_input")
+    client.interrupt()
+    ran = client.finish(request)
+    assert ran.status == "error"  # interrupted, or all 400,000 lines checked
+    assert client.run("let after = 1").status == "ok"
+
+
+def test_a_cell_that_asks(client: Client) -> None:
+    request = client.send('input name: "Who?"', allow_stdin=True)
+    assert client.channels.get_stdin_msg(timeout=30)["content"]["prompt"].startswith("Who?")
+    client.interrupt()
+    interrupted(client, request)
+    assert client.run('input name: "Who?"', answers=["me"], allow_stdin=True).status == "ok"
+
+
+def test_ten_in_a_row(client: Client) -> None:
+    for i in range(10):
+        request = client.send(f'exec "echo started; sleep 4712.{i}"')
+        client.until_text(request, "started")
+        client.interrupt()
+        assert client.finish(request).error["ename"] == "KeyboardInterrupt"
+    assert client.run('exec "echo fine"').text() == "fine\n"
+    assert gone("sleep 4712.")
+
+
+def test_an_idle_kernel_does_not_mind(client: Client) -> None:
+    client.run("let a = 1")
+    for _ in range(3):
+        client.interrupt()
+        os.kill(client.pid, signal.SIGINT)
+    assert client.run("let b = a + 1").displays == ["b: number = 2"]
+
+
+def test_a_signal_is_an_interrupt_too(client: Client) -> None:
+    request = client.send('exec "echo started; sleep 4713"')
+    client.until_text(request, "started")
+    os.kill(client.pid, signal.SIGINT)
+    interrupted(client, request)
+    assert gone("sleep 4713")
+
+
+def test_queued_cells_do_not_run(client: Client) -> None:
+    request = client.send('exec "echo started; sleep 4714"')
+    queued = [client.send(f'exec "echo {i} >> queued.txt"') for i in range(5)]
+    client.until_text(request, "started")
+    client.interrupt()
+    assert client.finish(request).status == "error"
+    assert [client.finish(q).status for q in queued] == ["aborted"] * 5
+    assert client.run('exec "ls queued.txt"\n  on-fail: "continue"').text() == ""
+
+
+def test_children_that_ignore_signals_are_killed(client: Client) -> None:
+    command = "trap '' INT TERM; echo started; while :; do sleep 4715; done"
+    request = client.send(f'exec "{command}"')
+    client.until_text(request, "started")
+    client.interrupt()
+    interrupted(client, request)
+    assert gone("sleep 4715", 1)
+
+
+def test_all_branches_end_at_once(client: Client) -> None:
+    request = client.send('parallel for i in [1, 2, 3]:\n  exec "sleep 4716.{i}"')
+    while len(processes("sleep 4716.")) < 3:
+        time.sleep(0.02)
+    client.interrupt()
+    interrupted(client, request)
+    assert gone("sleep 4716.")
+
+
+def test_finally_runs_and_what_was_bound_stays(client: Client) -> None:
+    code = 'let kept = "yes"\ntry:\n  exec "echo started; sleep 4717"\nfinally:\n  exec "echo cleaned"'
+    request = client.send(code)
+    client.until_text(request, "started")
+    client.interrupt()
+    ran = client.finish(request)
+    assert ran.error["ename"] == "KeyboardInterrupt"
+    assert "cleaned" in ran.text()
+    assert client.run('exec "echo {kept}"').text() == "yes\n"
+
+
+def test_a_second_interrupt_ends_finally_too(client: Client) -> None:
+    code = 'try:\n  exec "echo started; sleep 4718"\nfinally:\n  exec "echo cleaning; sleep 4719"'
+    request = client.send(code)
+    client.until_text(request, "started")
+    client.interrupt()
+    client.until_text(request, "cleaning")
+    client.interrupt()
+    interrupted(client, request)
+    assert gone("sleep 4718") and gone("sleep 4719")
+
+
+@pytest.mark.parametrize("mode", ["signal"])
+def test_signal_mode_works_as_well(directory: Path, mode: str) -> None:
+    with kernel(directory, spec=specification(interrupt_mode=mode)) as client:
+        for mark in ("4720.1", "4720.2"):
+            request = client.send(f'exec "echo started; sleep {mark}"')
+            client.until_text(request, "started")
+            client.interrupt()
+            interrupted(client, request)
+        assert gone("sleep 4720.")

@@ -1,0 +1,77 @@
+"""Jupyter's own test suite for kernels, with a sample for every test it has."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import jupyter_kernel_test
+import pytest
+from notebook.kernels import REPOSITORY
+
+SPECIFICATION = json.loads((REPOSITORY / "kernelspec" / "kernel.json").read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """The kernelspec of the repository in a prefix of its own, with this interpreter."""
+    root = tmp_path_factory.mktemp("jupyter")
+    target = root / "data" / "kernels" / "prose"
+    target.mkdir(parents=True)
+    argv = [sys.executable, *SPECIFICATION["argv"][1:]]
+    (target / "kernel.json").write_text(json.dumps({**SPECIFICATION, "argv": argv}))
+    patch = pytest.MonkeyPatch()
+    patch.setenv("JUPYTER_PATH", str(root / "data"))
+    patch.setenv("JUPYTER_DATA_DIR", str(root / "own"))
+    patch.setenv("JUPYTER_RUNTIME_DIR", str(root / "runtime"))
+    patch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
+    patch.chdir(root)
+    yield root
+    patch.undo()
+
+
+class TestProseKernel(jupyter_kernel_test.KernelTests):
+    kernel_name = "prose"
+    language_name = "prose"
+    file_extension = ".prose"
+    code_hello_world = 'exec "echo hello, world"'
+    code_stderr = 'exec "echo oops >&2"'
+    completion_samples: ClassVar[list[dict[str, object]]] = [
+        {"text": "sess", "matches": {"session"}},
+        {"text": "%bind", "matches": {"%binding", "%bindings"}},
+        {"text": "agent a:\n  model: o", "matches": {"opus"}},
+    ]
+    complete_code_samples: ClassVar[list[str]] = ['exec "ls"', "let x = 1", "# c", "%bindings", ""]
+    incomplete_code_samples: ClassVar[list[str]] = ["repeat 3:", 'session """\nmore', "let x = [1,"]
+    invalid_code_samples: ClassVar[list[str]] = ["let = 3", "session 'single'"]
+    code_page_something = "exec?"
+    code_generate_error = 'throw "on purpose"'
+    code_execute_result: ClassVar[list[dict[str, str]]] = [
+        {"code": "let x = 1 + 2", "result": "x: number = 3"},
+        {"code": 'let y = "a"', "result": "y: text = a"},
+        {"code": 'do:\n  let z = "inner"', "result": "z: text = inner"},
+    ]
+    code_display_data: ClassVar[list[dict[str, str]]] = [
+        {"code": "%bindings", "mime": "text/markdown"},
+        {"code": 'exec "exit 3"\n  on-fail: "continue"', "mime": "text/html"},
+    ]
+    code_history_pattern = "let x*"
+    supported_history_operations = ("tail", "range", "search")
+    code_inspect_sample = "exec"
+    code_clear_output = "%clear"
+
+
+class TestWelcome(jupyter_kernel_test.IopubWelcomeTests):
+    kernel_name = "prose"
+    support_iopub_welcome = True
+
+
+def test_the_specification_fits_the_kernel() -> None:
+    assert SPECIFICATION["argv"] == ["python", "-m", "prose_kernel", "-f", "{connection_file}"]
+    assert SPECIFICATION["language"] == "prose"
+    assert SPECIFICATION["interrupt_mode"] == "message"
+    for name in ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png"):
+        assert (Path(REPOSITORY) / "kernelspec" / name).stat().st_size > 100

@@ -1,0 +1,65 @@
+"""Start, restart, shutdown, sudden death: nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from notebook.kernels import gone, kernel, processes
+
+
+def test_shutdown_while_a_cell_runs_leaves_no_process(directory: Path) -> None:
+    with kernel(directory) as client:
+        request = client.send('exec "echo started; sleep 4801"')
+        client.until_text(request, "started")
+        client.manager.shutdown_kernel()
+        assert gone("sleep 4801", 1)
+
+
+def test_restart_starts_afresh(directory: Path) -> None:
+    with kernel(directory) as client:
+        client.run("let a = 1")
+        request = client.send("exec \"echo started; trap '' TERM INT; sleep 4802\"")
+        client.until_text(request, "started")
+        client.manager.restart_kernel()
+        client.channels.wait_for_ready(timeout=30)
+        assert gone("sleep 4802", 1)
+        assert client.run("let b = a").error["ename"] == "SyntaxError"
+        assert client.run('exec "echo fine"').text() == "fine\n"
+
+
+def test_sudden_death_leaves_no_process(directory: Path) -> None:
+    with kernel(directory) as client:
+        request = client.send('parallel:\n  exec "sleep 4803.1"\n  exec "echo started; sleep 4803.2 & sleep 4803.3"')
+        while len(processes("sleep 4803.")) < 3:
+            pass
+        os.kill(client.pid, signal.SIGKILL)
+        assert gone("sleep 4803.")
+        assert request
+
+
+def test_a_kernel_that_runs_nothing_writes_nothing(directory: Path) -> None:
+    with kernel(directory) as client:
+        client.run("")
+        client.run("%help")
+    assert sorted(p.name for p in directory.iterdir() if p.name != ".ipython") == [".jupyter"]
+
+
+def test_the_end_is_in_the_trace(directory: Path) -> None:
+    with kernel(directory) as client:
+        client.run('let a = exec "echo hi"')
+        client.manager.shutdown_kernel()
+    (state,) = (directory / ".prose" / "runs").glob("*/state.md")
+    assert state.read_text().rstrip().split("\n")[-1].startswith("---end")
+
+
+def test_history_works_across_sessions(directory: Path) -> None:
+    for number in (1, 2):
+        with kernel(directory) as client:
+            client.run(f"let x = {number}")
+            content = {"hist_access_type": "tail", "n": 2, "output": False, "raw": True}
+            rows = client.ask("history_request", content)["content"]["history"]
+            assert rows[-1][2] == f"let x = {number}"
+            client.manager.shutdown_kernel()
+    assert [row[2] for row in rows] == ["let x = 1", "let x = 2"]

@@ -1,0 +1,72 @@
+"""The person: questions on the stdin channel, and a clear error when nobody is there."""
+
+from __future__ import annotations
+
+from notebook.kernels import Client
+
+
+def test_an_input_is_asked_and_bound(client: Client) -> None:
+    ran = client.run('input topic: "About what?"\nexec "echo {topic}"', answers=["birds"], allow_stdin=True)
+    assert ran.status == "ok"
+    assert ran.text() == "birds\n"
+
+
+def test_nobody_to_ask_is_an_error(client: Client) -> None:
+    ran = client.run('input topic: "About what?"')
+    assert ran.error["ename"] == "InputError"
+    assert "topic" in ran.error["evalue"]
+
+
+def test_an_input_given_beforehand_is_not_asked(client: Client) -> None:
+    ran = client.run('%input topic="two words"\ninput topic: "About what?"\nexec "echo {topic}"')
+    assert ran.text() == "two words\n"
+
+
+def test_a_gate_is_asked_until_the_answer_counts(client: Client) -> None:
+    code = 'gate deploy:\n  prompt: "Deploy?"\nexec "echo deployed"'
+    ran = client.run(code, answers=["", "perhaps", "yes: go on"], allow_stdin=True)
+    assert ran.text() == "deployed\n"
+    assert any("gate deploy: approved by user: go on" in text for text in ran.displays)
+
+
+def test_a_rejected_gate_stops(client: Client) -> None:
+    code = 'gate deploy:\n  prompt: "Deploy?"\nexec "echo deployed"'
+    ran = client.run(code, answers=["no"], allow_stdin=True)
+    assert ran.error["ename"] == "GateRejected" and ran.text() == ""
+    ran = client.run(code)
+    assert ran.error["ename"] == "GateRejected" and ran.text() == ""
+
+
+def test_gates_are_decided_beforehand(client: Client) -> None:
+    code = 'gate deploy:\n  prompt: "Deploy?"\nexec "echo deployed"'
+    assert client.run("%gate approve deploy --comment fine").status == "ok"
+    assert client.run(code).text() == "deployed\n"
+    assert client.run(code).error["ename"] == "GateRejected"
+    client.run("%gate reject deploy")
+    assert client.run(code, allow_stdin=True).error["ename"] == "GateRejected"
+
+
+def test_the_end_of_input_rejects_a_gate(client: Client) -> None:
+    ran = client.run('gate g:\n  prompt: "Go?"', answers=["\x04"], allow_stdin=True)
+    assert ran.error["ename"] == "GateRejected"
+
+
+def test_a_gate_question_is_withdrawn_at_its_deadline(client: Client) -> None:
+    ran = client.run('gate g:\n  prompt: "Go?"\n  timeout: "300ms"', answers=[None], allow_stdin=True)
+    assert ran.error["ename"] == "GateRejected"
+    assert "timed out" in ran.text()
+    assert client.run('input n: "Name?"\nexec "echo {n}"', answers=["late"], allow_stdin=True).text() == "late\n"
+
+
+def test_questions_of_branches_take_turns(client: Client) -> None:
+    code = 'parallel:\n  do:\n    input a: "A?"\n  do:\n    input b: "B?"\nexec "echo {a} {b}"'
+    ran = client.run(code, answers=["one", "two"], allow_stdin=True)
+    assert ran.text().endswith("one two\n")
+
+
+def test_completion_is_answered_while_a_question_waits(client: Client) -> None:
+    request = client.send('input topic: "About what?"', allow_stdin=True)
+    client.channels.get_stdin_msg(timeout=30)
+    assert "exec" in client.ask("complete_request", {"code": "ex", "cursor_pos": 2})["content"]["matches"]
+    client.channels.input("x")
+    assert client.finish(request).status == "ok"
