@@ -126,7 +126,8 @@ class Workspace:
 
     def compile(self, text: str, name: str = "cell") -> Compiled:
         """The tree and all diagnostics of a text, checked against what the run knows by now."""
-        from prose_kernel.language.openprose import Known, compile_source
+        from prose_kernel.language.openprose import compile_source
+        from prose_kernel.language.openprose.names import Known
 
         known = self._run.machine.known() if self._run is not None else Known()
         return compile_source(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class Compiled:
     """A program with all that was found at compile time, sorted; `ok` when none of it is an error."""
 
+    source: Source
     program: Program
     diagnostics: tuple[Diagnostic, ...]
     ok: bool
@@ -71,7 +72,7 @@ def compile_source(
     parsed = parse(source, profile)
     checked = check(parsed.program, source, profile=profile, known=known or Known(), load=load, cell=cell)
     found = in_order((*parsed.diagnostics, *_with_positional(parsed, checked, source)))
-    return Compiled(parsed.program, found, not has_errors(found))
+    return Compiled(source, parsed.program, found, not has_errors(found))
 
 
 def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Source) -> list[Diagnostic]:
