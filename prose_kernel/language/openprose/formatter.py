@@ -1,0 +1,439 @@
+"""The canonical form of a program (openprose.md 8): what `prose fmt` prints.
+
+No comments, two spaces a level, one statement a line, no blank lines; imports, inputs, agents and blocks first. Old
+forms are in their documented shape already when the tree is built. What is printed parses to an equal program, but for
+that order, and printing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from functools import singledispatchmethod
+from typing import Any, Final
+
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.contract import is_executable
+from prose_kernel.language.openprose.keywords import KEYWORDS
+from prose_kernel.language.openprose.tree import Body, Expression, Statement, Text
+
+_STEP: Final = "  "
+_IDENT = r"[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*"
+_WORD: Final = re.compile(rf"{_IDENT}\Z")
+_REFERENCE: Final = re.compile(rf"(?<!\{{)\{{(?={_IDENT}(?:\.{_IDENT}|\[(?:[0-9]+|{_IDENT})\])*\}}(?!\}}))")
+_FIRST_WORD: Final = re.compile(_IDENT)
+_PLAIN_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_TRIPLE_ESCAPES: Final = str.maketrans({"\\": "\\\\"})
+_MODIFIER_WORDS: Final = frozenset({"on-fail", "on_fail", "count", "all", "first", "any"})
+
+# How tightly an expression binds, loosest first.
+_OR, _AND, _NOT, _COMPARE, _SUM, _POSTFIX = range(6)
+
+
+def format_program(program: tree.Program) -> str:
+    """The canonical text of a program without errors; "" for an empty one, else it ends with a line break."""
+    lines = _Formatter().statements(_ordered(program.items), "")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _ordered(items: Sequence[Statement]) -> list[Statement]:
+    """`use`, top inputs, agents, blocks, then the rest; each group in source order."""
+    first = next((index for index, item in enumerate(items) if is_executable(item)), len(items))
+    groups: list[list[Statement]] = [[], [], [], [], []]
+    for index, item in enumerate(items):
+        if isinstance(item, tree.Use | tree.SkillImport):
+            groups[0].append(item)
+        elif isinstance(item, tree.Input) and index < first:
+            groups[1].append(item)
+        elif isinstance(item, tree.Agent):
+            groups[2].append(item)
+        elif isinstance(item, tree.Block):
+            groups[3].append(item)
+        else:
+            groups[4].append(item)
+    return [item for group in groups for item in group]
+
+
+class _Formatter:
+    """Statements to lines. `_lines` gives the lines of one node; the first is still to be put behind its prefix."""
+
+    def statements(self, body: Iterable[Statement], pad: str) -> list[str]:
+        found: list[str] = []
+        for statement in body:
+            first, *rest = self._lines(statement, pad)
+            found.append(pad + first)
+            found += rest
+        return found
+
+    def _body(self, header: str, body: Body, pad: str) -> list[str]:
+        return [header, *self.statements(body, pad + _STEP)]
+
+    def _after(self, prefix: str, value: Expression, pad: str) -> list[str]:
+        """`prefix` and a right-hand side."""
+        first, *rest = self._lines(value, pad)
+        word = _FIRST_WORD.match(first)
+        if word and word[0] in KEYWORDS and isinstance(value, _OPERATORS):
+            first = f"({first})"  # a variable named like a keyword, where the keyword could stand
+        return [prefix + first, *rest]
+
+    # ---- statements
+
+    @singledispatchmethod
+    def _lines(self, node: Any, pad: str) -> list[str]:
+        return [expression(node)]
+
+    @_lines.register
+    def _(self, node: tree.ExpressionStatement, pad: str) -> list[str]:
+        return self._after("", node.value, pad)
+
+    @_lines.register
+    def _(self, node: tree.Let, pad: str) -> list[str]:
+        names = ", ".join(name.id for name in node.names)
+        target = f"{{ {names} }}" if node.destructured else names
+        return self._after(f"{node.kind} {target} = ", node.value, pad)
+
+    @_lines.register
+    def _(self, node: tree.Assign, pad: str) -> list[str]:
+        return self._after(f"{node.name.id} = ", node.value, pad)
+
+    @_lines.register
+    def _(self, node: tree.Output, pad: str) -> list[str]:
+        return self._after(f"output {node.name.id} = " if node.name else "output ", node.value, pad)
+
+    @_lines.register
+    def _(self, node: tree.Input, pad: str) -> list[str]:
+        return [f"input {node.name.id}: {expression(node.prompt)}"]
+
+    @_lines.register
+    def _(self, node: tree.Throw, pad: str) -> list[str]:
+        return ["throw" if node.value is None else f"throw {expression(node.value)}"]
+
+    @_lines.register
+    def _(self, node: tree.Return, pad: str) -> list[str]:
+        return ["return"] if node.value is None else self._after("return ", node.value, pad)
+
+    @_lines.register
+    def _(self, node: tree.Break, pad: str) -> list[str]:
+        return ["break"]
+
+    @_lines.register
+    def _(self, node: tree.Continue, pad: str) -> list[str]:
+        return ["continue"]
+
+    @_lines.register
+    def _(self, node: tree.Assert, pad: str) -> list[str]:
+        head = f"assert {expression(node.condition)}"
+        return [head] if node.message is None else [f"{head}:", pad + _STEP + text(node.message)]
+
+    @_lines.register
+    def _(self, node: tree.Gate, pad: str) -> list[str]:
+        return [f"gate {node.name.id}:", *self._properties(node.properties, pad)]
+
+    @_lines.register
+    def _(self, node: tree.Use, pad: str) -> list[str]:
+        return [f"use {text(node.path)}" + (f" as {node.alias.id}" if node.alias else "")]
+
+    @_lines.register
+    def _(self, node: tree.SkillImport, pad: str) -> list[str]:
+        return [f"import {text(node.skill)} from {text(node.source)}"]
+
+    @_lines.register
+    def _(self, node: tree.Agent, pad: str) -> list[str]:
+        return [f"agent {node.name.id}:", *self._properties(node.properties, pad)]
+
+    @_lines.register
+    def _(self, node: tree.Block, pad: str) -> list[str]:
+        names = ", ".join(name.id for name in node.parameters)
+        depth = f" (max_depth: {node.max_depth})" if node.max_depth is not None else ""
+        return self._body(f"block {node.name.id}" + (f"({names})" if names else "") + f"{depth}:", node.body, pad)
+
+    # ---- properties
+
+    def _properties(self, properties: tree.Properties, pad: str) -> list[str]:
+        pad += _STEP
+        found: list[str] = []
+        for item in properties:
+            value = item.value
+            if isinstance(value, tree.Permissions | tree.ContextBlock):
+                found.append(f"{pad}{item.name.id}:")
+                found += [f"{pad}{_STEP}{_entry_name(entry)}: {expression(entry.value)}" for entry in value.entries]
+            elif isinstance(value, tree.OnReject):
+                word = value.action if value.text is None else f"{value.action} {text(value.text)}"
+                found.append(f"{pad}{item.name.id}: {word}")
+            else:
+                found.append(f"{pad}{item.name.id}: {expression(value)}")
+        return found
+
+    # ---- spawns
+
+    @_lines.register
+    def _(self, node: tree.Session, pad: str) -> list[str]:
+        return [_head(node), *self._properties(node.properties, pad)]
+
+    @_lines.register
+    def _(self, node: tree.Resume, pad: str) -> list[str]:
+        return [_head(node), *self._properties(node.properties, pad)]
+
+    @_lines.register
+    def _(self, node: tree.Exec, pad: str) -> list[str]:
+        return [_head(node), *self._properties(node.properties, pad)]
+
+    @_lines.register
+    def _(self, node: tree.Arrow, pad: str) -> list[str]:
+        lines = [_head(node.spawns[0])]
+        before = node.spawns[0]
+        for spawn in node.spawns[1:]:
+            if before.properties:
+                lines += [*self._properties(before.properties, pad), f"{pad}-> {_head(spawn)}"]
+            else:
+                lines[-1] += f" -> {_head(spawn)}"
+            before = spawn
+        return [*lines, *self._properties(before.properties, pad)]
+
+    # ---- compounds
+
+    @_lines.register
+    def _(self, node: tree.Do, pad: str) -> list[str]:
+        return self._body("do:", node.body, pad)
+
+    @_lines.register
+    def _(self, node: tree.BlockCall, pad: str) -> list[str]:
+        return [f"do {node.block.id}" + (f"({_joined(node.arguments)})" if node.arguments else "")]
+
+    @_lines.register
+    def _(self, node: tree.Parallel, pad: str) -> list[str]:
+        lines = [f"parallel{_modifiers(node.modifiers)}:"]
+        inner = pad + _STEP
+        for branch in node.branches:
+            if branch.name is not None and isinstance(branch.statement, tree.ExpressionStatement):
+                first, *rest = self._after(f"{branch.name.id} = ", branch.statement.value, inner)
+            else:
+                first, *rest = self._lines(branch.statement, inner)
+            lines += [inner + first, *rest]
+        return lines
+
+    @_lines.register
+    def _(self, node: tree.For, pad: str) -> list[str]:
+        names = node.item.id if node.index is None else f"{node.item.id}, {node.index.id}"
+        collection = expression(node.collection)
+        modifiers = ""
+        if node.modifiers is not None:
+            modifiers = _modifiers(node.modifiers)
+            if not modifiers and _ends_like_modifiers(node.collection):
+                collection = f"({collection})"
+        word = "for" if node.modifiers is None else "parallel for"
+        return self._body(f"{word} {names} in {collection}{modifiers}:", node.body, pad)
+
+    @_lines.register
+    def _(self, node: tree.Repeat, pad: str) -> list[str]:
+        return self._body(f"repeat {expression(node.count)}{_variable(node.variable)}:", node.body, pad)
+
+    @_lines.register
+    def _(self, node: tree.Loop, pad: str) -> list[str]:
+        condition = ""
+        if node.condition is not None:
+            shown = expression(node.condition)
+            if node.maximum is None and shown.endswith(")"):
+                shown = f"({shown})"  # a call's `max:` is not the loop's
+            condition = f" {node.mode} {shown}"
+        maximum = f" (max: {node.maximum})" if node.maximum is not None else ""
+        return self._body(f"loop{condition}{maximum}{_variable(node.variable)}:", node.body, pad)
+
+    @_lines.register
+    def _(self, node: tree.Try, pad: str) -> list[str]:
+        lines = self._body("try:", node.body, pad)
+        if node.catch is not None:
+            lines += self._body(f"{pad}catch{_variable(node.catch.name)}:", node.catch.body, pad)
+        if node.final is not None:
+            lines += self._body(f"{pad}finally:", node.final, pad)
+        return lines
+
+    @_lines.register
+    def _(self, node: tree.Choice, pad: str) -> list[str]:
+        lines = [f"choice {expression(node.criteria)}:"]
+        inner = pad + _STEP
+        for option in node.options:
+            lines += self._body(f"{inner}option {text(option.label)}:", option.body, inner)
+        return lines
+
+    @_lines.register
+    def _(self, node: tree.If, pad: str) -> list[str]:
+        lines: list[str] = []
+        for arm in node.arms:
+            word = f"{pad}elif" if lines else "if"
+            lines += self._body(f"{word} {expression(arm.condition)}:", arm.body, pad)
+        if node.otherwise is not None:
+            lines += self._body(f"{pad}else:", node.otherwise, pad)
+        return lines
+
+    @_lines.register
+    def _(self, node: tree.Pipe, pad: str) -> list[str]:
+        lines = self._after("", node.source, pad)
+        inner = pad + _STEP
+        for operation in node.operations:
+            names = f"({', '.join(name.id for name in operation.names)})" if operation.names else ""
+            lines += self._body(f"{inner}| {operation.kind}{names}:", operation.body, inner)
+        return lines
+
+
+_OPERATORS: Final = (tree.Name, tree.Member, tree.Index, tree.Binary, tree.Logical, tree.Pipe)
+
+
+def _entry_name(entry: tree.Permission | tree.Argument) -> str:
+    return entry.type.id if isinstance(entry, tree.Permission) else entry.name.id
+
+
+def _head(node: tree.Spawn) -> str:
+    """A spawn without its property block."""
+    if isinstance(node, tree.Exec):
+        return f"exec {text(node.command)}"
+    if isinstance(node, tree.Resume):
+        return f"resume: {node.agent.id}"
+    if node.title is not None:
+        return f"session {text(node.title)}"
+    label = f" {node.label.id}" if node.label else ""
+    return f"session{label}:" + (f" {node.agent.id}" if node.agent else "")
+
+
+def _modifiers(node: tree.Modifiers) -> str:
+    shown = [f'"{node.strategy}"'] if node.strategy != "all" else []
+    if node.count is not None:
+        shown.append(f"count: {node.count}")
+    if node.on_fail != "fail-fast":
+        shown.append(f'on-fail: "{node.on_fail}"')
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _ends_like_modifiers(node: Expression) -> bool:
+    return (
+        isinstance(node, tree.ProgramCall) and bool(node.arguments) and node.arguments[0].name.id in _MODIFIER_WORDS
+    )
+
+
+def _variable(name: tree.Name | None) -> str:
+    return f" as {name.id}" if name else ""
+
+
+# ---- expressions
+
+
+def expression(node: Expression, at_least: int = _OR) -> str:
+    """An expression on one line (but for triple-quoted texts), in parentheses if it binds looser than `at_least`."""
+    if isinstance(node, Text):
+        return text(node)
+    if isinstance(node, tree.Name):
+        return node.id
+    shown, binds = _operation(node)
+    return f"({shown})" if binds < at_least else shown
+
+
+def _operation(node: Expression) -> tuple[str, int]:
+    """An expression as text, and how tightly it binds."""
+    if isinstance(node, tree.Logical):
+        binds = _OR if node.operator == "or" else _AND
+        return f" {node.operator} ".join(expression(part, binds + 1) for part in node.operands), binds
+    if isinstance(node, tree.Not):
+        return f"not {expression(node.operand, _NOT)}", _NOT
+    if isinstance(node, tree.Binary):
+        binds = _SUM if node.operator in "+-" else _COMPARE
+        left = expression(node.left, _SUM)
+        return f"{left} {node.operator} {expression(node.right, binds + 1)}", binds
+    if isinstance(node, tree.Member):
+        return f"{expression(node.value, _POSTFIX)}.{node.name.id}", _POSTFIX
+    if isinstance(node, tree.Index):
+        return f"{expression(node.value, _POSTFIX)}[{expression(node.index)}]", _POSTFIX
+    return _primary(node), _POSTFIX
+
+
+def _primary(node: Expression) -> str:
+    if isinstance(node, tree.Discretion):
+        return _marker(node.text)
+    if isinstance(node, tree.Number):
+        return _number(node.value)
+    if isinstance(node, tree.Duration):
+        return node.text
+    if isinstance(node, tree.Constant):
+        return {True: "true", False: "false", None: "null"}[node.value]
+    if isinstance(node, tree.Array):
+        return f"[{_joined(node.elements)}]"
+    if isinstance(node, tree.Object):
+        return f"{{ {', '.join(map(_entry, node.entries))} }}" if node.entries else "{}"
+    if isinstance(node, tree.ProgramCall):
+        return f"{node.program.id}({', '.join(map(_argument, node.arguments))})"
+    raise TypeError(f"{type(node).__name__} is no plain expression")
+
+
+def _joined(values: Iterable[Expression]) -> str:
+    return ", ".join(expression(value) for value in values)
+
+
+def _argument(node: tree.Argument) -> str:
+    return f"{node.name.id}: {expression(node.value)}" if node.name.id else expression(node.value)
+
+
+def _entry(node: tree.Entry) -> str:
+    if node.shorthand:
+        return expression(node.value)
+    key = node.key if _WORD.match(node.key) else text(Text((node.key,) if node.key else ()))
+    return f"{key}: {expression(node.value)}"
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
+    shown = format(Decimal(repr(value)), "f")
+    return shown if "." in shown else f"{shown}.0"
+
+
+# ---- texts
+
+
+def _marker(words: Text) -> str:
+    shown = words.raw
+    if shown.startswith("*"):
+        shown = f" {shown}"
+    if shown.endswith("*"):
+        shown = f"{shown} "
+    if not shown:
+        return "** **"
+    return f"***{shown}***" if "\n" in shown or "**" in shown else f"**{shown}**"
+
+
+def text(node: Text) -> str:
+    """A string: triple-quoted when it begins with a line break, else on one line."""
+    triple = node.raw.startswith("\n") and "\r" not in node.raw
+    shown = []
+    for index, part in enumerate(node.parts):
+        if isinstance(part, tree.Interpolation):
+            shown.append(part.raw)
+        else:
+            before = index > 0
+            shown.append(_literal(part, triple, before, index + 1 < len(node.parts)))
+    joined = "".join(shown)
+    return f'"""{joined}"""' if triple else f'"{joined}"'
+
+
+def _literal(part: str, triple: bool, after: bool, before: bool) -> str:
+    """A literal part, escaped; `after` and `before` tell whether interpolations stand beside it."""
+    opens, closes = before and part.endswith("{"), after and part.startswith("}")
+    shown = part.translate(_TRIPLE_ESCAPES if triple else _PLAIN_ESCAPES)
+    if triple:
+        shown = shown.replace('"""', '\\"\\"\\"')
+        if shown.endswith('"') or before:
+            shown = _quotes_escaped(shown)
+    shown = _REFERENCE.sub(r"\\{", shown)
+    if opens:
+        shown = shown[:-1] + "\\{"
+    if closes:
+        shown = "\\" + shown
+    return shown
+
+
+def _quotes_escaped(shown: str) -> str:
+    """Quotes at the end escaped, so that none of them can join the closing ones."""
+    bare = shown.rstrip('"')
+    kept = len(shown) - len(bare)
+    if bare.endswith("\\") and (len(bare) - len(bare.rstrip("\\"))) % 2 and kept:
+        bare, kept = bare + '"', kept - 1
+    return bare + '\\"' * kept
