@@ -28,7 +28,7 @@ class Declarations:
 
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
-        self._parameters: list[Name] = []
+        self._hiding: list[tuple[Name, str]] = []  # temporary names of blocks
         self._block_writes: list[Name] = []
 
     def declare_known(self) -> None:
@@ -87,7 +87,7 @@ class Declarations:
         self.survey.report(code, name.span, message, f"write `let {name.id} = ...`")
 
     def finish(self) -> None:
-        """Judge what depends on the whole text: writes in blocks (3.5), parameters that hide an outer name."""
+        """Judge what depends on the whole text: writes in blocks (3.5), what hides a name of the root."""
         survey, new = self.survey, []
         for name in self._block_writes:
             if not survey.is_declared(name.id):
@@ -98,9 +98,9 @@ class Declarations:
             if form in ("const", "input"):
                 self._again("E130" if form == "const" else "E137", name)
         survey.everywhere.update(dict.fromkeys(new))
-        for name in self._parameters:
+        for name, kind in self._hiding:
             if name.id in survey.root.table or name.id in survey.known.variables:
-                self._hides(name, "parameter")
+                self._hides(name, kind)
 
     def _only_at_root(self, name: str) -> str | None:
         """How a name is declared that no frame but the root's declares: every caller finds that one."""
@@ -192,10 +192,10 @@ class Declarations:
                 self.survey.report("E133", name.span, f"`{key}` is the name of an agent", "choose another name")
             else:
                 self._hides(name, kind, "an agent")
-        elif kind == "parameter":
-            self._parameters.append(name)
         elif self._is_hidden_by(key, kind):
             self._hides(name, kind)
+        elif not frame.is_root:
+            self._hiding.append((name, kind))
         frame.hide(key, kind)
         self.survey.everywhere[key] = None
 
@@ -204,8 +204,7 @@ class Declarations:
         outer = frame.temporaries.get(name)
         if outer is not None:
             return not (name == "item" and outer == kind == "pipeline variable")
-        root = self.survey.root
-        return name in frame.visible or name in root.visible or name in self.survey.known.variables
+        return name in frame.visible or (frame.is_root and name in self.survey.known.variables)
 
     def _hides(self, name: Name, kind: str, what: str = "an outer name") -> None:
         self.survey.report(_HIDING[kind], name.span, f"The {kind} `{name.id}` hides {what}", "choose another name")

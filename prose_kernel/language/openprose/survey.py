@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from prose_kernel.language.diagnostics import Diagnostic, Profile, diagnostic, in_order
+from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.nearest import Nearest, did_you_mean
@@ -61,6 +61,7 @@ class Survey:
         self.root = self.frame = Frame(is_root=True)
         self.everywhere: dict[str, Frame | None] = {}  # with the frame when it is only one
         self.assigned_in_blocks: set[str] = set()
+        self._lines: dict[int, str] = {}
         self._waiting: list[Undefined] = []
         self._undefined: list[Undefined] = []
         self._exports: dict[str, tuple[str, ...] | None] = {}
@@ -76,7 +77,12 @@ class Survey:
     # ---- findings
 
     def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
-        self.found.append(diagnostic(self.source, code, span, message, hint))
+        line, column = self.source.line_column(span.start)
+        text = self._lines.get(line)
+        if text is None:
+            # Kept, because a line of a megabyte may hold a hundred thousand findings.
+            text = self._lines[line] = self.source.line_text(line)
+        self.found.append(Diagnostic(code, line, column, message, hint, text, span))
 
     def sees(self, name: str) -> bool:
         """Whether a read of `name` finds something in the current frame for sure."""
