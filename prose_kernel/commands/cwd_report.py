@@ -20,7 +20,7 @@ _LONGEST_PATH = 4096
 # shell that met the end of the text inside a quotation has nothing left to misread.
 _WRAPPER = (
     r"""{load}trap '{{ set +x; }} 2>/dev/null; {report}' EXIT; {evaluate}; """
-    r"""{{ __prose=$?; set +x; }} 2>/dev/null; {report}; exit $__prose"""
+    r"""{{ __prose=$?; set +x; }} 2>/dev/null; {report}; exit "$__prose" """
 )
 
 # The redirection goes through /dev/fd because dash cannot spell two-digit descriptors.
@@ -28,16 +28,23 @@ _REPORT = r"""{{ command pwd -P && command printf "\000"; }} 2>/dev/null >/dev/f
 
 
 @functools.lru_cache(maxsize=64)
-def wrapper(report: int, script: int | None = None) -> str:
-    """The text to pass to `shell -c`, followed by `$0` and, without `script`, by the command.
+def wrapper(report: int, source: str | None = None) -> str:
+    """The text to pass to `shell -c`, followed by `$0` and, without `source`, by the command.
 
-    `report` is the descriptor of the pipe; `script` one that holds the command, when it is too long for an argument.
+    `report` is the descriptor of the pipe; `source` is what runs a command that is too long for an argument.
     """
     return _WRAPPER.format(
-        load="__prose=$1; shift; " if script is None else "",
-        evaluate='eval "$__prose"' if script is None else f". /dev/fd/{script}",
+        load="__prose=$1; shift; " if source is None else "",
+        evaluate='eval "$__prose"' if source is None else source,
         report=_REPORT.format(descriptor=report),
     )
+
+
+def source(shell: str, script: int) -> str:
+    """What makes a shell (its file name) run the text behind a descriptor as its own."""
+    if shell == "zsh":
+        return f'eval "$(</dev/fd/{script})"'  # its `.` would change $0
+    return f". /dev/fd/{script}"
 
 
 def parse(data: bytes) -> str | None:

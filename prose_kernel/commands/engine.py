@@ -27,6 +27,7 @@ from prose_kernel.commands.watchdog import Watchdog
 _DESCRIPTORS_EACH = 8
 _DESCRIPTORS_SPARED = 128
 _MOST_AT_ONCE = 1000
+_BURST = 16
 
 
 class EngineClosed(Exception):
@@ -39,6 +40,8 @@ class Engine:
     `grace` is the time in seconds between two steps of a ladder. `on_warning` gets a line for the person when the
     watchdog cannot be kept alive; it is called in the engine's thread. `state_dir` holds the private file by which
     a later start finds what a killed kernel and a killed watchdog left; None means a directory of this user's.
+    `at_once` is how many commands may run at the same time, further ones wait; None means what the limit on open files
+    allows, at most 1000.
     """
 
     def __init__(
@@ -47,18 +50,24 @@ class Engine:
         grace: float = GRACE,
         on_warning: Callable[[str], None] | None = None,
         state_dir: Path | None = None,
+        at_once: int | None = None,
     ) -> None:
         self.grace = grace
         self.marker = secrets.token_hex(16)
         self.loop: asyncio.AbstractEventLoop
         self._on_warning = on_warning
         self._state_dir = state_dir
-        self._lock = threading.Lock()
+        # reentrant, because a signal handler may interrupt a thread that is inside `post`
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._stopped = False
+        self._ready = False
         self._running: dict[Process, None] = {}
         self._waiting: deque[Process] = deque()
-        self._most = _most_at_once()
+        self._most = at_once or _most_at_once()
+        self._burst = _BURST
+        self._resting = False
         self._table: tuple[float, list[process_table.Member]] = (-1.0, [])
         self._adopted: set[int] = set()
         self._idle = asyncio.Event()
@@ -67,7 +76,7 @@ class Engine:
 
     def start(self) -> None:
         """Start the thread, once. Called by the first command. Raises `EngineClosed`."""
-        if self._thread is not None and not self._closed:
+        if self._ready and not self._closed:
             return
         with self._lock:
             if self._closed:
@@ -77,19 +86,21 @@ class Engine:
             self.loop = asyncio.new_event_loop()
             self._watchdog = Watchdog(self.loop, f"{self.marker}:exec", self._on_warning, self._state_dir)
             self._leftovers = Leftovers(f"{self.marker}:exec")
-            thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
-            thread.start()
-            self._thread = thread
+            self._thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
+            self._thread.start()
+            self._ready = True
             _close_at_exit(self)
 
     def _run(self) -> None:
         # A child inherits the mask of the thread that spawns it.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.close()
+        self.loop.run_forever()
+        with self._lock:
+            self._stopped = True
+        # What was posted before the door closed still gets its answer.
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
 
     def close(self) -> None:
         """End everything: TERM to all at once, KILL after the grace, the watchdog, the thread. Idempotent.
@@ -112,11 +123,14 @@ class Engine:
             process.shutdown()
         while self._waiting:
             self._waiting.popleft().refuse("cancelled")
+        known = self._leftovers.groups
         leftovers = self.loop.create_task(self._leftovers.end(self.grace, self.table))
         while self._running:
             self._idle.clear()
             await self._idle.wait()
         await leftovers
+        for group in known - self._leftovers.groups:
+            self._watchdog.ended(group)
         await self._watchdog.close()
         self.loop.stop()
 
@@ -126,23 +140,33 @@ class Engine:
         """Start a process, or let it wait for its turn. In the engine's loop."""
         if self._closed:
             process.refuse("cancelled")
-        elif len(self._running) >= self._most:
-            self._waiting.append(process)
-        else:
-            self._begin(process)
+            return
+        self._waiting.append(process)
+        self._start_waiting()
 
-    def _begin(self, process: Process) -> None:
-        self._running[process] = None
-        process.start()
+    def _start_waiting(self) -> None:
+        """Start what may start: a few at a time, because a spawn takes the loop from those that already run."""
+        while self._waiting and self._burst and len(self._running) < self._most:
+            self._burst -= 1
+            process = self._waiting.popleft()
+            self._running[process] = None
+            process.start()
+        if self._burst < _BURST and not self._resting:
+            self._resting = True
+            self.loop.call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._burst = _BURST
+        if self._waiting:
+            self._start_waiting()
 
     def post(self, callback: Callable[..., None], *arguments: object) -> bool:
         """Call something in the engine's loop, from any thread; False when the engine is closed or not started."""
-        if self._thread is None:
-            return False
-        try:
+        with self._lock:
+            if self._thread is None or self._stopped:
+                return False
             self.loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:
-            return False
         return True
 
     def interrupt(self) -> None:
@@ -178,14 +202,10 @@ class Engine:
                 self._watchdog.left(pid, left)
             else:
                 self._watchdog.ended(pid)
-        if self._waiting and not self._closed:
-            self.loop.call_soon(self._next)
+        if self._waiting:
+            self.loop.call_soon(self._start_waiting)
         if not self._running:
             self._idle.set()
-
-    def _next(self) -> None:
-        while self._waiting and len(self._running) < self._most and not self._closed:
-            self._begin(self._waiting.popleft())
 
     def adopt(self, child: Child) -> None:
         """A leader that even KILL did not end: its status is taken whenever it comes."""

@@ -26,6 +26,11 @@ class Leftovers:
         self._groups[leader] = {member.identity for member in left}
         return gone
 
+    @property
+    def groups(self) -> frozenset[int]:
+        """The groups that are remembered."""
+        return frozenset(self._groups)
+
     def _prune(self, table: list[Member]) -> list[int]:
         gone = [leader for leader, known in self._groups.items() if not self._alive(leader, known, table)]
         for leader in gone:

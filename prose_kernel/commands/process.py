@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 from prose_kernel.commands import process_table
 from prose_kernel.commands.capture import Capture, Live
 from prose_kernel.commands.ladder import Ladder, ladder
-from prose_kernel.commands.spawn import Child, SpawnFailure, close, high, spawn
+from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
 from prose_kernel.machine.ports import Outcome, Stream
 
 _CHUNK = 65536
@@ -150,8 +150,6 @@ class Process:
             passed += further
             self._child = spawn(argv, launch.env, launch.cwd, passed)
         except OSError as problem:
-            from prose_kernel.commands.spawn import classify
-
             raise classify(problem, "", launch.cwd) from None
         finally:
             close(passed)

@@ -38,7 +38,8 @@ class ShellCommands:
         self._engine = engine
         self.shell = resolve_shell(shell)
         """The absolute path of the shell."""
-        self._start = (self.shell, *_FLAGS.get(Path(self.shell).name, ()), "-c")
+        self._name = Path(self.shell).name
+        self._start = (self.shell, *_FLAGS.get(self._name, ()), "-c")
         self._display_cap = display_cap
         self._environment = Environment(f"{engine.marker}:exec")
 
@@ -83,7 +84,8 @@ class ShellCommands:
                 return (*self._start, text, "exec"), ()
             return (*self._start, cwd_report.wrapper(report), "exec", text), ()
         script = _script(text)
-        wrapper = f". /dev/fd/{script}" if report is None else cwd_report.wrapper(report, script)
+        source = cwd_report.source(self._name, script)
+        wrapper = source if report is None else cwd_report.wrapper(report, source)
         return (*self._start, wrapper, "exec"), (script,)
 
 
@@ -248,8 +250,9 @@ def _classify(record: Record) -> tuple[int, _Kind | None, str | None]:
         return NOT_STARTED, record.spawn_kind, None
     if record.outcome == "timed_out":
         return TIMED_OUT, "timeout", None
-    if record.status is None:  # never started, or not ended by KILL
-        return 128 + signal.SIGKILL, "signal", None
+    if record.status is None:  # ended before it started, or not even by KILL
+        ours = signal.SIGINT if record.outcome == "interrupted" else signal.SIGTERM
+        return 128 + ours, "signal", None
     if os.WIFSIGNALED(record.status):
         number = os.WTERMSIG(record.status)
         return 128 + number, "signal", _signal_name(number) if record.outcome == "signaled" else None

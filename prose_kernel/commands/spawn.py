@@ -9,6 +9,8 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,6 +80,9 @@ def spawn(argv: Sequence[str | bytes], env: Mapping[bytes, bytes], cwd: str, kee
 def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
     """What a failed start means for a person, without numbers or places that change from run to run."""
     if not isinstance(problem, OSError):
+        reason = directory_problem(cwd)
+        if reason is not None:
+            return SpawnFailure("cwd", reason)
         return SpawnFailure("spawn", f"cannot start the command: {problem}")
     code = problem.errno
     if code in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE):
@@ -96,18 +101,18 @@ def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
 
 def directory_problem(cwd: str) -> str | None:
     """Why no command can run in this directory; None when one can."""
-    if "\0" in cwd:
-        return "the directory's name contains a NUL character"
     try:
-        path = Path(cwd)
-        if not path.exists():
-            return f"directory not found: {cwd}"
-        if not path.is_dir():
-            return f"not a directory: {cwd}"
+        mode = Path(cwd).stat().st_mode
+    except FileNotFoundError:
+        return f"directory not found: {cwd}"
+    except NotADirectoryError:
+        return f"not a directory: {cwd}"
     except OSError as problem:
         return f"directory not usable: {cwd}: {_words(problem.errno)}"
-    except ValueError:
+    except ValueError:  # NUL, or a character that no name can have
         return "the directory's name cannot be encoded"
+    if not stat.S_ISDIR(mode):
+        return f"not a directory: {cwd}"
     return None if os.access(cwd, os.X_OK) else f"directory not permitted: {cwd}"
 
 
@@ -118,7 +123,10 @@ def _words(code: int | None) -> str:
 
 
 def high(descriptor: int, lowest: int) -> int:
-    """Move a descriptor of ours to a number of at least `lowest`. Raises `OSError`."""
+    """Move a descriptor of ours to a number of at least `lowest`, if the limit allows. Raises `OSError`."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        lowest = min(lowest, soft // 2)
     try:
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
     finally:

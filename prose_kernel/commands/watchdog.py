@@ -170,18 +170,24 @@ class Watchdog:
         self._closed = True
         if self._popen is None:
             await asyncio.sleep(0)  # a start may be on its way
-        self._flush()
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
         popen = self._popen
-        if self._pipe >= 0:
-            close((self._pipe,))
-            self._pipe = -1
         if popen is None:
+            self._forget()
             return
-        end = self._loop.time() + 1.0
+        if self._groups:
+            close((self._pipe,))  # something did not end even by KILL: it may try as well
+            self._pipe = -1
+        else:
+            popen.kill()  # nothing to watch; waiting until its interpreter has started would be waiting for nothing
+        end = self._loop.time() + 3.0
         while popen.poll() is None:
             if self._loop.time() > end:
                 popen.kill()
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.001)
+        for suffix in ("", ".new"):
+            (self._state_dir / f"jobs-{popen.pid}{suffix}").unlink(missing_ok=True)
         self._forget()
 
     @property

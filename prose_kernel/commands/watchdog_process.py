@@ -22,6 +22,7 @@ else:
 
 _BATCH = 0.02
 _KEEP_AFTER = 0.5
+_KEEP_AT_LEAST = 8.0
 _GRACE = 1.0
 
 Known = set[tuple[int, int]]
@@ -119,14 +120,14 @@ class StateFile:
         self._kernel = kernel
         self._kept: list[tuple[int, int]] = []
 
-    def keep(self, identities: list[tuple[int, int]]) -> None:
-        """Write the file anew when something changed; remove it when there is nothing to keep."""
+    def keep(self, identities: list[tuple[int, int]]) -> bool:
+        """Write the file anew when something changed (then true); remove it when there is nothing to keep."""
         if not self.usable or identities == self._kept:
-            return
+            return False
         self._kept = identities
         if not identities:
             self.remove()
-            return
+            return True
         owners = [member for pid in (self._kernel, os.getpid()) if (member := process_table.member_of(pid)) is not None]
         lines = [f"boot {boot_id()}"]
         lines += [f"owner {member.pid} {member.ticks}" for member in owners]
@@ -137,7 +138,8 @@ class StateFile:
                 file.write("\n".join(lines) + "\n")
             os.replace(f"{self._path}.new", self._path)  # noqa: PTH105
         except OSError:
-            return  # a full disk: the sweep is a second net, the first one is this process
+            pass  # a full disk: the sweep is a second net, the first one is this process
+        return True
 
     def remove(self) -> None:
         for path in (self._path, f"{self._path}.new"):
@@ -190,49 +192,55 @@ def _kill(identities: Known) -> None:
 # ---------------------------------------------------------------- the process
 
 
-def watch(groups: Groups, kernel: int, state: StateFile) -> None:
-    """Take what the kernel tells until it closes the pipe or is gone."""
-    poller = select.poll()
-    poller.register(0, select.POLLIN)
-    gone = _pidfd(kernel)
-    if gone >= 0:
-        # A forked copy of the kernel may hold the pipe open: the kernel's own end counts as well.
-        poller.register(gone, select.POLLIN)
-    os.set_blocking(0, False)
-    while True:
-        ready = {
-            descriptor for descriptor, _ in poller.poll(_KEEP_AFTER * 1000 if groups.running or groups.left else None)
-        }
+class Watch:
+    """Takes what the kernel tells, until it closes the pipe or is gone."""
+
+    def __init__(self, groups: Groups, kernel: int, state: StateFile) -> None:
+        self._groups = groups
+        self._state = state
+        self._gone = _pidfd(kernel)
+        self._looked_at = 0.0
+        self._interval = _KEEP_AFTER
+
+    def run(self) -> None:
+        poller = select.poll()
+        poller.register(0, select.POLLIN)
+        if self._gone >= 0:
+            # A forked copy of the kernel may hold the pipe open: the end of the kernel itself counts as well.
+            poller.register(self._gone, select.POLLIN)
+        os.set_blocking(0, False)
+        while self._take({descriptor for descriptor, _ in poller.poll(self._patience())}):
+            self._keep()
+            time.sleep(_BATCH)  # commands come in crowds: wake up for all of them together
+
+    def _patience(self) -> float | None:
+        """Milliseconds until the private file wants a look; for ever when nothing is registered."""
+        return self._interval * 1000 if self._groups.running or self._groups.left else None
+
+    def _take(self, ready: set[int]) -> bool:
         try:
             data = os.read(0, 65536)
-            if not data:
-                return
-            groups.take(data)
         except BlockingIOError:
-            if gone in ready:
-                return
-        _keep(groups, state)
-        time.sleep(_BATCH)  # commands come in crowds: wake up for all of them together
+            return self._gone not in ready
+        self._groups.take(data)
+        self._interval = _KEEP_AFTER
+        return bool(data)
 
-
-_looked_at = 0.0
-
-
-def _keep(groups: Groups, state: StateFile) -> None:
-    global _looked_at
-    now = time.monotonic()
-    if now - _looked_at < _KEEP_AFTER:
-        return
-    _looked_at = now
-    identities: Known = set()
-    long_lived = [group for group, since in groups.running.items() if now - since > _KEEP_AFTER]
-    if long_lived or groups.left:
-        table = process_table.members()
-        for group in long_lived:
-            identities |= {member.identity for member in table if process_table.in_scope(member, group)}
-        for group, known in groups.left.items():
-            identities |= {m.identity for m in process_table.still_ours(group, known, groups.marker, table)}
-    state.keep(sorted(identities))
+    def _keep(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < _KEEP_AFTER:
+            return
+        self._looked_at = now
+        groups, identities = self._groups, set()
+        long_lived = [group for group, since in groups.running.items() if now - since > _KEEP_AFTER]
+        if long_lived or groups.left:
+            table = process_table.members()
+            for group in long_lived:
+                identities |= {member.identity for member in table if process_table.in_scope(member, group)}
+            for group, known in groups.left.items():
+                identities |= {m.identity for m in process_table.still_ours(group, known, groups.marker, table)}
+        if not self._state.keep(sorted(identities)):
+            self._interval = min(2 * self._interval, _KEEP_AT_LEAST)
 
 
 def _pidfd(pid: int) -> int:
@@ -249,7 +257,7 @@ def main(kernel: int, directory: str, marker: str) -> None:
     state = StateFile(directory, kernel)
     if state.usable:
         sweep(directory)
-    watch(groups, kernel, state)
+    Watch(groups, kernel, state).run()
     end(groups.seize(process_table.members()), marker)
     state.remove()
 

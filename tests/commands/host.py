@@ -1,0 +1,37 @@
+"""A process that uses an engine, to be killed from outside: `python host.py STATE_DIR FORK COMMAND...`.
+
+Prints its engine's marker, runs all commands, and waits for ever. With FORK it copies itself while they run, and prints
+the copy's pid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+from prose_kernel.commands import Engine, ShellCommands
+from prose_kernel.machine.ports import CommandRequest
+
+
+async def main(state_dir: str, fork: str, *texts: str) -> None:
+    engine = Engine(state_dir=Path(state_dir))
+    commands = ShellCommands(engine, "bash")
+    print(engine.marker, flush=True)
+    running = asyncio.gather(*(commands.run(CommandRequest(text, "/", 3600.0)) for text in texts))
+    if fork:
+        await asyncio.sleep(0.3)
+        copy = os.fork()
+        if copy == 0:
+            time.sleep(60)
+            os._exit(0)
+        print(copy, flush=True)
+    await running
+    print("all ended", flush=True)
+    await asyncio.sleep(3600)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
