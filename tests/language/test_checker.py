@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -59,6 +60,17 @@ def test_sources_of_skills():
 def test_a_depth_that_reaches_the_checker(depth):
     block = tree.Block(tree.Name("f"), (), depth, (tree.Break(),))
     assert "E145" in {d.code for d in check(tree.Program((block,)), Source(""))}
+
+
+TABLES = sorted(path.stem for path in (Path(__file__).parent / "cases").glob("*.txt"))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_cases_mean_what_they_say(table):
+    """A case with a syntax error would be checked against half a tree."""
+    for name, text in cases(table).items():
+        found = parse(unmark(text, "default")[0]).diagnostics
+        assert [d.code for d in found if d.severity == "error"] == [], name
 
 
 # ---------------------------------------------------------------- cells
