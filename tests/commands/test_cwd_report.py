@@ -126,11 +126,7 @@ async def test_acceptance_8_a_command_leaves_no_file_that_it_did_not_make(run: R
 
 async def test_acceptance_9_the_value_of_a_command_keeps_its_last_newline(run: Runner) -> None:
     """The port's half: interpolation strips it, the binding's file keeps it."""
-    assert (await run(r"printf 'a
-
-'")).stdout == "a
-
-"
+    assert (await run(r"printf 'a\n\n'")).stdout == "a\n\n"
 
 
 async def test_line_numbers_in_messages_are_the_commands_own(run: Runner) -> None:
