@@ -11,7 +11,7 @@ from jupyter_client.kernelspec import KernelSpec
 from notebook.kernels import Client, Ran, kernel, specification
 
 CELLS = {
-    "empty": "",
+    "blank": "\n\n",
     "comment": "# nothing",
     "stream": 'exec "echo one; echo two"',
     "both streams": 'exec "echo out"\nexec "echo err >&2"\nexec "echo out again"',

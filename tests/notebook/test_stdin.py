@@ -18,7 +18,7 @@ def test_nobody_to_ask_is_an_error(client: Client) -> None:
 
 
 def test_an_input_given_beforehand_is_not_asked(client: Client) -> None:
-    ran = client.run('%input topic="two words"\ninput topic: "About what?"\nexec "echo {topic}"')
+    ran = client.run('%input given="two words"\ninput given: "About what?"\nexec "echo {given}"')
     assert ran.text() == "two words\n"
 
 
