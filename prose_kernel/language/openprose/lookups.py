@@ -225,8 +225,6 @@ class Reader:
             self._held_member(value.id, key, span)
         elif isinstance(value, ProgramCall):
             self.program_output(value.program.id, self.survey.program(value.program.id), key, span)
-        elif isinstance(value, Exec):
-            self._report_exec_member("the command", key, span)
 
     def _held_member(self, name: str, key: object, span: Span) -> None:
         """A member or index of a variable whose value is known: E138 on `exec` text, E028 on a program's result."""
