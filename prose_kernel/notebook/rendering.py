@@ -134,6 +134,7 @@ class CellView:
         self._last: Value = None
         self._last_card: cards.Card | None = None
         self._bare: object = None
+        self._joined = False
 
     def __call__(self, event: Event) -> None:
         handler = self._handlers.get(type(event))
@@ -196,7 +197,7 @@ class CellView:
         return card, pending
 
     def _worth_showing(self, value: Value) -> bool:
-        if value is None or (self._last_card is not None and self._last is value):
+        if value is None or value is self._bare or (self._last_card is not None and self._last is value):
             return False
         return not (isinstance(value, ExecText) and value.result is self._bare)
 
@@ -245,6 +246,7 @@ class CellView:
 
     def _begin_visible(self, event: Event) -> None:
         """Something that may take long or show something begins: what earlier statements bound is shown first."""
+        self._joined = False
         if self._join is None:
             self._flush_pending()
             if self._card_statement != _statement(event):
@@ -253,7 +255,7 @@ class CellView:
     # ------------------------------------------------------------ bindings and values
 
     def _bound(self, event: Bound) -> None:
-        self._last, self._last_card = event.value, None
+        self._last, self._last_card, self._joined = event.value, None, False
         if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
             return  # its answer has been shown under its name
         steps = event.place.branches
@@ -268,7 +270,10 @@ class CellView:
         return event.place.branches[-1].label == event.name
 
     def _statement_done(self, event: StatementDone) -> None:
-        self._last, self._last_card = event.value, None
+        if self._joined:
+            self._bare = event.value  # its branches have just been shown
+        if event.value is not self._last:
+            self._last, self._last_card = event.value, None
 
     # ------------------------------------------------------------ commands
 
@@ -415,6 +420,7 @@ class CellView:
             return
         if join.number == event.parallel:
             self._leave_join()
+            self._joined = True
         elif event.place.branches:
             _fold(join, tuple((s.parallel, s.index) for s in event.place.branches), event.parallel)
 

@@ -64,6 +64,7 @@ def test_branches_are_shown_in_source_order(client: Client) -> None:
     first = client.run(code)
     assert first.text() == "[_2] b\n[_2] c\n" and first.text("stderr") == "[_3] d\n"
     assert [m["content"] for m in client.run(code).outputs] == [m["content"] for m in first.outputs]
+    assert first.kinds == ["display_data", "stream", "stream"]
 
 
 def test_a_person_sees_progress_that_ends_the_same(client: Client) -> None:

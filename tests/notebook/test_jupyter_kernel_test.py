@@ -46,7 +46,7 @@ class TestProseKernel(jupyter_kernel_test.KernelTests):
     ]
     complete_code_samples: ClassVar[list[str]] = ['exec "ls"', "let x = 1", "# c", "%bindings", ""]
     incomplete_code_samples: ClassVar[list[str]] = ["repeat 3:", 'session """\nmore', "let x = [1,"]
-    invalid_code_samples: ClassVar[list[str]] = ["let = 3", "session 'single'"]
+    invalid_code_samples: ClassVar[list[str]] = ["let = 3", "exec 'single'"]
     code_page_something = "exec?"
     code_generate_error = 'throw "on purpose"'
     code_execute_result: ClassVar[list[dict[str, str]]] = [
