@@ -8,7 +8,7 @@ reported here under `strict`. Bad values are reported and replaced by their defa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import tree
@@ -38,6 +38,9 @@ from prose_kernel.language.openprose.tree import (
     Statement,
     Text,
 )
+from prose_kernel.language.source import Span
+
+_D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 UNREAD: Final = "..."
 """Stands for text that could not be read."""
@@ -94,7 +97,7 @@ class Builder:
         self.definitions: list[tree.Definition] = []
         self.depths: dict[int, int] = {}  # of the composite parts of the expression being read
         self.positional_calls: list[ProgramCall] = []
-        self.truncated = -1  # start of the last expression reported as too deep
+        self.truncated = Span(-1, -1)  # of the last expression cut off; those around it share an end with it
 
     def strict(self, start: int, end: int, message: str, hint: str | None = None, code: str = "E004") -> None:
         """Report what the strict profile alone refuses."""
@@ -114,7 +117,7 @@ class Builder:
             self._no_effect(statement)
         for total in self.sums.values():
             self.add("E004", *total.span, "an operator may only stand in an argument or an index (strict)")
-        return tree.Program(tuple(statements), span=tree.Span(start, end))
+        return tree.Program(tuple(statements), span=Span(start, end))
 
     def _no_effect(self, statement: ExpressionStatement) -> None:
         value = statement.value
@@ -134,19 +137,19 @@ class Builder:
             self.add("W120", start, start + len(word), f"the body of `{word}` is empty")
 
     def use(self, start: int, end: int, path: Text, alias: Name | None) -> tree.Use:
-        return self._defined(tree.Use(path, alias, span=tree.Span(start, end)))
+        return self._defined(tree.Use(path, alias, span=Span(start, end)))
 
     def skill_import(self, start: int, end: int, skill: Text, source: Text) -> tree.SkillImport:
         if self.is_strict:
             self.strict(start, start + 6, "`import` is not in the language", "write `use`")
         else:
             self.add("W106", start, start + 6, "`import` is an old form", "programs are imported with `use`")
-        return self._defined(tree.SkillImport(skill, source, span=tree.Span(start, end)))
+        return self._defined(tree.SkillImport(skill, source, span=Span(start, end)))
 
     def agent(self, start: int, end: int, name: Name, properties: tree.Properties) -> tree.Agent:
-        return self._defined(tree.Agent(name, properties, span=tree.Span(start, end)))
+        return self._defined(tree.Agent(name, properties, span=Span(start, end)))
 
-    def _defined(self, node: Any) -> Any:
+    def _defined(self, node: _D) -> _D:
         self.definitions.append(node)
         return node
 
@@ -162,7 +165,7 @@ class Builder:
         self._empty(start, "block", body)
         if parameters == ():
             self.strict(*name.span, "a parameter list needs a name", "leave the parentheses out")
-        return self._defined(tree.Block(name, parameters or (), depth, body, span=tree.Span(start, end)))
+        return self._defined(tree.Block(name, parameters or (), depth, body, span=Span(start, end)))
 
     def parameters(self, start: int, end: int, names: tuple[Name, ...] | None) -> tuple[Name, ...]:
         return names or ()
@@ -182,7 +185,7 @@ class Builder:
     # ---- statements
 
     def input(self, start: int, end: int, name: Name, prompt: Text | Discretion) -> tree.Input:
-        return tree.Input(name, prompt, span=tree.Span(start, end))
+        return tree.Input(name, prompt, span=Span(start, end))
 
     def output(self, start: int, end: int, name: Name, value: Expression) -> tree.Output:
         return _output(start, end, name, self._assigned(value))
@@ -213,32 +216,32 @@ class Builder:
         return value
 
     def gate(self, start: int, end: int, name: Name, properties: tree.Properties) -> tree.Gate:
-        return tree.Gate(name, properties, span=tree.Span(start, end))
+        return tree.Gate(name, properties, span=Span(start, end))
 
     def throw(self, start: int, end: int, value: Text | Name | None) -> tree.Throw:
-        return tree.Throw(value, span=tree.Span(start, end))
+        return tree.Throw(value, span=Span(start, end))
 
     def return_(self, start: int, end: int, value: Expression) -> tree.Return:
         self.depths.clear()
         self._not_strict(start, "return")
-        return tree.Return(value, span=tree.Span(start, end))
+        return tree.Return(value, span=Span(start, end))
 
     def bare_return(self, start: int, end: int) -> tree.Return:
         self._not_strict(start, "return")
-        return tree.Return(span=tree.Span(start, end))
+        return tree.Return(span=Span(start, end))
 
     def break_(self, start: int, end: int) -> tree.Break:
         self._not_strict(start, "break")
-        return tree.Break(span=tree.Span(start, end))
+        return tree.Break(span=Span(start, end))
 
     def continue_(self, start: int, end: int) -> tree.Continue:
         self._not_strict(start, "continue")
-        return tree.Continue(span=tree.Span(start, end))
+        return tree.Continue(span=Span(start, end))
 
     def assert_(self, start: int, end: int, condition: Expression, message: Text | None = None) -> tree.Assert:
         self._not_strict(start, "assert")
         self._condition(condition, "E004", "assert", strict=False)
-        return tree.Assert(condition, message, span=tree.Span(start, end))
+        return tree.Assert(condition, message, span=Span(start, end))
 
     def _not_strict(self, start: int, word: str) -> None:
         self.strict(start, start + len(word), f"`{word}` is not in the strict language")
@@ -264,7 +267,7 @@ class Builder:
         if kind == "exec":
             return _exec(start, end, title, block)
         if kind == "resume":
-            return tree.Resume(agent, block, span=tree.Span(start, end))
+            return tree.Resume(agent, block, span=Span(start, end))
         properties = line + block if line else block
         if title is None and agent is None:
             self._unassigned(start, properties)
@@ -289,7 +292,7 @@ class Builder:
         return spawn
 
     def arrow(self, start: int, end: int, links: list[tree.Spawn], last: tree.Spawn) -> tree.Arrow:
-        return tree.Arrow((*links, last), span=tree.Span(start, end))
+        return tree.Arrow((*links, last), span=Span(start, end))
 
     def titled(self, start: int, end: int, title: Text) -> Head:
         return ("session", title, None, None, ())
@@ -374,17 +377,17 @@ class Builder:
         return Name(value.action, span=value.span)
 
     def on_reject_throw(self, start: int, end: int, text: Text | None) -> OnReject:
-        return OnReject("throw", text, span=tree.Span(start, end))
+        return OnReject("throw", text, span=Span(start, end))
 
     def on_reject_continue(self, start: int, end: int) -> OnReject:
-        return OnReject("continue", span=tree.Span(start, end))
+        return OnReject("continue", span=Span(start, end))
 
     def on_reject_session(self, start: int, end: int, text: Text) -> OnReject:
-        return OnReject("session", text, span=tree.Span(start, end))
+        return OnReject("session", text, span=Span(start, end))
 
     def property_block(self, start: int, end: int, name: Name, entries: Sequence[tree.Argument]) -> Property:
-        span = tree.Span(start, end)
-        value: Expression | tree.Permissions | tree.ContextBlock = Constant(None, span=tree.Span(end, end))
+        span = Span(start, end)
+        value: Expression | tree.Permissions | tree.ContextBlock = Constant(None, span=Span(end, end))
         if not entries:
             if name.id != "permissions" and not self.findings.error_since(start):
                 self._no_value(name)
@@ -400,13 +403,13 @@ class Builder:
         return entries
 
     def entry_line(self, start: int, end: int, name: Name, value: Expression) -> tree.Argument:
-        return tree.Argument(name, value, span=tree.Span(start, end))
+        return tree.Argument(name, value, span=Span(start, end))
 
     # ---- compounds
 
     def do(self, start: int, end: int, body: Body) -> tree.Do:
         self._empty(start, "do", body)
-        return tree.Do(body, span=tree.Span(start, end))
+        return tree.Do(body, span=Span(start, end))
 
     def block_call(self, start: int, end: int, name: Name, arguments: tuple[Expression, ...] | None) -> tree.BlockCall:
         return _block_call(start, end, name, arguments or ())
@@ -438,7 +441,7 @@ class Builder:
                 self.add("E154", *branch.name.span, f"two branches are named `{branch.name.id}`")
             elif branch.name is not None:
                 seen.add(branch.name.id)
-        span = tree.Span(start, end)
+        span = Span(start, end)
         return tree.Parallel(modifiers or tree.Modifiers(span=span), tuple(branches), span=span)
 
     def modifier(self, start: int, end: int, value: Expression) -> tuple[Name | None, Expression]:
@@ -464,12 +467,12 @@ class Builder:
             else:
                 given[word] = self._modifier(word, value)
         count = given.get("count")
-        strategy = given.get("strategy") or "all"
+        strategy: Literal["all", "first", "any"] = given.get("strategy") or "all"
         if count is not None and strategy != "any":
             at = next(value for name, value in (first, *others) if name is not None and name.id == "count")
             self.add("E152", *at.span, '`count` needs the strategy "any"', f'write `("any", count: {count})`')
             count = None
-        return tree.Modifiers(strategy, given.get("on-fail") or "fail-fast", count, span=tree.Span(start, end))
+        return tree.Modifiers(strategy, given.get("on-fail") or "fail-fast", count, span=Span(start, end))
 
     def _modifier(self, word: str, value: Expression) -> Any:
         """The checked value of a modifier; None after a report."""
@@ -496,7 +499,7 @@ class Builder:
         self, start: int, end: int, item: Name, index: Name | None, collection: Expression, body: Body
     ) -> tree.For:
         self._loop_over(start, "for", collection, body)
-        return tree.For(item, index, collection, body, span=tree.Span(start, end))
+        return tree.For(item, index, collection, body, span=Span(start, end))
 
     def parallel_for(
         self,
@@ -509,7 +512,7 @@ class Builder:
         body: Body,
     ) -> tree.For:
         self._loop_over(start, "parallel for", collection, body)
-        span = tree.Span(start, end)
+        span = Span(start, end)
         if modifiers is not None:
             self.strict(*modifiers.span, "`parallel for` takes no modifiers (strict)")
         return tree.For(item, index, collection, body, modifiers or tree.Modifiers(span=span), span=span)
@@ -521,7 +524,7 @@ class Builder:
 
     def repeat(self, start: int, end: int, count: Expression, variable: Name | None, body: Body) -> tree.Repeat:
         self._empty(start, "repeat", body)
-        return tree.Repeat(self._count(count), variable, body, span=tree.Span(start, end))
+        return tree.Repeat(self._count(count), variable, body, span=Span(start, end))
 
     def _count(self, count: Expression) -> Expression:
         span = count.span
@@ -553,7 +556,7 @@ class Builder:
         if condition is not None and mode is not None:
             self._condition(condition, "E165", f"loop {mode.id}")
         word = cast('Literal["until", "while"] | None', mode.id if mode else None)
-        return tree.Loop(word, condition, maximum, variable, body, span=tree.Span(start, end))
+        return tree.Loop(word, condition, maximum, variable, body, span=Span(start, end))
 
     def maximum(self, start: int, end: int, value: Expression) -> int:
         if isinstance(value, Number) and isinstance(value.value, int):
@@ -568,11 +571,11 @@ class Builder:
         self._empty(start, "try", body)
         if catch is None and final is None:
             self.add("E180", start, start + 3, "`try` needs a `catch` or a `finally`")
-        return tree.Try(body, catch, final, span=tree.Span(start, end))
+        return tree.Try(body, catch, final, span=Span(start, end))
 
     def catch(self, start: int, end: int, name: Name | None, body: Body) -> tree.Catch:
         self._empty(start, "catch", body)
-        return tree.Catch(name, body, span=tree.Span(start, end))
+        return tree.Catch(name, body, span=Span(start, end))
 
     def finally_(self, start: int, end: int, body: Body) -> Body:
         self._empty(start, "finally", body)
@@ -583,17 +586,17 @@ class Builder:
             self.add("E191", *criteria.span, "empty criteria", "say what to choose by: `choice **the best fit**:`")
         if not options and not self.findings.error_since(start):
             self.add("E190", start, start + 6, "`choice` has no options", 'add `option "label":` lines')
-        return tree.Choice(criteria, options, span=tree.Span(start, end))
+        return tree.Choice(criteria, options, span=Span(start, end))
 
     def options(self, start: int, end: int, options: Sequence[tree.Option] = ()) -> tuple[tree.Option, ...]:
         return tuple(options)
 
     def option(self, start: int, end: int, label: Text, body: Body) -> tree.Option:
-        return tree.Option(label, body, span=tree.Span(start, end))
+        return tree.Option(label, body, span=Span(start, end))
 
     def if_(self, start: int, end: int, first: tree.Arm, *rest: Any) -> tree.If:
         others, otherwise = rest if len(rest) == 2 else ((), rest[0])
-        return tree.If((first, *others), otherwise, span=tree.Span(start, end))
+        return tree.If((first, *others), otherwise, span=Span(start, end))
 
     def arm(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
         self._empty(start, "if", body)
@@ -637,7 +640,7 @@ class Builder:
     open_pipe = pipe
 
     def pipeline(self, start: int, end: int, parts: Pipeline) -> tree.Pipe:
-        return tree.Pipe(parts.source, tuple(parts.operations), span=tree.Span(start, end))
+        return tree.Pipe(parts.source, tuple(parts.operations), span=Span(start, end))
 
     def operation(self, start: int, end: int, kind: Name, body: Body) -> tree.PipeOperation:
         return self._operation(start, end, kind.id, (), body)
@@ -648,7 +651,7 @@ class Builder:
     def _operation(self, start: int, end: int, kind: str, names: tuple[Name, ...], body: Body) -> tree.PipeOperation:
         if body and self.bare.pop(id(body[-1]), None) is not None:
             self.strict(*body[-1].span, "the last line of a body must be a statement (strict)")
-        return tree.PipeOperation(cast("Any", kind), names, body, span=tree.Span(start, end))
+        return tree.PipeOperation(cast("Any", kind), names, body, span=Span(start, end))
 
     def line_operation(self, start: int, end: int, kind: Name, value: Expression) -> tree.PipeOperation:
         return self._line_operation(start, end, kind.id, (), value)
@@ -661,7 +664,7 @@ class Builder:
     ) -> tree.PipeOperation:
         self.strict(*value.span, "a body begins on its own line (strict)")
         statement = _evaluation(*value.span, value)
-        return tree.PipeOperation(cast("Any", kind), names, (statement,), span=tree.Span(start, end))
+        return tree.PipeOperation(cast("Any", kind), names, (statement,), span=Span(start, end))
 
     def line_session(self, start: int, end: int, title: Text) -> tree.Session:
         return _session(start, end, title, None, None, ())
@@ -685,11 +688,11 @@ class Builder:
     ) -> Expression:
         self.strict(start, end, f"`{operator}` is not in the strict language")
         operands = (first, *others)
-        return self._nested(Logical(operator, operands, span=tree.Span(start, end)), operands)
+        return self._nested(Logical(operator, operands, span=Span(start, end)), operands)
 
     def negated(self, start: int, end: int, operand: Expression) -> Expression:
         self.strict(start, end, "`not` is not in the strict language")
-        return self._nested(Not(operand, span=tree.Span(start, end)), (operand,))
+        return self._nested(Not(operand, span=Span(start, end)), (operand,))
 
     def compare(self, start: int, end: int, left: Expression, operator: str, right: Expression) -> Expression:
         if operator == "is":
@@ -712,22 +715,22 @@ class Builder:
 
     def index(self, start: int, end: int, value: Expression, index: Expression) -> Expression:
         self.sums.pop(id(index), None)
-        return self._nested(Index(value, index, span=tree.Span(start, end)), (value, index))
+        return self._nested(Index(value, index, span=Span(start, end)), (value, index))
 
-    def _nested(self, node: Any, parts: Sequence[Expression]) -> Any:
+    def _nested(self, node: Expression, parts: Sequence[Expression]) -> Expression:
         """`node` with its depth noted; a node that is too deep is reported, and cut off."""
         depths = self.depths
         depth = 1 + max([depths.get(id(part), 0) for part in parts], default=0)
         if depth > DEPTH_LIMIT:
-            if self.truncated != node.span.start:
-                self.truncated = node.span.start
+            if not set(self.truncated) & set(node.span):
                 self.add("E005", *node.span, "this expression is nested too deeply", "bind a part of it with `let`")
+            self.truncated = node.span
             return parts[0]
         depths[id(node)] = depth
         return node
 
     def negative(self, start: int, end: int, number: Number) -> Number:
-        return Number(-number.value, span=tree.Span(start, end))
+        return Number(-number.value, span=Span(start, end))
 
     def array(self, start: int, end: int, first: Expression | None, others: Sequence[Expression] = ()) -> Expression:
         elements = () if first is None else (first, *others)
@@ -749,17 +752,13 @@ class Builder:
         if isinstance(path, Name):
             return _entry(start, end, path.id, path, True)
         self.strict(start, end, "an object lists names (strict)")
-        key = path
-        while isinstance(key, Index):
-            key = key.value
-        word = key.name.id if isinstance(key, Member) else key.id if isinstance(key, Name) else ""
-        return _entry(start, end, word, path, True)
+        return _entry(start, end, _last_name(path), path, True)
 
     def call(
         self, start: int, end: int, program: Name, first: tree.Argument | None, others: Sequence[tree.Argument] = ()
     ) -> Expression:
         arguments = () if first is None else (first, *others)
-        node = ProgramCall(program, arguments, span=tree.Span(start, end))
+        node = ProgramCall(program, arguments, span=Span(start, end))
         if any(not argument.name.id for argument in arguments):
             self.positional_calls.append(node)
         return self._nested(node, [argument.value for argument in arguments])
@@ -767,10 +766,10 @@ class Builder:
     def argument(self, start: int, end: int, name: Name, value: Expression) -> tree.Argument:
         if self.is_strict:
             self._strict_arguments((value,))
-        return tree.Argument(name, value, span=tree.Span(start, end))
+        return tree.Argument(name, value, span=Span(start, end))
 
     def positional(self, start: int, end: int, value: Expression) -> tree.Argument:
-        return tree.Argument(Name("", span=tree.Span(start, start)), value, span=tree.Span(start, end))
+        return tree.Argument(Name("", span=Span(start, start)), value, span=Span(start, end))
 
 
 _DEFINITION_WORDS: Final[dict[type, str]] = {
@@ -784,6 +783,15 @@ _DEFINITION_WORDS: Final[dict[type, str]] = {
 def _is_hole(value: object) -> bool:
     """Whether error recovery, and not the author, has put the value there."""
     return isinstance(value, Constant) and value.span.start == value.span.end
+
+
+def _last_name(path: Expression) -> str:
+    """The key of a shorthand entry: the last name of its path."""
+    while isinstance(path, Index):
+        path = path.value
+    if isinstance(path, Member):
+        return path.name.id
+    return path.id if isinstance(path, Name) else ""
 
 
 def _word_of(value: Expression) -> str | None:

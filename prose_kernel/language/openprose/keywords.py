@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-STATEMENT_WORDS: Final = (
-    "agent assert block break catch choice const continue do elif else exec finally for gate if import input let loop "
-    "option output parallel repeat resume return session throw try use"
-).split()
-
-KEYWORDS: Final[dict[str, str]] = {word: word.upper() for word in (*STATEMENT_WORDS, "and", "or", "not", "is")}
 CONSTANTS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None}
 
 CONTEXTUAL: Final[dict[str, str]] = {
-    word: word.upper() for word in "as filter from in map max pmap reduce until while".split()
+    word: word.upper() for word in ["as", "filter", "from", "in", "map", "max", "pmap", "reduce", "until", "while"]
 }
 """Words that are names unless the grammar has no place for a name there."""
 
@@ -60,6 +54,8 @@ NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
     "NOT": frozenset(),
     "IS": frozenset(),
 }
+
+KEYWORDS: Final[dict[str, str]] = {kind.lower(): kind for kind in (*ONLY_BEFORE, *NEVER_BEFORE)}
 
 
 def is_keyword(kind: str, following: str, word: str | None) -> bool:

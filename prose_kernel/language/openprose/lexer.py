@@ -62,11 +62,11 @@ _MODIFIERS: Final = frozenset({"on-fail", "on_fail", "count", "all", "first", "a
 _BRACKETS: Final = frozenset({"LPAR", "RPAR", "LSQB", "RSQB", "LBRACE", "RBRACE"})
 _WORDS: Final = {**KEYWORDS, **dict.fromkeys(CONSTANTS, "CONSTANT")}
 _ARM_WORD: Final = re.compile(r"(?:elif|else|catch|finally)\b")
-_LONG_LINE: Final = re.compile(rf"[^\n]{{{LINE_LIMIT}}}")
 _HELD: Final = frozenset({"ARROW", "_NL"})  # after these a line's end makes no NL, or not at once
 _BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose indented block has a meaning
 _KINDS: Final = frozenset(KEYWORDS.values())
 _LOOKS_LIKE_OPENER: Final = re.compile(r"(?<=\s)\*\*[A-Za-z0-9{'(]")
+_NEVER: Final = re.compile("[\x00\ud800-\udfff]")
 _STATEMENT: Final = re.compile(
     r'(?:session|exec|use|option|throw)[ \t]+"|(?:let|const|agent|block|gate|for|input|output)[ \t]+[A-Za-z_{]'
     r"|(?:session|resume|try|do|parallel|finally|else|catch)[ \t]*:|(?:if|elif|choice|loop|until)[ \t]+\*\*"
@@ -106,13 +106,15 @@ class Lexer:
         self.line_start = 0  # index of its first token
         self.tabs = "\t" in text
         self.tab_width = 0
-        self.crowded = len(text) > LINE_LIMIT and _LONG_LINE.search(text) is not None
+        self.crowded = len(text) > LINE_LIMIT and any(
+            len(line) > LINE_LIMIT for line in text.splitlines()
+        )  # a line may hold more tokens than we want to keep
 
     # ---- the loop
 
     def chunks(self) -> Iterator[list[RawToken]]:
         """Token lists; each holds whole logical lines with the layout tokens that follow them."""
-        position: int | None = self._first_line()
+        position = self._first_line()
         while position is not None:
             position = self._sweep(position)
             if position is None or self._is_full():
@@ -121,6 +123,8 @@ class Lexer:
                 self.tokens = []
                 self.words = []
                 self.line_start = 0
+        if _NEVER.search(self.text):
+            self._report_unprintable()
 
     def _is_full(self) -> bool:
         """Whether the tokens so far can go: at the start of a line at top level, or when they have become too many."""
@@ -220,7 +224,8 @@ class Lexer:
     def _line_end(self, after: int) -> int | None:
         """A line's end was read, and the indentation of the next line up to `after`; where to go on."""
         if after == len(self.text):
-            return self._end()
+            self._end()
+            return None
         column, tabbed = self._column(after)
         if self.brackets and not self._still_open(after, column):
             return after
@@ -305,6 +310,16 @@ class Lexer:
         """Position of the line end before the next line that is not deeper than `column`."""
         found = re.compile(rf"\n {{0,{column}}}(?=[^\s#])").search(self.text, at)
         return found.start() if found else len(self.text) - 1
+
+    def _report_unprintable(self) -> None:
+        """E106 for characters that no text has, wherever they stand; one for a line."""
+        reported = {found.line for found in self.findings.found if found.code == "E106"}
+        for match in _NEVER.finditer(self.text):
+            line = self.findings.source.line_column(match.start())[0]
+            if line not in reported:
+                reported.add(line)
+                shown = f"illegal character U+{ord(match[0]):04X}"
+                self.findings.add("E106", match.start(), match.end(), shown, "remove it")
 
     def _end(self) -> None:
         if self.brackets:
@@ -450,7 +465,7 @@ class Lexer:
         stop = content + len(text[content:end].rstrip())
         colon = text.endswith(":", content, stop)
         self._append_marker(start, content, stop - colon, stop - colon)
-        if self.brackets:
+        if self.brackets or not colon:
             self._break()
         if colon:
             self.tokens.append(("COLON", stop - 1, stop, ":"))

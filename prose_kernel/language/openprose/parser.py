@@ -38,13 +38,16 @@ Plan = tuple[int, str, int, Any, Callable[..., Any] | None]
 class Parsed:
     """A program as far as it could be read, and what was found.
 
-    `incomplete` tells that the text stops in the middle: something is unclosed, or a header waits for its body.
+    `incomplete` tells that the text stops in the middle: something is unclosed (`unclosed` says what: a bracket, a
+    string, a marker), or a header waits for its body. `ends_indented` tells that its last line stands in a block.
     `positional_calls` are calls of programs with unnamed arguments, which only a checker can tell from block calls.
     """
 
     program: Program
     diagnostics: tuple[Diagnostic, ...]
     incomplete: bool = False
+    unclosed: str | None = None
+    ends_indented: bool = False
     positional_calls: tuple[ProgramCall, ...] = field(default=(), repr=False)
 
 
@@ -77,7 +80,7 @@ class Parser:
         for tokens in self.lexer.chunks():
             index = self._skip_on(tokens) if self.skipping else 0
             while index < len(tokens):
-                index = self._read(tokens, index)
+                index = self._read(tokens, index, len(tokens))
                 if index < len(tokens):
                     index = self._trouble(tokens, index)
             self.last_line = [token[0] for token in tokens[-60:]]
@@ -86,6 +89,8 @@ class Parser:
             program,
             in_order(self.findings.found),
             self._is_incomplete(),
+            self.lexer.unclosed,
+            self.last_line[-1:] == ["_DEDENT"],
             tuple(self.builder.positional_calls),
         )
 
@@ -97,14 +102,21 @@ class Parser:
 
     # ---- the loop
 
-    def _read(self, tokens: Sequence[RawToken], index: int) -> int:
-        """Shift and reduce from `index` on; the index of the first token that has no place here, or the end."""
+    def read_until(self, tokens: list[RawToken], stop: int) -> None:
+        """Read the tokens before `stop`, over all errors."""
+        index = 0
+        while index < stop:
+            index = self._read(tokens, index, stop)
+            if index < stop:
+                index = self._trouble(tokens, index)
+
+    def _read(self, tokens: Sequence[RawToken], index: int, size: int) -> int:
+        """Shift and reduce from `index` up to `size`; the index of the first token that has no place, or `size`."""
         rows, plans, units = self.rows, self.plans, self.units
         states, values, starts = self.states, self.values, self.starts
         last = self.end
         state = states[-1]
         row = rows[state]
-        size = len(tokens)
         while index < size:
             kind, start, end, value = tokens[index]
             target = row.get(kind)
@@ -199,10 +211,15 @@ class Parser:
                 states.append(self.rows[states[-1]][head])
         return True
 
+    def acceptable(self) -> frozenset[str]:
+        """The terminals that could come now."""
+        row = self.rows[self.states[-1]]
+        return frozenset(kind for kind in row if kind != "HOLE" and kind.isupper() and self.accepts(kind))
+
     def feed(self, *tokens: RawToken) -> None:
         """Shift tokens that `accepts` has allowed."""
         end = self.end
-        self._read(list(tokens), 0)
+        self._read(list(tokens), 0, len(tokens))
         self.end = end
 
     def unwind(self, offset: int) -> None:
@@ -233,7 +250,7 @@ class Parser:
             self.pop()
         if len(self.states) == 1:
             return self.builder.program(0, self.end)
-        self._read([end], 0)  # reduces to `program`; the end itself has no place
+        self._read([end], 0, 1)  # reduces to `program`; the end itself has no place
         program = self.values[-1]
         assert isinstance(program, Program)
         return program

@@ -38,7 +38,7 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
     line = _line(parser, tokens, index)
     broken = any(tokens[k][0] == "BROKEN" for k in range(line.first, line.stop))
     if broken and kind == "BROKEN" and _ends_well(parser, line):
-        return line.stop
+        return _after_broken_end(parser, tokens, line.stop)
     if not broken:
         trouble = explain(line)
         parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
@@ -56,6 +56,15 @@ def _ends_well(parser: Parser, line: Line) -> bool:
     """Whether the line could end at the offending token, which only marks what has been reported already."""
     following = line.tokens[line.at + 1][0]
     return following == "_NL" and parser.accepts("_NL")
+
+
+def _after_broken_end(parser: Parser, tokens: list[RawToken], stop: int) -> int:
+    """Where to go on behind a line whose end is damaged: deeper lines count if they look like properties."""
+    block = stop + 1 < len(tokens) and tokens[stop + 1][0] == "_INDENT"
+    if not block or (tokens[stop + 2][0] == "NAME" and tokens[stop + 3][0] == "COLON"):
+        return stop
+    parser.feed(tokens[stop])
+    return _skip(parser, tokens, stop)
 
 
 def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
@@ -209,15 +218,13 @@ class _Maker:
         prefix, rest = self._binding()
         header = self._header(rest)
         if header is not None:
-            found += [prefix + header, header]
+            found += [[*prefix, *header], header]
         simple = self._simple(rest, prefix)
         if simple is not None:
             found.append(simple)
         if has_body or ends_in_colon:
-            found += [
-                prefix + [self.token("DO"), self.token("COLON", ":")],
-                [self.token("DO"), self.token("COLON", ":")],
-            ]
+            plain = [self.token("DO"), self.token("COLON", ":")]
+            found += [[*prefix, *plain], plain]
         return found
 
     def _binding(self) -> tuple[list[RawToken], int]:
