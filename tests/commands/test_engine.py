@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from commands.conftest import GRACE, Runner, appears, marked
 
 from prose_kernel.commands import Engine, ShellCommands
 from prose_kernel.commands.leftovers import Leftovers
-from prose_kernel.commands.process_table import Member
+from prose_kernel.commands.process_table import Member, member_of, members
 from prose_kernel.machine.ports import CommandRequest, CommandResult
 
 
@@ -237,6 +238,26 @@ def test_groups_that_have_ended_are_forgotten() -> None:
     assert forgotten == sorted(set(forgotten))
 
 
+async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -> None:
+    """The group that a command left is gone, and its number belongs to somebody else now."""
+    stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        now = member_of(stranger.pid)
+        assert now is not None
+        before = Member(now.pid, now.group, now.session, now.ticks - 1)
+        leftovers = Leftovers("marker:exec")
+        leftovers.remember(stranger.pid, [before], members)
+        await leftovers.end(0.1, members)
+        assert leftovers.groups == frozenset()
+        assert stranger.poll() is None
+        leftovers.remember(stranger.pid, [now], members)
+        await leftovers.end(0.1, members)
+        assert stranger.wait(5) == -signal.SIGTERM
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
 @pytest.mark.slow
 async def test_hazard_50_a_large_kernel_does_not_slow_the_spawn(run: Runner) -> None:
     async def typical() -> float:
@@ -276,8 +297,6 @@ async def test_hazard_89_the_engines_loop_is_never_blocked_for_long(engine: Engi
 
 
 def test_the_engine_does_not_load_at_import() -> None:
-    import subprocess
-
     code = "import sys, prose_kernel.commands; print([m for m in ('asyncio', 'subprocess') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -311,3 +311,29 @@ async def test_acceptance_5_branches_run_at_the_same_time_and_apart(run: Runner)
     one, two = await asyncio.gather(run("cd a; sleep 0.5; pwd"), run("cd b; sleep 0.5; pwd"))
     assert time.monotonic() - start < 0.9
     assert (one.stdout, two.stdout) == (f"{run.directory}/a\n", f"{run.directory}/b\n")
+
+
+async def test_hazards_46_47_48_programs_that_cannot_run_are_the_shells_to_report(run: Runner) -> None:
+    def program(name: str, text: str) -> Path:
+        path = run.directory / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    program("no_interpreter", "#!/no/such/interpreter\n")
+    program("crlf", "#!/bin/sh\r\n")
+    (run.directory / "plain").write_text("echo hi\n")
+    (run.directory / "directory").mkdir()
+    codes = [(await run(text)).exit_code for text in ("./no_interpreter", "./crlf", "./plain", "./directory")]
+    assert set(codes[:2]) <= {126, 127}
+    assert codes[2:] == [126, 126]
+    busy = run.directory / "busy"
+    shutil.copy("/bin/true", busy)
+    with busy.open("r+b"):
+        assert (await run("./busy")).exit_code == 126
+    assert (await run("./busy")).exit_code == 0
+
+
+async def test_hazard_63_the_shell_corrects_a_stale_pwd(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PWD", "/usr")
+    assert (await run('echo "$PWD"')).stdout == f"{run.directory}\n"
