@@ -83,13 +83,13 @@ class Engine:
                 raise EngineClosed
             if self._thread is not None:
                 return
+            _close_at_exit(self)
             self.loop = asyncio.new_event_loop()
             self._watchdog = Watchdog(self.loop, f"{self.marker}:exec", self._on_warning, self._state_dir)
             self._leftovers = Leftovers(f"{self.marker}:exec")
             self._thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
             self._thread.start()
             self._ready = True
-            _close_at_exit(self)
 
     def _run(self) -> None:
         # A child inherits the mask of the thread that spawns it.
@@ -252,7 +252,10 @@ def _close_at_exit(engine: Engine) -> None:
             import atexit
 
             register = atexit.register
-        register(_close_all)
+        try:
+            register(_close_all)
+        except RuntimeError:  # the interpreter is ending
+            raise EngineClosed from None
         _registered.append(True)
     _open.add(engine)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from commands.conftest import GRACE, Runner, appears, marked, named, until
@@ -314,6 +315,24 @@ def test_a_caller_whose_loop_is_gone_leaves_nothing(engine: Engine) -> None:
     loop.close()
     assert until(lambda: marked(engine.marker) == [])
     task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+async def test_what_even_kill_does_not_end_is_given_up_counted_and_reaped_later(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signals that have no effect stand for a process in the hands of the system, or of somebody else."""
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    start = time.monotonic()
+    result = await run("echo $$; exec sleep 60", timeout=0.1)
+    assert time.monotonic() - start < 0.1 + GRACE + 2.0 + 2 * SLACK
+    assert (result.outcome, result.exit_code, result.background_left) == ("timed_out", 124, 1)
+    monkeypatch.undo()
+    leader = int(result.stdout)
+    os.kill(leader, signal.SIGKILL)
+    end = time.monotonic() + 5
+    while Path(f"/proc/{leader}").exists():
+        assert time.monotonic() < end, "a zombie stays"
+        await asyncio.sleep(0.01)
 
 
 async def test_without_pidfd_a_thread_sees_the_exit(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
