@@ -156,7 +156,12 @@ class Cells:
         return value
 
     def _check_whole(self, pieces: list[Segment]) -> None:
-        """A cell whose programs have errors does nothing at all, also none of its magics."""
+        """A cell whose programs have errors, or that has a magic unknown to us, does nothing at all."""
+        from prose_kernel.notebook.magics import find
+
+        for piece in pieces:
+            if piece.magic:
+                find(piece.text)
         if any(p.magic and p.text.split(None, 1)[:1] in (["run"], ["reset"], ["provider"]) for p in pieces):
             return  # what is known will be different by then
         lines: list[str] = []

@@ -58,24 +58,28 @@ def _magic(usage: str, summary: str, *more: str) -> Callable[[Callable[[Call], A
     return register
 
 
-async def run_line(cells: Cells, line: str, output: Output, view: CellView) -> None:
-    """Run a magic line (without its `%`). Raises `UsageError`, and what the magic's own work raises."""
-    name, _, rest = line.partition(" ")
-    name = name.strip()
+def find(line: str) -> Magic:
+    """The magic of a line (without its `%`). Raises `UsageError` for an unknown one."""
+    name = line.partition(" ")[0].strip()
     if name.startswith("%"):
-        raise UsageError(
-            f"there is no cell magic %{name}",
-            hint="every cell of this notebook is Prose already; leave the line out" if name == "%prose" else None,
-        )
+        hint = "every cell of this notebook is Prose already; leave the line out" if name == "%prose" else None
+        raise UsageError(f"there is no cell magic %{name}", hint=hint)
     found = MAGICS.get(name)
     if found is None:
         near = difflib.get_close_matches(name, MAGICS, n=1, cutoff=0.5)
         hint = f"did you mean %{near[0]}?" if near else "%help lists all magics"
         raise UsageError(f"there is no magic %{name}", hint=hint)
+    return found
+
+
+async def run_line(cells: Cells, line: str, output: Output, view: CellView) -> None:
+    """Run a magic line (without its `%`). Raises `UsageError`, and what the magic's own work raises."""
+    found = find(line)
+    rest = line.partition(" ")[2]
     try:
         words = tuple(shlex.split(rest))
     except ValueError as problem:
-        raise UsageError(f"%{name}: {problem}".lower(), hint=f"usage: {found.usage}") from None
+        raise UsageError(f"%{found.name}: {problem}".lower(), hint=f"usage: {found.usage}") from None
     await found.run(Call(cells, words, rest.strip(), output, view))
 
 
@@ -235,9 +239,7 @@ async def provider(call: Call) -> None:
     if name not in ("scripted", "human", "dry-run", "auto"):
         raise UsageError(f"%provider: there is no provider {name}", hint=f"usage: {provider.usage}")
     if (name == "scripted") != bool(script):
-        raise UsageError(
-            "%provider: a script belongs to `scripted`, and to nothing else", hint=f"usage: {provider.usage}"
-        )
+        raise UsageError("%provider: only `scripted` takes a script, and needs one", hint=f"usage: {provider.usage}")
     await call.cells.choose(provider=None if name == "auto" else name, script=script[0] if script else None)
     return None
 

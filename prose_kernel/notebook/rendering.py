@@ -181,7 +181,14 @@ class CellView:
 
     def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
         """What the compiler had to say about a program that may run; before its first output."""
-        lines = [f"Warning at line {d.line}: {d.message} [{d.code}]" for d in diagnostics if d.severity == "warning"]
+        places: dict[tuple[str, str], list[str]] = {}
+        for found in diagnostics:
+            if found.severity == "warning":
+                places.setdefault((found.message, found.code), []).append(str(found.line))
+        lines = [
+            f"Warning at line{'s' if len(at) > 1 else ''} {', '.join(dict.fromkeys(at))}: {message} [{code}]"
+            for (message, code), at in places.items()
+        ]
         if lines:
             self._send(cards.notes_display(lines))
 

@@ -177,7 +177,9 @@ def inline_code(text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A Markdown code block that nothing in the text can close."""
+    """A Markdown code block that nothing in the text can close, and in which nothing can act."""
+    if _LIVE.search(text):
+        return f"<pre><code>{_entities(visible(text))}</code></pre>"
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{visible(text)}\n{fence}"

@@ -114,6 +114,9 @@ def test_markdown_is_linear_on_unclosed_fences() -> None:
 @given(st.text())
 def test_a_fence_cannot_be_closed_from_inside(text: str) -> None:
     shown = safety.fenced(text)
+    if shown.startswith("<pre>"):
+        assert shown.count("<") == 4
+        return
     fence = shown.partition("\n")[0]
     assert shown.endswith("\n" + fence)
     assert fence not in shown[len(fence) : -len(fence)]

@@ -1,0 +1,270 @@
+"""Cells and magics through the code that both front ends share, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from notebook.recording import Recording
+
+from prose_kernel.errors import NobodyToAsk
+from prose_kernel.notebook.cells import Cells
+
+
+class Person:
+    """Somebody with prepared answers."""
+
+    def __init__(self) -> None:
+        self.answers: list[str] = []
+        self.asked: list[str] = []
+        self.shown: list[str] = []
+
+    @property
+    def available(self) -> bool:
+        return bool(self.answers)
+
+    async def ask(self, prompt: str) -> str:
+        self.asked.append(prompt)
+        if not self.answers:
+            raise NobodyToAsk("nobody")
+        return self.answers.pop(0)
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+
+@pytest.fixture
+async def cells(tmp_path: Path) -> AsyncIterator[Cells]:
+    made = Cells(tmp_path, Person())
+    yield made
+    await made.close()
+
+
+async def run(cells: Cells, code: str) -> Recording:
+    output = Recording()
+    await cells.run(code, output, live=False)
+    return output
+
+
+async def fine(cells: Cells, code: str) -> Recording:
+    output = await run(cells, code)
+    assert "error" not in output.kinds, output.calls
+    return output
+
+
+async def wrong(cells: Cells, code: str) -> tuple[str, str, str]:
+    output = await run(cells, code)
+    assert output.kinds[-1] == "error", output.calls
+    problem = output.calls[-1][1]
+    return problem.ename, problem.evalue, "\n".join(problem.traceback)
+
+
+# ---------------------------------------------------------------- looking
+
+
+async def test_bindings_are_a_table(cells: Cells) -> None:
+    assert (await fine(cells, "%bindings")).texts == ["No bindings yet."]
+    await fine(cells, 'let a = "x | y\\nz"\nconst n = 12\noutput log = exec "echo hi"')
+    (text,) = (await fine(cells, "%bindings")).texts
+    assert text.split("\n")[0].split() == ["name", "kind", "bytes", "from", "preview"]
+    assert "const, number" in text and "output, exec" in text and 'output log = exec "echo hi"' in text
+    (call,) = (await fine(cells, "%bindings")).calls
+    table = call[1].data["text/markdown"].split("\n")
+    assert len(table) == 5 and all(line.count(" | ") == 4 for line in table)
+
+
+async def test_a_binding_is_shown_whole_with_its_metadata(cells: Cells) -> None:
+    await fine(cells, 'let log = exec "seq 500; echo no >&2; exit 2"\n  on-fail: "continue"')
+    output = await fine(cells, "%binding log")
+    assert "exit_code: 2" in output.texts[0] and "stderr: no" in output.texts[0] and "\n500" in output.texts[0]
+    assert "duration" in output.calls[0][1].metadata["prose"]
+    assert sorted(output.calls[0][1].data) == ["text/markdown", "text/plain"]
+
+
+async def test_a_text_binding_is_markdown_that_cannot_act(cells: Cells) -> None:
+    await fine(cells, 'let page = "# Title\\n<script>x</script>"')
+    (call,) = (await fine(cells, "%binding page")).calls
+    assert "# Title" in call[1].data["text/markdown"] and "<script" not in call[1].data["text/markdown"]
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "message", "hint"),
+    [
+        ("%bindigns", "UsageError", "there is no magic %bindigns", "did you mean %bindings?"),
+        ("%zzz", "UsageError", "there is no magic %zzz", "%help lists all magics"),
+        ("%binding", "UsageError", "%binding: too few words", "usage: %binding NAME"),
+        ("%bindings x", "UsageError", "%bindings: too many words", "usage: %bindings"),
+        ("%binding resul", "UsageError", "no binding is called resul", "did you mean result?"),
+        ("%gate maybe x", "UsageError", "%gate: say approve or reject", "usage: %gate"),
+        ("%gate approve x --comment", "UsageError", "--comment needs a value", "usage: %gate"),
+        ("%input topic", "UsageError", "a name, `=` and a value", "usage: %input NAME=VALUE"),
+        ("%run nothing.prose", "UsageError", "nothing.prose cannot be read", ""),
+        ("%cd nowhere", "UsageError", "nowhere is not a directory", ""),
+        ("%provider gpt", "UsageError", "there is no provider gpt", "usage: %provider"),
+        ("%provider scripted", "UsageError", "only `scripted` takes a script", "usage: %provider"),
+        ("%judge perhaps", "UsageError", "judge_rules", ""),
+        ("%warnings loud", "UsageError", "on or off", "usage: %warnings"),
+        ("%help sesion", "UsageError", "nothing is known about sesion", "did you mean session?"),
+        ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
+        ("%%prose\nlet x = 1", "UsageError", "there is no cell magic %%prose", "leave the line out"),
+        ("%%bash\nls", "UsageError", "there is no cell magic %%bash", ""),
+        ("nothing?", "UsageError", "nothing is known about nothing", "%help"),
+    ],
+)
+async def test_misuse_is_an_error_that_helps(cells: Cells, code: str, name: str, message: str, hint: str) -> None:
+    await fine(cells, "let result = 1")
+    found = await wrong(cells, code)
+    assert found[0] == name and message in found[1] and hint in found[2]
+
+
+async def test_agents_and_blocks_are_tables(cells: Cells) -> None:
+    assert (await fine(cells, "%agents\n%blocks")).texts == ["No agents yet.", "No blocks yet."]
+    code = 'agent writer:\n  model: opus\n  persist: true\n  prompt: "You write"\nblock greet(who, how):\n  return who'
+    await fine(cells, code)
+    agents, blocks = (await fine(cells, "%agents\n%blocks")).texts
+    assert agents.split("\n")[1].split() == ["writer", "opus", "true", "You", "write"]
+    assert blocks.split("\n")[1].split() == ["greet(who,", "how)", "1"]
+
+
+async def test_help_knows_everything(cells: Cells) -> None:
+    await fine(cells, 'let plan = "the plan"\nagent writer:\n  model: opus\nblock greet(who):\n  return who')
+    (table,) = (await fine(cells, "%help")).texts
+    assert "%bindings" in table and "%gate approve|reject NAME" in table
+    for word, says in [
+        ("plan", "the plan"),
+        ("writer", "model: opus"),
+        ("greet", "block greet(who)"),
+        ("exec", "shell command"),
+        ("on-fail", '"ignore"'),
+        ("%gate", "--comment"),
+    ]:
+        assert says in (await fine(cells, f"%help {word}")).texts[0]
+        assert says in (await fine(cells, f"{word}?")).texts[0]
+
+
+async def test_help_of_a_word_is_a_page(cells: Cells) -> None:
+    assert (await fine(cells, "?exec")).kinds == ["page"]
+
+
+# ---------------------------------------------------------------- doing
+
+
+async def test_run_continues_the_notebook(cells: Cells, tmp_path: Path) -> None:
+    (tmp_path / "more.prose").write_text("let b = a + 1\n")
+    output = await fine(cells, "let a = 1\n%run more.prose\nlet c = b + 1")
+    assert output.texts == ["a: number = 1", "b: number = 2", "c: number = 3"]
+    assert output.kinds == ["display", "display", "result"]
+
+
+async def test_an_error_in_a_file_names_the_file(cells: Cells, tmp_path: Path) -> None:
+    (tmp_path / "bad.prose").write_text('# one\nthrow "inside"\n')
+    name, message, trace = await wrong(cells, "%run bad.prose")
+    assert (name, message) == ("ThrowError", "inside")
+    assert "line 2" in trace and "bad.prose" in trace and 'throw "inside"' in trace
+
+
+async def test_cd_moves_commands(cells: Cells, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    assert (await fine(cells, '%cd sub\nexec "basename $PWD"')).texts == ["sub", "sub\n"]
+    assert (await fine(cells, '%cwd ..\nexec "basename $PWD"')).texts == [".", tmp_path.name + "\n"]
+
+
+async def test_reset_forgets_and_starts_a_new_run(cells: Cells, tmp_path: Path) -> None:
+    await fine(cells, 'let a = exec "echo 1"\n%reset')
+    assert (await wrong(cells, "let b = a"))[0] == "SyntaxError"
+    await fine(cells, 'let c = exec "echo 2"')
+    assert len(list((tmp_path / ".prose" / "runs").iterdir())) == 2
+
+
+async def test_state_shows_where_the_run_is(cells: Cells, tmp_path: Path) -> None:
+    assert "not on disk yet" in (await fine(cells, "%state")).texts[0]
+    await fine(cells, 'let a = exec "echo 1"')
+    (text,) = (await fine(cells, "%state")).texts
+    assert text.startswith(".prose/runs/") and "1→ a ✓" in text
+
+
+async def test_clear_removes_what_was_shown(cells: Cells) -> None:
+    assert (await fine(cells, 'exec "echo a"\n%clear\nexec "echo b"')).kinds == ["stream", "clear", "stream"]
+
+
+async def test_warnings_are_shown_once_and_can_be_switched_off(cells: Cells) -> None:
+    code = 'let x = "a"\nexec "echo {x}"\nexec "echo {x}"'
+    first = await fine(cells, code)
+    assert "[W051]" in first.texts[0] and "lines 2, 3" in first.texts[0]
+    quiet = await fine(cells, "%warnings off\n" + code)
+    assert not any("W051" in text for text in quiet.texts)
+    assert (await fine(cells, "%warnings")).texts == ["off"]
+
+
+async def test_a_scripted_provider_answers_sessions(cells: Cells, tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text('sessions:\n  "poem": "**Roses** <b>are</b>"\n')
+    await fine(cells, "%provider scripted script.yaml")
+    output = await fine(cells, 'session "Write a poem"')
+    assert output.kinds == ["result"]
+    display = output.calls[0][1]
+    assert display.data["text/markdown"] == "**Roses** &lt;b>are&lt;/b>"
+    assert display.metadata["prose"]["provider"] == "scripted"
+    bound = await fine(cells, 'let p = session "Write a poem"')
+    assert bound.kinds == ["result"] and bound.texts[0].startswith("p:\n")
+    assert "the run has begun" in (await wrong(cells, "%provider human"))[1]
+    await fine(cells, "%reset\n%provider human")
+
+
+async def test_a_cell_with_an_error_does_none_of_its_magics(cells: Cells) -> None:
+    name, *_ = await wrong(cells, "let a = 1\n%clear\nlet = 2")
+    assert name == "SyntaxError"
+    assert (await fine(cells, "%bindings")).texts == ["No bindings yet."]
+
+
+async def test_errors_keep_the_line_numbers_of_the_cell(cells: Cells) -> None:
+    _, _, trace = await wrong(cells, '%bindings\n\n# remark\nthrow "here"')
+    assert "line 4" in trace
+
+
+async def test_a_call_stack_is_shown(cells: Cells) -> None:
+    _, _, trace = await wrong(cells, 'block inner():\n  throw "deep"\nblock outer():\n  do inner()\ndo outer()')
+    assert "line 2" in trace and "inner" in trace and "outer" in trace
+
+
+async def test_a_setting_that_makes_no_sense_is_an_error_of_the_cell(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROSE_GATES", "sometimes")
+    name, message, _ = await wrong(cells, "let a = 1")
+    assert name == "UsageError" and "PROSE_GATES" in message
+    monkeypatch.delenv("PROSE_GATES")
+    await fine(cells, "let a = 1")
+
+
+async def test_a_defect_of_ours_is_no_traceback_for_people(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await fine(cells, "let a = 1")
+
+    async def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(cells.workspace), "run", broken)
+        name, message, trace = await wrong(cells, "let b = 2")
+    assert name == "InternalError" and "ZeroDivisionError" in message and "Traceback" not in trace
+    assert "oops" in capfd.readouterr().err
+    await fine(cells, "let c = a")
+
+
+async def test_deep_recursion_folds_its_call_stack(cells: Cells) -> None:
+    name, _, trace = await wrong(cells, "block f(n):\n  do f(n + 1)\ndo f(0)")
+    assert name == "RecursionLimitExceeded"
+    assert "more …" in trace and trace.count("\n") < 60
+
+
+async def test_completion_and_inspection_know_the_run(cells: Cells) -> None:
+    from prose_kernel.notebook.completion import complete
+    from prose_kernel.notebook.inspection import inspect
+
+    await fine(cells, 'let plan = "the plan"\nagent writer:\n  model: opus\nblock greet(who):\n  return who')
+    for code, wanted in [("let x = pl", "plan"), ("session: wr", "writer"), ("do gr", "greet"), ("%binding p", "plan")]:
+        assert wanted in [m.text for m in complete(cells, code, len(code)).matches]
+    found = inspect(cells, 'exec "echo {plan}"', 14)
+    assert found is not None and "the plan" in found.data["text/plain"]
