@@ -39,6 +39,7 @@ class Trace:
         self._held: tuple[ev.Place, int, int | None] | None = None
         self._iterations: dict[int, ev.ParallelStarted] = {}
         self._failures: deque[tuple[RunError, str]] = deque(maxlen=64)
+        self._spawned: dict[tuple[ev.BranchStep, ...], int] = {}
         self._calls: dict[tuple[object, ...], list[str]] = {}
         self._worth = False
 
@@ -150,13 +151,17 @@ class Trace:
 
     def _command_finished(self, event: ev.CommandFinished) -> None:
         if event.bound_to is None and not event.raised:
-            self._line(event.place, "✓")
+            self._spawn_done(event.place, None)
 
     def _session_finished(self, event: ev.SessionFinished) -> None:
         if event.bound_to is None and event.error is None:
             request = event.request
-            name = request.label or (request.agent if request.kind == "resume" else None)
-            self._line(event.place, f"{name} ✓" if name else "✓")
+            self._spawn_done(event.place, request.label or (request.agent if request.kind == "resume" else None))
+
+    def _spawn_done(self, place: ev.Place, name: str | None) -> None:
+        self._line(place, f"{name} ✓" if name else "✓")
+        if place.branches:
+            self._spawned[place.branches] = place.span.start
 
     def _concurrent(self, event: ev.ParallelStarted | ev.BranchFinished | ev.ParallelJoined) -> None:
         match event:
@@ -166,13 +171,17 @@ class Trace:
                 names = ",".join(label or f"_{at}" for at, label in enumerate(event.labels, 1))
                 self._line(event.place, f"∥start {names}")
             case ev.BranchFinished(status="failed", error=RunError() as error):
+                self._spawned.pop(event.place.branches, None)
                 self._failure(event.place, error)
             case ev.BranchFinished() if event.parallel in self._iterations:
-                pass
+                self._spawned.pop(event.place.branches, None)
             case ev.BranchFinished(status="cancelled"):
+                self._spawned.pop(event.place.branches, None)
                 self._line(event.place, "cancelled")
             case ev.BranchFinished():
-                self._line(event.place, f"{event.label} ✓" if event.label else "✓")
+                spawned = self._spawned.pop(event.place.branches, None)
+                if event.label or spawned != event.place.span.start:  # else the line of its only spawn says it
+                    self._line(event.place, f"{event.label} ✓" if event.label else "✓")
             case ev.ParallelJoined() if event.parallel in self._iterations:
                 del self._iterations[event.parallel]
             case ev.ParallelJoined():

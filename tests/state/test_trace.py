@@ -11,7 +11,7 @@ import pytest
 from prose_kernel.errors import ExecError, GateRejected, RunError, SessionError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.machine import events as ev
-from prose_kernel.machine.ports import GateDecision, GateRequest, Key, SessionRequest
+from prose_kernel.machine.ports import CommandRequest, CommandResult, GateDecision, GateRequest, Key, SessionRequest
 from prose_kernel.state.filesystem import FilesystemStore
 from prose_kernel.state.trace import Trace, letter
 from prose_kernel.state.transcript import ANNOUNCEMENT, InContextTrace
@@ -242,6 +242,20 @@ async def test_a_run_in_which_nothing_happened_leaves_no_log(store: FilesystemSt
     trace(ev.RunEnded(at(0)))
     await store.flush()
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_unnamed_branch_that_is_one_spawn_has_one_line(store: FilesystemStore) -> None:
+    branch = at(1, (1, 0, "_1"))
+    later = dataclasses.replace(branch, span=Span(9, 10))
+    request, result = CommandRequest("x", "/", 1.0), CommandResult("exited", 0)
+    done = ev.CommandFinished(branch, 1, request, "x", None, result, "throw", raised=False)
+    assert await lines(
+        store,
+        done,
+        ev.BranchFinished(branch, 1, 0, None, "done"),
+        dataclasses.replace(done, place=later),
+        ev.BranchFinished(branch, 1, 0, None, "done"),
+    ) == ["1a→ ✓", "1a→ ✓", "1a→ ✓"]
 
 
 def test_letters() -> None:
