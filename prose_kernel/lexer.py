@@ -55,7 +55,6 @@ class ProseLexer(RegexLexer):  # type: ignore[misc]
     tokens: ClassVar[dict[str, list[object]]] = {
         "root": [
             (r"^%.*$", Comment.Preproc),
-            (r"\n|[ \t]+", Text.Whitespace),
             (r"#.*$", Comment.Single),
             (r'"""', String.Double, "triple"),
             (r'"', String.Double, "string"),
@@ -63,6 +62,7 @@ class ProseLexer(RegexLexer):  # type: ignore[misc]
             (r"\*\*", Generic.Emph, "marker2"),
             (rf"^([ \t]*)(agent|block|gate)([ \t]+)({_NAME})", bygroups(Text, Keyword.Declaration, Text, Name.Class)),
             (rf"^([ \t]+)({_NAME})([ \t]*)(:)(?=[ \t])", bygroups(Text, Name.Attribute, Text, Punctuation)),
+            (r"\n|[ \t]+", Text.Whitespace),
             (words(("true", "false", "null"), suffix=r"(?![\w-])"), Keyword.Constant),
             (words(_STATEMENTS, prefix=r"(?<![\w.-])", suffix=r"(?![\w-])(?![ \t]*[=.,])"), Keyword),
             (words(_WORDS, prefix=r"(?<![\w.-])", suffix=r"(?![\w-])(?![ \t]*[=.,:])"), Operator.Word),

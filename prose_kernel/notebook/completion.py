@@ -1,7 +1,8 @@
 """What may come next at the cursor: keywords where they can stand, names, properties and their values, magics, paths.
 
-Works on text that is half typed, so it reads the line and what encloses it and does not parse. Positions count code
-points, as the Jupyter protocol does since 5.2 (a cursor after 😀 is at 1, where JavaScript's UTF-16 would say 2).
+Which keywords can stand at the cursor is the parser's answer; names, properties and texts are read from the line and
+what encloses it. Positions count code points, as the Jupyter protocol does since 5.2 (a cursor after 😀 is at 1, where
+UTF-16 would say 2).
 """
 
 from __future__ import annotations
@@ -146,42 +147,25 @@ def _code(cells: Cells, before: str, head: str) -> list[Match]:
         return _property_values(cells, before, named[1])
     if (call := re.search(r"\b(parallel|loop)\b[^()\n]*\([^()\n]*\Z", head)) is not None:
         return _modifiers(call[1], head)
-    if stripped == "":
-        offers = [Match(name, "property", entry.summary) for name, entry in keywords.properties_of(owner or "").items()]
-        return offers + _statements(cells, before, head)
-    if re.search(r"(\||->)[ \t]*\Z", head):
-        words = ("map", "filter", "pmap", "reduce") if head.rstrip().endswith("|") else ("session", "exec", "resume")
-        return [_keyword(word) for word in words]
-    if re.match(r"(if|elif|loop|assert|return)\b", stripped) or re.search(
-        r"[=(,\[:]\s*\Z|\b(and|or|not|in|is)\s+\Z", head
-    ):
-        return _values(cells, before, head)
-    return [*variables(cells, before), *(_keyword(word) for word in ("and", "or", "is", "as", "in", "until", "while"))]
+    return _expected(cells, before, owner if stripped == "" else None)
+
+
+def _expected(cells: Cells, before: str, owner: str | None) -> list[Match]:
+    """What the grammar has a place for after `before`: properties, keywords, and names where a value may stand."""
+    from prose_kernel.language.openprose.editing import expected
+
+    terminals = expected(before)
+    properties = keywords.properties_of(owner).items() if owner else ()
+    offers = [Match(name, "property", entry.summary) for name, entry in properties]
+    offers += [_keyword(word) for word in keywords.KEYWORDS if word.upper() in terminals and word != "import"]
+    if "CONSTANT" in terminals:
+        offers += [*variables(cells, before), *programs(cells, before)]
+        offers += [_keyword(word) for word in ("true", "false", "null")]
+    return offers
 
 
 def _keyword(word: str) -> Match:
     return Match(word, "keyword", keywords.KEYWORDS[word].summary)
-
-
-def _statements(cells: Cells, before: str, head: str) -> list[Match]:
-    words = list(keywords.STATEMENTS)
-    above = _line_above(before, len(head))
-    for opener, following in (
-        ("if", ("elif", "else")),
-        ("elif", ("elif", "else")),
-        ("try", ("catch", "finally")),
-        ("catch", ("finally",)),
-    ):
-        if re.match(rf"(?:\S.*=\s*)?{opener}\b", above):
-            words += following
-    if _enclosing(before, len(head)).startswith("choice"):
-        words = ["option"]
-    return [*map(_keyword, words), *variables(cells, before), *programs(cells, before)]
-
-
-def _values(cells: Cells, before: str, head: str) -> list[Match]:
-    words = list(keywords.VALUES) + (["until", "while"] if head.strip().startswith("loop") else [])
-    return [*variables(cells, before), *programs(cells, before), *map(_keyword, words)]
 
 
 def _modifiers(word: str, head: str) -> list[Match]:
@@ -230,14 +214,6 @@ def _enclosing(before: str, width: int) -> str:
     for line in reversed(_lines_above(before)):
         if _indent(line) < width:
             return line.strip()
-    return ""
-
-
-def _line_above(before: str, width: int) -> str:
-    """The nearest line above in the same column."""
-    for line in reversed(_lines_above(before)):
-        if _indent(line) <= width:
-            return line.strip() if _indent(line) == width else ""
     return ""
 
 
@@ -361,8 +337,6 @@ def completeness_of(code: str) -> tuple[str, str]:
         return "complete", ""
     if pieces[-1].magic:
         return "complete", ""
-    from prose_kernel.language.openprose import completeness
-    from prose_kernel.language.source import Source
+    from prose_kernel.language.openprose.editing import completeness
 
-    found = completeness(Source.of(programs_[-1].text, "cell"))
-    return found.status, found.indent
+    return completeness(programs_[-1].text)

@@ -102,9 +102,9 @@ def preview(text: str, lines: int = 10, characters: int = 1000) -> tuple[str, st
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n`]*)\n?\Z")
 _SPAN = re.compile(r"(?<!`)(?P<run>`{1,16})(?!`)(?P<code>[^`\n]+)(?P=run)(?!`)")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_LIVE = re.compile(r"<(?=[A-Za-z/!?])|!\[|\]\(|\]:")
+_LIVE = re.compile(r"<(?=[A-Za-z/!?])|!\[|\]\(|^ {0,3}\[[^\]\n]+\]:", re.M)
 _TARGET = re.compile(
-    r"(?P<open>\]\([ \t]*+\n?+[ \t]*+|^ {0,3}\[[^\]\n]{1,999}\]:[ \t]*+\n?+[ \t]*+)(?P<target>[^\s)]{1,4000})", re.M
+    r"(?P<open>\]\([ \t]*+\n?+[ \t]*+|^ {0,3}\[[^\]]{1,999}\]:[ \t]*+\n?+[ \t]*+)(?P<target>[^\s)]{1,4000})", re.M
 )
 _SCHEME = re.compile(r"[^a-z0-9]*(?P<scheme>[a-z][a-z0-9+.-]*):")
 _ALLOWED = frozenset({"http", "https", "mailto", "ftp"})

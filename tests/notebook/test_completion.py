@@ -46,7 +46,11 @@ def offers(cells: Cells, text: str) -> set[str]:
     ("text", "wanted", "unwanted"),
     [
         ("se", {"session"}, {"exec"}),
-        ("", {"exec", "session", "agent", "let", "use"}, {"elif", "catch", "option"}),
+        ("", {"exec", "session", "agent", "let", "use"}, {"elif", "catch", "option", "is"}),
+        ("if x ", {"and", "or", "is"}, {"exec"}),
+        ("for x ", {"in"}, {"exec", "and"}),
+        ('session "x" -> ', {"session", "exec", "resume"}, {"let"}),
+        ('exec "ls"\n  ', {"timeout", "cwd"}, {"exec", "let"}),
         ('if **x**:\n  exec "a"\nel', {"elif", "else"}, set()),
         ('try:\n  exec "a"\n', {"catch", "finally"}, {"elif"}),
         ("choice **x**:\n  ", {"option"}, {"exec"}),
