@@ -18,13 +18,16 @@ from jupyter_client.manager import KernelManager
 
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT = 30.0
+ENCRYPTION = {"supported_encryption": ["curve"]}
 
 Message = dict[str, Any]
 
 
 def specification(module: str = "prose_kernel", interrupt_mode: str = "message") -> KernelSpec:
     argv = [sys.executable, "-m", module, "-f", "{connection_file}"]
-    return KernelSpec(argv=argv, display_name="Prose", language="prose", interrupt_mode=interrupt_mode)
+    return KernelSpec(
+        argv=argv, display_name="Prose", language="prose", interrupt_mode=interrupt_mode, metadata=ENCRYPTION
+    )
 
 
 @dataclass
@@ -160,15 +163,15 @@ class Client:
 
 
 @contextmanager
-def kernel(directory: Path, *, spec: KernelSpec | None = None, **environment: str) -> Iterator[Client]:
-    """A kernel of its own in `directory`, with all of Jupyter's files below it."""
-    manager = KernelManager()
+def kernel(directory: Path, *, spec: KernelSpec | None = None, **options: str) -> Iterator[Client]:
+    """A kernel of its own in `directory`, with all of Jupyter's files below it; options are the manager's."""
+    manager = KernelManager(**options)
     manager._kernel_spec = spec or specification()
     places = {
         f"JUPYTER_{name}_DIR": str(directory / ".jupyter" / name.lower()) for name in ("DATA", "CONFIG", "RUNTIME")
     }
     paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests")])
-    variables = {**os.environ, **places, "IPYTHONDIR": str(directory / ".ipython"), "PYTHONPATH": paths, **environment}
+    variables = {**os.environ, **places, "IPYTHONDIR": str(directory / ".ipython"), "PYTHONPATH": paths}
     manager.start_kernel(env=variables, cwd=str(directory))
     client: Client | None = None
     try:
@@ -188,7 +191,7 @@ def processes(mark: str) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with suppress(OSError):
-                if mark.encode() in (entry / "cmdline").read_bytes():
+                if mark.encode() in (entry / "cmdline").read_bytes().replace(b"\0", b" "):
                     found.append(int(entry.name))
     return found
 

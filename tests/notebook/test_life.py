@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from notebook.kernels import gone, kernel, processes
 
@@ -63,3 +64,13 @@ def test_history_works_across_sessions(directory: Path) -> None:
             assert rows[-1][2] == f"let x = {number}"
             client.manager.shutdown_kernel()
     assert [row[2] for row in rows] == ["let x = 1", "let x = 2"]
+
+
+def test_encrypted_transport_works(directory: Path) -> None:
+    with kernel(directory, transport_encryption="required") as client:
+        assert client.run('exec "echo hi"').text() == "hi\n"
+
+
+def test_ipc_works(directory: Path) -> None:
+    with TemporaryDirectory(prefix="ipc") as short, kernel(directory, transport="ipc", ip=f"{short}/k") as client:
+        assert client.run('exec "echo hi"').text() == "hi\n"
