@@ -56,6 +56,7 @@ async def _run_program(
     place = s.place(node.span)
     if s.host.listeners:
         s.emit(ProgramCalled(place, entry.alias, directory))
+    s.host.turns.hand_on(s, inner)
     try:
         await call(run_text(inner, entry.loaded.program, entry.imports))
         await inner.run.flush()

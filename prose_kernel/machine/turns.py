@@ -40,7 +40,7 @@ class Turns:
                     turn.set_result(None)
 
     def hand_on(self, strand: object, to: object) -> None:
-        """A strand inside another has ended; if it kept the turn, the other one keeps it now."""
+        """An imported program begins or ends: if the one strand kept the turn, the other one keeps it now."""
         if self._holder is strand:
             self._holder = to
 

@@ -1,0 +1,138 @@
+"""Long and deep programs: time, memory, Python's own stack."""
+
+from __future__ import annotations
+
+import gc
+import time
+import tracemalloc
+
+import pytest
+from machine.fakes import World, lines, value_of
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.source import Source
+
+
+async def test_a_million_passes() -> None:
+    w = World(listening=False)
+    begun = time.process_time()
+    await w.run(lines("let n = 0", "repeat 1000000:", "  n = n + 1"))
+    assert w.value("n") == 1_000_000
+    assert time.process_time() - begun < 8
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ["  n = n + 1"],
+        ["  let t = try:", '    throw "x"', "  catch as e:", "    let m = e.message"],
+        ["  do f(i)"],
+        ["  let xs = for v in [1, 2]:", "    let w = v"],
+        ["  parallel:", "    a = do f(1)", "    b = do f(2)"],
+    ],
+)
+async def test_memory_does_not_grow_with_passes(body: list[str]) -> None:
+    w = World(listening=False)
+    w.store.kept = _Forgetful()
+    await w.run(
+        lines("let n = 0", "block f(a):", "  let own = a", "  return own", "repeat 200 as i:", *body), cell=True
+    )
+    gc.collect()
+    tracemalloc.start()
+    try:
+        await w.run(lines("repeat 3000 as i:", *body), cell=True)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 600_000
+
+
+class _Forgetful(dict[str, object]):  # type: ignore[type-arg]
+    """A store that keeps nothing, so that only the machine's own memory counts."""
+
+    def __setitem__(self, key: str, value: object) -> None:
+        pass
+
+
+def nested(levels: int, innermost: str) -> list[str]:
+    body: list[str] = []
+    for level in range(levels):
+        pad = "  " * (level + 1)
+        body.append(pad + ["if true:", "do:", "for v in [1]:", "try:"][level % 4])
+    body.append("  " * (levels + 1) + innermost)
+    for level in reversed(range(levels)):
+        if level % 4 == 3:
+            body += ["  " * (level + 1) + "finally:", "  " * (level + 2) + "let z = 1"]
+    return body
+
+
+async def test_five_hundred_blocks_of_fifty_levels() -> None:
+    w = World(listening=False)
+    text = lines("let n = 0", "block f() (max_depth: 9000):", "  n = n + 1", *nested(50, "do f()"), "do f()")
+    error = await w.fail(text)
+    assert error.code == "E206"
+    assert w.value("n") == 500
+
+
+async def test_sessions_deep_in_a_recursion_cost_no_more_than_shallow_ones() -> None:
+    w = World(listening=False)
+    text = lines("block f(n) (max_depth: 9000):", '  session "at {n}"', "  if n > 1:", "    do f(n - 1)", "do f(400)")
+    begun = time.process_time()
+    await w.run(text)
+    assert len(w.sessions.requests) == 400
+    assert time.process_time() - begun < 5
+
+
+def deep(levels: int, kind: str) -> tree.Expression:
+    node: tree.Expression = tree.Number(1)
+    for _ in range(levels):
+        if kind == "array":
+            node = tree.Array((node,))
+        elif kind == "not":
+            node = tree.Not(node)
+        elif kind == "object":
+            node = tree.Object((tree.Entry("k", node),))
+        else:
+            node = tree.Binary("+", node, tree.Number(1))
+    return node
+
+
+@pytest.mark.parametrize(("kind", "levels"), [("array", 200), ("object", 200), ("sum", 5000), ("not", 2000)])
+async def test_deep_expressions(kind: str, levels: int) -> None:
+    w = World(listening=False)
+    program = tree.Program((tree.Let("let", (tree.Name("x"),), deep(levels, kind)),))
+    await w.machine.run(program, Source(""))
+    if kind == "sum":
+        assert w.value("x") == levels + 1
+    if kind == "not":
+        assert w.value("x") is True
+
+
+async def test_a_list_grows_by_ten_thousand() -> None:
+    text = lines("let x = []", "repeat 10000 as i:", "  x = x + [i]", "let x = x[9999]")
+    assert await value_of(text, listening=False) == 9999
+
+
+async def test_many_cells_stay_cheap() -> None:
+    w = World(listening=False)
+    for number in range(2000):
+        await w.run(f"let v{number} = {number}\n", cell=True)
+    begun = time.process_time()
+    for number in range(200):
+        await w.run(f"let v{number} = v{number} + 1\n", cell=True)
+        w.machine.known()
+    assert time.process_time() - begun < 2
+
+
+@pytest.mark.parametrize("text", ["9" * 3999, "9" * 5000])
+async def test_huge_numbers_are_no_python_errors(text: str) -> None:
+    w = World(commands_say={"n": text})
+    source = lines('let t = exec "n"', "let x = t + 1", 'let y = "{x}"', "let z = t == 1")
+    await w.run(source)
+    assert len(w.value("y")) >= 3999
+
+
+async def test_a_number_that_grows_beyond_printing() -> None:
+    w = World(listening=False)
+    error = await w.fail(lines("let n = 1", "repeat 20000:", "  n = n + n"))
+    assert (error.code, error.message) == ("E209", "the number has more than 4,000 digits")

@@ -1,0 +1,332 @@
+"""session, resume, context, retry (openprose.md 3.13, 4, 7.4)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from machine.fakes import Reply, World, lines, value_of
+from prose_kernel.machine.events import Retried, SessionFinished, SessionStarted
+from prose_kernel.machine.ports import ContextItem, SessionRequest
+from prose_kernel.machine.values import Reference
+
+
+async def request_of(*text: str, **world: object) -> SessionRequest:
+    w = World(**world)  # type: ignore[arg-type]
+    await w.run(lines(*text))
+    return w.sessions.requests[-1]
+
+
+@pytest.mark.parametrize(
+    ("session", "task", "system"),
+    [
+        (['session "do it"'], "do it", None),
+        (['session "title"', '  prompt: "body"'], "title\n\nbody", None),
+        (["session: a"], "you are a", None),
+        (["session: a", '  prompt: "mine"'], "mine", "you are a"),
+        (["session: bare", '  prompt: "mine"'], "mine", None),
+        (["session:", '  prompt: "mine"'], "mine", None),
+    ],
+)
+async def test_task_and_system(session: list[str], task: str, system: str | None) -> None:
+    request = await request_of("agent a:", '  prompt: "you are a"', "agent bare:", "  model: opus", *session)
+    assert (request.task, request.system) == (task, system)
+
+
+async def test_configuration_is_merged() -> None:
+    request = await request_of(
+        "agent a:", "  model: opus", '  prompt: "p"', '  skills: ["one", "two"]', "  permissions:", '    read: ["*.md"]',
+        "    bash: deny", 'let url = "http://x"', "session: a", "  model: haiku", "  permissions:", "    bash: allow", "    network: [url]",
+    )  # fmt: skip
+    assert (request.agent, request.model, request.skills) == ("a", "haiku", ("one", "two"))
+    assert request.permissions == {"read": ("*.md",), "bash": "allow", "network": ("http://x",)}
+
+
+async def test_agent_prompts_are_interpolated_when_spawned() -> None:
+    request = await request_of("agent a:", '  prompt: "know {topic} and {nothing}"', 'let topic = "tea"', "session: a")
+    assert request.task == "know tea and {nothing}"
+
+
+async def test_unknown_names_stay_and_are_told_once() -> None:
+    w = World()
+    await w.run(lines("block f():", "  repeat 2:", '    session "say {later} {never}"', "do f()", "let later = 1"))
+    assert w.sessions.tasks == ["say {later} {never}"] * 2
+    assert w.warnings() == ["W108"]
+
+
+async def test_interpolation_takes_members_and_indexes() -> None:
+    w = World()
+    await w.run(
+        lines('let a = { b: [{ c: "deep" }] }', "let i = 0", 'session "{a.b[0].c} {a.b[i].c} {a.b} {{a}} {a }"')
+    )
+    assert w.sessions.tasks == ['deep deep [{"c":"deep"}] {{a}} {a }']
+
+
+async def test_every_session_leaves_a_binding() -> None:
+    w = World()
+    await w.run(
+        lines('session "a"', 'let x = session "b"', 'session "c"', "agent z:", '  prompt: "p"', "session lab: z")
+    )
+    assert list(w.store.kept) == ["anon_001", "x", "anon_002", "anon_003"]
+    assert w.store.kept["anon_003"].label == "lab"
+    assert w.store.kept["x"].source == 'let x = session "b"'
+    assert [r.target.location if r.target else None for r in w.sessions.requests] == [
+        "bindings/anon_001.md", "bindings/x.md", "bindings/anon_002.md", "bindings/anon_003.md",
+    ]  # fmt: skip
+
+
+async def test_paths_and_positions() -> None:
+    w = World()
+    await w.run(
+        lines(
+            'let a = session "1"',
+            "repeat 2:",
+            '  session "2"',
+            "parallel:",
+            '  session "3"',
+            "  parallel for v in [1]:",
+            '    session "4"',
+        ),
+        cell=True,
+    )
+    assert [r.at for r in w.sessions.requests] == ["c1/1/s0", "c1/2/s0", "c1/2/s1", "c1/3/b0/s0", "c1/3/b1/i0/s0"]
+    assert [r.position for r in w.sessions.requests] == [1, 2, 2, 3, 3]
+    assert w.sessions.requests[-1].finished == ("a",)
+
+
+async def test_the_scope_of_a_block() -> None:
+    request = await request_of("block f():", '  session "x"', "block g():", "  do f()", "do g()")
+    assert request.scope is not None
+    scope = request.scope
+    assert (scope.execution_id, scope.block, scope.depth, scope.parent_execution_id) == (2, "f", 2, 1)
+    assert request.target is not None
+    assert request.target.location == "bindings/anon_001__2.md"
+
+
+async def test_a_value_is_a_reference_and_not_read_when_passed_on() -> None:
+    w = World(sessions_say={"a": Reply("", kind="self")})
+    w.store.files["bindings/x.md"] = "written by the session"
+    await w.run(lines('let x = session "a"', 'session "b"', "  context: x"))
+    value = w.machine.bindings()["x"].value
+    assert isinstance(value, Reference)
+    assert (value.location, value.summary, value.read()) == ("bindings/x.md", "written", "written by the session")
+
+
+async def test_a_reference_keeps_its_text_when_the_binding_is_written_again() -> None:
+    w = World()
+    await w.run(
+        lines(
+            'let x = session "a"',
+            "let y = x",
+            "let all = [x]",
+            'x = session "b"',
+            'session "{x} {y}"',
+            "  context: [x, y]",
+        )
+    )
+    assert w.values("x", "y", "all") == ["<b>", "<a>", ["<a>"]]
+    assert w.sessions.tasks[-1] == "<b> <a>"
+
+
+async def test_an_announced_binding_that_is_missing() -> None:
+    w = World(sessions_say={"a": Reply("", kind="self")})
+    error = await w.fail('let x = session "a"\n  retry: 1\n')
+    assert (error.code, len(w.sessions.requests)) == ("E218", 2)
+
+
+# ---------------------------------------------------------------- context
+
+
+@pytest.mark.parametrize(
+    ("context", "items"),
+    [
+        ("plan", [ContextItem("plan", location="bindings/plan.md")]),
+        ("[plan, n]", [ContextItem("plan", location="bindings/plan.md"), ContextItem("n", location="bindings/n.md")]),
+        (
+            "{ plan, key: n }",
+            [ContextItem("plan", location="bindings/plan.md"), ContextItem("key", location="bindings/n.md")],
+        ),
+        ("[]", []),
+        ('"just {n}"', [ContextItem("context", text="just 5")]),
+        ("o.a", [ContextItem("o.a", text="1")]),
+        ("o.p", [ContextItem("o.p", location="bindings/plan.md")]),
+        ("o.l[0]", [ContextItem("o.l[0]", text='[{"$ref":"bindings/plan.md"}]')]),
+        ("nothing", [ContextItem("nothing", missing=True)]),
+        ("mem", [ContextItem("mem", location="agents/project/mem/memory.md")]),
+    ],
+)
+async def test_context(context: str, items: list[ContextItem]) -> None:
+    request = await request_of(
+        "agent mem:", "  persist: project", 'let plan = session "plan"', "let n = 5", "let nothing = null",
+        "let o = { a: 1, p: plan, l: [[plan]] }", 'session "go"', f"  context: {context}",
+    )  # fmt: skip
+    assert request.context == tuple(items)
+
+
+async def test_no_context_and_agent_context() -> None:
+    assert (await request_of('session "x"')).context is None
+    request = await request_of("agent a:", '  prompt: "p"', "  context: n", "let n = 1", "session: a")
+    assert request.context == (ContextItem("n", location="bindings/n.md"),)
+
+
+async def test_context_block_with_files() -> None:
+    request = await request_of('session "x"', "  context:", '    file: "a.md"', '    file: "b.md"')
+    assert request.context is not None
+    assert [(item.name, item.text) for item in request.context] == [("file", "a.md"), ("file", "b.md")]
+
+
+async def test_values_without_a_binding_go_inline_or_are_stored() -> None:
+    w = World()
+    long = "x" * 2001
+    await w.run(
+        lines(
+            "block f(a, b, c):",
+            '  session "in"',
+            "    context: [a, b, c]",
+            'let t = "text"',
+            f'do f("short", "{long}", t)',
+            "for v in [7]:",
+            '  session "in"',
+            "    context: v",
+        )
+    )
+    assert w.sessions.requests[0].context == (
+        ContextItem("a", text="short"),
+        ContextItem("b", location="bindings/anon_001__1.md"),
+        ContextItem("c", location="bindings/t.md"),
+    )
+    assert w.store.text("anon_001__1") == long
+    assert w.sessions.requests[1].context == (ContextItem("v", text="7"),)
+
+
+@pytest.mark.parametrize(("context", "code"), [("5", "E134"), ("gone", "E132"), ("a", "E132")])
+async def test_no_context(context: str, code: str) -> None:
+    error = await World().fail(
+        lines("agent a:", '  prompt: "p"', "block f():", '  session "x"', f"    context: {context}", "do f()")
+    )
+    assert error.code == code
+
+
+# ---------------------------------------------------------------- retry, timeout
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"), [("none", []), ("linear", [1.0, 1.0, 1.0]), ("exponential", [1.0, 2.0, 4.0])]
+)
+async def test_retry(backoff: str, delays: list[float]) -> None:
+    w = World(sessions_say={"x": [Reply(fails="a"), Reply(fails="b"), Reply(fails="c"), "fine"]})
+    await w.run(lines('let r = session "x"', "  retry: 3", f"  backoff: {backoff}"))
+    assert w.value("r") == "fine"
+    assert w.clock.slept == delays
+    assert [r.attempt for r in w.sessions.requests] == [0, 1, 2, 3]
+    assert [(e.attempt, e.maximum) for e in w.of(Retried)] == [(1, 3), (2, 3), (3, 3)]
+    assert [(e.error.message if e.error else None, e.final) for e in w.of(SessionFinished)] == [
+        ("a", False), ("b", False), ("c", False), (None, True),
+    ]  # fmt: skip
+    assert {e.spawn for e in w.of(SessionStarted, SessionFinished)} == {1}
+
+
+async def test_the_delay_is_capped() -> None:
+    w = World(sessions_say={"x": [Reply(fails="a")] * 8})
+    await w.fail(lines('session "x"', "  retry: 7", '  backoff: "exponential"'))
+    assert w.clock.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
+
+
+async def test_the_last_failure_propagates() -> None:
+    w = World(sessions_say={"x": [Reply(fails="a"), Reply(fails="b")]})
+    error = await w.fail(lines('session "x"', "  retry: 1"))
+    assert (error.code, error.type, error.message, error.details["kind"]) == ("E201", "SessionError", "b", "error")
+
+
+async def test_what_cannot_be_retried_is_not() -> None:
+    w = World(sessions_say={"x": [Reply(fails="a", retryable=False), "fine"]})
+    await w.fail(lines('session "x"', "  retry: 5"))
+    assert len(w.sessions.requests) == 1
+
+
+async def test_timeout() -> None:
+    w = World(sessions_say={"x": Reply("late", after=10)})
+    error = await w.fail(lines('let r = session "x"', '  timeout: "3s"'))
+    assert (error.code, error.type, error.details["kind"], error.message) == (
+        "E201",
+        "TimeoutError",
+        "timeout",
+        "session timed out after 3s",
+    )
+    assert w.sessions.cancelled == ["x"]
+
+
+async def test_in_time() -> None:
+    w = World(sessions_say={"x": Reply("early", after=2)})
+    await w.run(lines('let r = session "x"', "  timeout: 3s"))
+    assert w.value("r") == "early"
+
+
+async def test_an_interrupt_during_a_timed_session() -> None:
+    w = World()
+    gate = asyncio.Event()
+
+    async def run(request: SessionRequest, on_progress: object) -> object:
+        gate.set()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    w.sessions.run = run  # type: ignore[method-assign,assignment]
+    task = asyncio.create_task(w.run(lines('session "x"', '  timeout: "9s"')))
+    await gate.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize(
+    ("persist", "keyword", "memory", "code", "warning"),
+    [
+        ("true", "resume", False, "E018", None),
+        ("true", "resume", True, None, None),
+        ("project", "resume", False, None, "W118"),
+        ("user", "resume", False, None, "W118"),
+        ('"mem/"', "resume", False, None, "W118"),
+        ("true", "session", True, None, "W011"),
+        ("true", "session", False, None, None),
+        ("false", "resume", False, "E017", None),
+    ],
+)
+async def test_memory(persist: str, keyword: str, memory: bool, code: str | None, warning: str | None) -> None:
+    w = World()
+    if memory:
+        w.store.memories.add("a")
+    text = lines("agent a:", f"  persist: {persist}", '  prompt: "p"', f"{keyword}: a")
+    if code is not None:
+        assert (await w.fail(text)).code == code
+        return
+    await w.run(text)
+    assert w.warnings() == ([warning] if warning else [])
+    found = w.sessions.requests[0].memory
+    assert found is not None
+    assert (found.agent, found.scope, found.resume) == ("a", persist.strip('"'), keyword == "resume")
+    assert found.directory == f"agents/{persist.strip(chr(34))}/a/"
+
+
+async def test_a_session_starts_the_memory_that_resume_needs() -> None:
+    w = World()
+    await w.run(
+        lines("agent a:", "  persist: true", '  prompt: "p"', "session: a", "let x = resume: a", '  prompt: "more"')
+    )
+    assert [r.kind for r in w.sessions.requests] == ["session", "resume"]
+    assert w.machine.bindings()["x"].spawned == "resume"
+
+
+async def test_a_session_value_is_read_where_it_is_needed() -> None:
+    text = lines('let r = session "x"', "let x = [r.n + 1, r.list[1], r.n == 4, r == r]")
+    assert await value_of(text, sessions_say={"x": '{"n": 4, "list": [1, 2]}'}) == [5, 2, True, True]
+
+
+async def test_prose_members_are_extracted_by_the_judge() -> None:
+    text = lines('let r = session "x"', "let x = r.mood")
+    assert await value_of(text, sessions_say={"x": "All well."}, judge_says={"extract mood": "fine"}) == "fine"
+    error = await World(sessions_say={"x": "All well."}).fail(text)
+    assert error.code == "E209"
