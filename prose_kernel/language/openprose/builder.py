@@ -356,7 +356,7 @@ class Builder:
         return _property(start, end, name, Text((UNREAD,), span=name.span))
 
     def _no_value(self, name: Name) -> None:
-        self.add("E004", name.span.end, name.span.end + 1, f"`{name.id}:` needs a value on its line")
+        self.add("E004", name.span.end + 1, name.span.end + 1, f"`{name.id}:` needs a value on its line")
 
     def _on_reject(self, value: Expression | OnReject) -> OnReject:
         if isinstance(value, OnReject):

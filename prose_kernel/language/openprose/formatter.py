@@ -306,9 +306,7 @@ def _modifiers(node: tree.Modifiers) -> str:
 
 
 def _ends_like_modifiers(node: Expression) -> bool:
-    return (
-        isinstance(node, tree.ProgramCall) and bool(node.arguments) and node.arguments[0].name.id in _MODIFIER_WORDS
-    )
+    return isinstance(node, tree.ProgramCall) and bool(node.arguments) and node.arguments[0].name.id in _MODIFIER_WORDS
 
 
 def _variable(name: tree.Name | None) -> str:

@@ -220,8 +220,10 @@ def _session(line: Line) -> Trouble | None:
         return line.on(at, "E003", "session without prompt and agent", 'write `session "prompt"` or `session: agent`')
     follows = line.tokens[at + 1][0]
     if follows == "STRING":
-        if line.kind(0) == "NAME" or line.kind(0) in KEYWORDS.values():
-            return line.here("E004", f"unexpected {_shown(line, line.at)}", "indent properties below the session")
+        index = at + 2 if line.at == at + 3 and line.kind(-1) in _WORD_KINDS else line.at
+        if line.tokens[index][0] in _WORD_KINDS:
+            hint = "indent properties below the session"
+            return line.on(index, "E004", f"unexpected {_shown(line, index)}", hint)
         return None
     if follows == "COLON" or (follows in _WORD_KINDS and line.tokens[at + 2][0] == "COLON"):
         if line.kind(0) == "STRING":
@@ -351,6 +353,10 @@ def _other_words(line: Line) -> Trouble | None:
         hint = "write `catch as name:`"
     elif word == "raise":
         hint = "write `throw`"
+    elif word == "else" and line.kind(0) == "DISCRETION":
+        hint = f"write `elif {line.words(rest, line.stop)}`"
+    elif word == "resume" and after:
+        hint = f"write `resume: {after[0]}`"
     elif word == "call":
         hint = f"write `do {line.words(rest, line.stop)}`, or `name(input: value)` for a program"
     if hint is None or line.at > line.first + 3:
@@ -363,7 +369,10 @@ def _unquoted(line: Line) -> Trouble | None:
     index = next((k for k in range(line.at - 1, line.first - 1, -1) if line.written(k) in _QUOTED), -1)
     if index < 0 or (index > line.first and line.tokens[index - 1][0] not in ("EQUALS", "ARROW", "OUTPUT", "COLON")):
         return None
-    if line.tokens[index][0] not in ("NAME", "THROW") or line.tokens[index + 1][0] not in _WORD_KINDS:
+    if (
+        line.tokens[index][0] not in ("NAME", "THROW", "EXEC", "USE", "IMPORT", "OPTION")
+        or line.tokens[index + 1][0] not in _WORD_KINDS
+    ):
         return None
     word = line.written(index)
     what = {"exec": "the command", "use": "the path", "import": "the path", "option": "the label"}.get(word, "the text")

@@ -57,11 +57,18 @@ _SIGNS: Final = {
     ")": "RPAR", "[": "LSQB", "]": "RSQB", "{": "LBRACE", "}": "RBRACE", "|": "PIPE", "+": "PLUS", "-": "MINUS",
 }  # fmt: skip
 _OPENERS: Final = {"RPAR": "LPAR", "RSQB": "LSQB", "RBRACE": "LBRACE"}
+_LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
+_NO_CONTINUATION: Final = frozenset({"NAME", "STRING", "DISCRETION", "NUMBER", *KEYWORDS.values()}) - {
+    "IS",
+    "AND",
+    "OR",
+}
 _CLOSED: Final = frozenset(_OPENERS.values())
 _MODIFIERS: Final = frozenset({"on-fail", "on_fail", "count", "all", "first", "any"})
 _BRACKETS: Final = frozenset({"LPAR", "RPAR", "LSQB", "RSQB", "LBRACE", "RBRACE"})
 _WORDS: Final = {**KEYWORDS, **dict.fromkeys(CONSTANTS, "CONSTANT")}
 _ARM_WORD: Final = re.compile(r"(?:elif|else|catch|finally)\b")
+_PROPERTY_BELOW: Final = re.compile(rf"\n[ \t]*+{_WORD}[ \t]*:")
 _HELD: Final = frozenset({"ARROW", "_NL"})  # after these a line's end makes no NL, or not at once
 _BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose indented block has a meaning
 _KINDS: Final = frozenset(KEYWORDS.values())
@@ -238,9 +245,6 @@ class Lexer:
             return after
         if last[0] != "_NL":
             self.tokens.append(("_NL", last[2], last[2], None))
-        if tabbed:
-            tab = self.text.index("\t", self.text.rfind("\n", 0, after) + 1)
-            self.findings.add("E101", tab, tab + 1, "tab in indentation", "indent with spaces (two for each level)")
         return self._open_line(after, column, tabbed)
 
     def _column(self, at: int) -> tuple[int, bool]:
@@ -270,6 +274,9 @@ class Lexer:
         """INDENT or DEDENT for a line whose first token stands at `at`; where to go on reading."""
         top = self.indents[-1]
         self.column = column
+        if tabbed:
+            tab = self.text.index("\t", self.text.rfind("\n", 0, at) + 1)
+            self.findings.add("E101", tab, tab + 1, "tab in indentation", "indent with spaces (two for each level)")
         if column > top:
             if len(self.indents) > NESTING_LIMIT:
                 self.findings.add("E005", at, at, "nested too deeply", f"at most {NESTING_LIMIT} levels; use a block")
@@ -344,7 +351,8 @@ class Lexer:
         for index in range(len(self.brackets) - 1, -1, -1):
             if self.brackets[index][0] == opener:
                 del self.brackets[index:]
-                break
+                return True
+        del self.brackets[-1:]  # a wrong closer closes too: the parser will say so
         return True
 
     def _still_open(self, after: int, column: int) -> bool:
@@ -390,19 +398,27 @@ class Lexer:
         """A single-line string, or one that is not closed on its line (1.4)."""
         text = self.text
         end = self.quotes.line_string_end(start + 1)
-        if end is None and not self.strict:
+        hint = 'close the quote on this line, or use `"""` for several lines'
+        if end is None:
             end = self.quotes.deep_string_end(start + 1, self.column)
-            if end is not None:
+            if end is not None and self.strict:
+                self.findings.add("E001", start, end + 1, "unterminated string", hint)
+            elif end is not None:
                 self.findings.add("W109", start, end + 1, "this string spans several lines", 'use `"""`')
         if end is None:
             end = text.index("\n", start)
-            hint = 'close the quote on this line, or use `"""` for several lines'
             self.findings.add("E001", start, end, "unterminated string", hint)
             self._append_string(start, start + 1, end, end, triple=False)
             self._break()
-            return end
+            return self._behind_open_string(end)
         self._append_string(start, start + 1, end, end + 1, triple=False)
         return end + 1
+
+    def _behind_open_string(self, end: int) -> int:
+        """Deeper lines below a string that is not closed are its text, unless they look like properties or a body."""
+        if self.text[end - 1] == ":" or _PROPERTY_BELOW.match(self.text, end):
+            return end
+        return self._skip_deeper(end, self.column)
 
     def _triple(self, start: int) -> int:
         found = self.quotes.triple_end(start + 3, nesting=not self.strict)
@@ -443,8 +459,11 @@ class Lexer:
         if mark == "***" and text[at] == "*" and text[at + 1] != "*" and (found is None or found > line_end):
             return self._append_marker(start, at - 1, at - 1, at + 1)
         if mark == "**" and found is not None and found > line_end:
-            if self.strict or _LOOKS_LIKE_OPENER.match(text, found):
+            if _LOOKS_LIKE_OPENER.match(text, found):
                 return self._unclosed_marker(start, at, line_end)
+            if self.strict:
+                self.findings.add("E104", start, at, "this discretion marker is not closed on its line",
+                                  "write `***` for several lines")  # fmt: skip
         elif found is None:
             self.unclosed = "marker"
             if mark == "***":
@@ -493,6 +512,8 @@ class Lexer:
             if not is_keyword(kind, following, next_word) or (
                 kind == "SESSION" and following == "_NL" and index and tokens[index - 1][0] == "COLON"
             ):
+                if following in _NO_CONTINUATION and (not index or tokens[index - 1][0] in _LAYOUT):
+                    continue  # no name at the start of a line could go on like this
                 tokens[index] = ("NAME", start, end, name_node(start, end, word))
             elif (kind == "LOOP" or (kind == "PARALLEL" and following == "FOR")) and index > scanned:
                 scanned = self._mark_header(index, kind)
@@ -505,8 +526,10 @@ class Lexer:
             last += 1
         opener = None
         if kind == "LOOP":
+            depth = 0
             for at in range(index, last - 2):
-                if tokens[at][0] == "LPAR" and tokens[at + 2][0] == "COLON" and _is_name(tokens[at + 1], "max"):
+                depth += (tokens[at][0] in _CLOSED) - (tokens[at][0] in _OPENERS)
+                if depth == 1 and tokens[at][0] == "LPAR" and _is_name(tokens[at + 1], "max"):
                     opener = at
         elif tokens[last - 1][0] == "COLON" and tokens[last - 2][0] == "RPAR":
             opener = self._opener_of_modifiers(index, last - 2)

@@ -181,7 +181,7 @@ class Parser:
         if kind not in _KEYWORD_KINDS or "NAME" not in row:
             return None
         before = tokens[index - 1][0] if index else "_NL"
-        if "property" in row and before in LAYOUT:
+        if before in LAYOUT and "entry_line" not in (self.landing("NAME") or row):
             return None  # `session:` and the like begin a statement, no property (2.1)
         if kind in _RESERVED and before != "DOT" and tokens[index + 1][0] != "COLON":
             return None
@@ -197,19 +197,26 @@ class Parser:
     def accepts(self, *kinds: str) -> bool:
         """Whether the tokens `kinds` could come now, one after the other."""
         states = self.states.copy()
-        for kind in kinds:
-            while True:
-                target = self.rows[states[-1]].get(kind)
-                if target is None:
-                    return kind == END and states[-1] == self.tables.end
-                if target >= 0:
-                    states.append(target)
-                    break
-                _, head, length, _, _ = self.plans[~target]
-                if length:
-                    del states[-length:]
-                states.append(self.rows[states[-1]][head])
-        return True
+        return all(self._shift(states, kind) for kind in kinds)
+
+    def landing(self, kind: str) -> dict[str, int] | None:
+        """What else could come where `kind` would be shifted; None if it has no place."""
+        states = self.states.copy()
+        return self.rows[states[-2]] if self._shift(states, kind) else None
+
+    def _shift(self, states: list[int], kind: str) -> bool:
+        """Do with `states` alone what `kind` asks for; False if it has no place."""
+        while True:
+            target = self.rows[states[-1]].get(kind)
+            if target is None:
+                return kind == END and states[-1] == self.tables.end
+            if target >= 0:
+                states.append(target)
+                return True
+            _, head, length, _, _ = self.plans[~target]
+            if length:
+                del states[-length:]
+            states.append(self.rows[states[-1]][head])
 
     def acceptable(self) -> frozenset[str]:
         """The terminals that could come now."""

@@ -38,17 +38,20 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
     line = _line(parser, tokens, index)
     broken = any(tokens[k][0] == "BROKEN" for k in range(line.first, line.stop))
     if broken and kind == "BROKEN" and _ends_well(parser, line):
-        return _after_broken_end(parser, tokens, line.stop)
+        return line.stop
     if not broken:
         trouble = explain(line)
         parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
-    if kind == "_NL" and line.colon and line.head != "SESSION":
+    if kind == "_NL" and line.colon and line.head != "SESSION" and not line.owner:
         parser.feed(("COLON", tokens[index][1], tokens[index][2], ":"))
         return index
     parser.unwind(tokens[line.first][1])
     parser.end = tokens[line.stop][1]
     if _repair(parser, line):
-        return line.stop
+        below = line.stop + 1
+        if below == len(tokens) or tokens[below][0] != "_INDENT" or parser.accepts("_NL", "_INDENT"):
+            return line.stop
+        parser.feed(tokens[line.stop])
     return _skip(parser, tokens, line.stop)
 
 
@@ -58,24 +61,19 @@ def _ends_well(parser: Parser, line: Line) -> bool:
     return following == "_NL" and parser.accepts("_NL")
 
 
-def _after_broken_end(parser: Parser, tokens: list[RawToken], stop: int) -> int:
-    """Where to go on behind a line whose end is damaged: deeper lines count if they look like properties."""
-    block = stop + 1 < len(tokens) and tokens[stop + 1][0] == "_INDENT"
-    if not block or (tokens[stop + 2][0] == "NAME" and tokens[stop + 3][0] == "COLON"):
-        return stop
-    parser.feed(tokens[stop])
-    return _skip(parser, tokens, stop)
-
-
 def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
     first = index
     while first and tokens[first - 1][0] not in _LAYOUT:
         first -= 1
+        if tokens[first][0] == "PIPE":
+            break  # what stands before the operation is good
     stop = index
     while tokens[stop][0] != "_NL":
         stop += 1
     state = parser.states[-1]
     row = parser.rows[state]
+    if index == first:
+        row = parser.landing("NAME") or parser.landing("OPTION") or row
     return Line(
         text=parser.text,
         tokens=tokens,
@@ -83,16 +81,32 @@ def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
         at=index,
         stop=stop,
         row=row,
-        symbol=parser.symbols[state],
+        symbol=_finished_part(parser) or parser.symbols[state],
         owner=_owner(parser),
         colon=parser.accepts("COLON", "_NL"),
         options=_choice_without_options(parser, row),
     )
 
 
+def _finished_part(parser: Parser) -> str:
+    """ "else", "catch" or "finally" when the stack ends with that part of a statement; "" otherwise."""
+    symbols = [parser.symbols[state] for state in parser.states[-9:]]
+    if symbols[-1] == "body":
+        symbols[-1] = "_NL"
+    elif symbols[-1] == "_DEDENT":
+        while symbols and symbols[-1] != "_INDENT":
+            symbols.pop()
+        symbols = symbols[:-1]
+    if symbols[-2:] != ["COLON", "_NL"]:
+        return ""
+    if symbols[-5:-2] == ["CATCH", "AS", "NAME"]:
+        return "catch"
+    return symbols[-3].lower() if symbols[-3:-2] in (["ELSE"], ["CATCH"], ["FINALLY"]) else ""
+
+
 def _owner(parser: Parser) -> str:
     """What owns the property block on top of the stack: "spawn", "agent", "gate", "" for none."""
-    symbols = [parser.symbols[state] for state in parser.states[-6:]]
+    symbols = [parser.symbols[state] for state in parser.states[-12:]]
     for depth in range(len(symbols) - 1, 1, -1):
         if symbols[depth] == "_INDENT":
             owner = symbols[depth - 2]
@@ -174,8 +188,7 @@ def _skip(parser: Parser, tokens: list[RawToken], stop: int) -> int:
 def _repair(parser: Parser, line: Line) -> bool:
     """Feed the stack a readable form of the line, up to its end; False when there is none."""
     maker = _Maker(line)
-    has_body = line.stop + 1 < len(line.tokens) and line.tokens[line.stop + 1][0] == "_INDENT"
-    for candidate in maker.candidates(has_body):
+    for candidate in maker.candidates():
         kinds = [token[0] for token in candidate]
         if parser.accepts(*kinds, "_NL"):
             parser.feed(*candidate)
@@ -211,7 +224,7 @@ class _Maker:
     def nameless(self) -> RawToken:
         return self.token("NAME", Name(UNREAD, span=self.span))
 
-    def candidates(self, has_body: bool) -> list[list[RawToken]]:
+    def candidates(self) -> list[list[RawToken]]:
         """What the line may have meant, best first."""
         found: list[list[RawToken]] = []
         ends_in_colon = self.tokens[-1][0] == "COLON"
@@ -222,7 +235,7 @@ class _Maker:
         simple = self._simple(rest, prefix)
         if simple is not None:
             found.append(simple)
-        if has_body or ends_in_colon:
+        if ends_in_colon:
             plain = [self.token("DO"), self.token("COLON", ":")]
             found += [[*prefix, *plain], plain]
         return found

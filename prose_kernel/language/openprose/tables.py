@@ -65,35 +65,53 @@ def _unpack(kept: dict[str, Any]) -> Tables:
     return Tables(rows, rules, kept["start"], kept["end"])
 
 
-def _generate(grammar: bytes) -> dict[str, Any]:
-    """Lark's table in the form of `grammar.json`; an ambiguous grammar raises Lark's GrammarError."""
+def _lark(grammar: bytes, *, debug: bool = False) -> Any:
+    """Lark's parser for the grammar; an ambiguous one raises Lark's GrammarError or, under `debug`, is logged."""
     from lark import Lark
     from lark.lexer import Lexer
-    from lark.parsers.lalr_analysis import Shift
 
     class External(Lexer):  # tokens come from lexer.py; Lark only needs to know that it need not make them
         def __init__(self, conf: object) -> None: ...
         def lex(self, state: object, parser: object = None) -> Any:
             return iter(())
 
-    lark = Lark(grammar.decode(), start="program", parser="lalr", lexer=External, maybe_placeholders=True)
+    return Lark(grammar.decode(), start="program", parser="lalr", lexer=External, debug=debug)
+
+
+def _generate(grammar: bytes) -> dict[str, Any]:
+    """Lark's tables in the form of `grammar.json`, the same ones each time."""
+    lark = _lark(grammar)
     table = lark.parser.parser._parse_table
-    numbers = {rule: index for index, rule in enumerate(lark.rules)}
+    rules = {rule: index for index, rule in enumerate(lark.rules)}
+    numbers = _numbered(table)
     symbols = sorted({symbol for row in table.states.values() for symbol in row} | {r.origin.name for r in lark.rules})
     index = {symbol: position for position, symbol in enumerate(symbols)}
-    rows: list[list[int]] = [[] for _ in table.states]
-    for state, row in table.states.items():
-        for symbol, (action, target) in sorted(row.items()):
-            rows[state] += [index[symbol], target if action is Shift else ~numbers[target]]
+    rows: list[list[int]] = []
+    for state in numbers:
+        row: list[int] = []
+        for symbol, (_, target) in sorted(table.states[state].items()):
+            row += [index[symbol], numbers[target] if isinstance(target, int) else ~rules[target]]
+        rows.append(row)
     return {
         "format": FORMAT,
         "grammar": grammar.decode(),
-        "start": table.start_states["program"],
-        "end": table.end_states["program"],
+        "start": numbers[table.start_states["program"]],
+        "end": numbers[table.end_states["program"]],
         "symbols": symbols,
         "rules": [_rule(rule, index) for rule in lark.rules],
         "rows": rows,
     }
+
+
+def _numbered(table: Any) -> dict[int, int]:
+    """Numbers for Lark's states in the order in which they are reached, because Lark numbers them at random."""
+    numbers = {table.start_states["program"]: 0}
+    for state in (reached := list(numbers)):
+        for _, (_, target) in sorted(table.states[state].items()):
+            if isinstance(target, int) and target not in numbers:
+                numbers[target] = len(numbers)
+                reached.append(target)
+    return numbers
 
 
 def _rule(rule: Any, index: dict[str, int]) -> list[Any]:

@@ -1,0 +1,236 @@
+"""Errors (openprose.md 9.1 to 9.6): each at its place, once, with its hint; the rest is read as usual."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from language.marked import PROFILES, cases, unmark
+
+from prose_kernel.language.diagnostics import Diagnostic, Profile
+from prose_kernel.language.openprose import compile_source, parse
+from prose_kernel.language.openprose import tree as t
+from prose_kernel.language.openprose.lexer import NESTING_LIMIT
+from prose_kernel.language.source import Source
+
+TABLES = {f"{table}: {name}": text for table in ("lexical", "recovery") for name, text in cases(table).items()}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", TABLES)
+def test_findings_at_their_places(name: str, profile: Profile) -> None:
+    if profile == "strict" and name.startswith("recovery"):
+        pytest.skip("the table says what the default profile finds")
+    source, expected = unmark(TABLES[name].removesuffix("\n"), profile)
+    found = parse(source, profile).diagnostics
+    places = [(d.code, d.line, d.column) for d in found]
+    if profile == "strict":
+        places, expected = [p for p in places if p[0] != "E004"], [p for p in expected if p[0] != "E004"]
+    assert places == expected, [d.render() for d in found]
+
+
+def compiled(text: str) -> tuple[Diagnostic, ...]:
+    return compile_source(Source(text)).diagnostics
+
+
+def one(text: str, code: str) -> Diagnostic:
+    (found,) = [d for d in compiled(text) if d.code == code]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "hint"),
+    [
+        ("if tests pass:\n  throw", "E004", "a condition in words needs `**`: `if **tests pass**:`"),
+        ('if "tests pass":\n  throw', "E004", "a condition in words needs `**`: `if **tests pass**:`"),
+        (
+            "loop until all tests pass:\n  throw",
+            "E004",
+            "a condition in words needs `**`: `loop until **all tests pass**:`",
+        ),
+        ("session Write a poem", "E003", 'put the prompt in quotes: `session "Write a poem"`'),
+        ("session 'Write a poem'", "E106", 'strings use double quotes: `"Write a poem"`'),
+        ('session "Write', "E001", 'close the quote on this line, or use `"""` for several lines'),
+        ('parallel\n  session "a"', "E004", "add `:` at the end of the line"),
+        ("if **all is well**\n  throw", "E004", "add `:` at the end of the line"),
+        ("agent a\n  model: opus", "E004", "add `:` at the end of the line"),
+        ('\tsession "a"', "E101", "indent with spaces (two for each level)"),
+        ("if **all is well**:\n  throw\nelse if **x is y**:\n  throw", "E004", "write `elif **x is y**:`"),
+        ('let x = "a"\nif x = "a":\n  throw', "E004", "compare with `==`: `x == ...`"),
+        ('let xs = ["a"]\nfor each x in xs:\n  throw', "E004", "write `for x in xs:`"),
+        ("while **x is y**:\n  throw", "E004", "write `loop while **x is y**:`"),
+        ("def f(a):\n  throw", "E004", "write `block f(a):`"),
+        ("exec ls -la", "E004", 'put the command in quotes: `exec "ls -la"`'),
+        (
+            "exec \"grep '\\d' f\"",
+            "E002",
+            'double the backslash: `\\\\d` (or use a triple-quoted string, `"""`)',
+        ),
+        ('approve x:\n  prompt: "a"', "E004", "the statement is called `gate`: `gate x:`"),
+        ('session: a "text"', "E004", 'indent `prompt: "text"` below it'),
+        ('agent a:\nsession "x" with things', "E004", "indent properties below the session"),
+        ("call review", "E004", "write `do review`, or `name(input: value)` for a program"),
+        ("try:\n  throw\ncatch e:\n  throw", "E004", "write `catch as e:`"),
+        ('session "a"\n  context: |\n    b', "E004", 'a text over several lines stands in `"""`'),
+        ("block f(a):\n  throw\ndo f(a: 1)", "E004", "write `do f(...)` with values alone"),
+        ("let x = a ? b : c", "E004", "there is no `?:`; use `if` and `else`"),
+        ("throw some words", "E004", 'put the text in quotes: `throw "some words"`'),
+        (
+            'gate g:\n  prompt: "a"\n  on_reject: retry b',
+            "E199",
+            "`retry` opens the same gate again; to ask for something else first, use a `loop`",
+        ),
+    ],
+)  # fmt: skip
+def test_hints_for_newcomers(text: str, code: str, hint: str) -> None:
+    found = one(text, code)
+    assert found.hint is not None
+    assert found.hint == hint
+
+
+def test_the_rendering_of_a_syntax_error() -> None:
+    assert one('let a = 1\nif x = "a":\n  throw\nlet x = 1', "E004").render() == (
+        'Error at line 2, column 6: unexpected `=` [E004]\n  if x = "a":\n       ^\nhint: compare with `==`: `x == ...`'
+    )
+
+
+def test_names_of_broken_lines_are_known_below() -> None:
+    text = """\
+let a = )
+const b = session
+output c = =
+d = (
+let { e, f } = ]
+input g "x"
+for each x in xs y z:
+  session "{x}"
+session "{a} {b} {c} {d} {e} {f} {g}"
+  context: [a, b, c, d, e, f, g]
+"""
+    found = compiled(text)
+    assert {d.code for d in found} <= {"E004", "E003", "E105", "W135"}, [d.render() for d in found]
+
+
+def test_a_broken_definition_is_defined() -> None:
+    text = """\
+agent a
+  model: opus
+def f(x, y):
+  session "{x} {y} and more"
+session: a
+  prompt: "go"
+do f("1", "2")
+"""
+    assert [d.code for d in compiled(text)] == ["E004", "E004"]
+
+
+def test_the_tree_keeps_what_could_be_read() -> None:
+    parsed = parse(Source("let a = 1\nfoo bar\nlet b = 2\n"))
+    assert [item.names[0].id for item in parsed.program.items if isinstance(item, t.Let)] == ["a", "b"]
+
+
+def test_calls_with_unnamed_arguments() -> None:
+    assert "output x" in (one('print("x")', "E025").hint or "")
+    known = 'use "./a.prose" as research\nresearch("x", depth: 1)'
+    found = one(known, "E004")
+    assert (found.line, found.column) == (2, 10)
+    assert found.hint == "write `research(name: value)`"
+
+
+# ---- nonsense
+
+
+def deep(levels: int) -> str:
+    return "".join("  " * n + "if **all is well**:\n" for n in range(levels)) + "  " * levels + "throw\n"
+
+
+def test_nesting_has_a_limit() -> None:
+    assert not [d for d in compiled(deep(NESTING_LIMIT)) if d.code != "W184"]
+    found = compiled(deep(NESTING_LIMIT + 5))
+    assert [(d.code, d.line) for d in found] == [("E005", NESTING_LIMIT + 2)]
+
+
+@pytest.mark.parametrize("chain", ["not " * 60 + "y", "1" + " + 1" * 60, "a" + ".b" * 60, "a" + "[0]" * 60])
+def test_operators_have_a_limit(chain: str) -> None:
+    found = parse(Source(f"let y = 1\nlet x = {chain}\nfoo bar")).diagnostics
+    assert [(d.code, d.line) for d in found] == [("E005", 2), ("E004", 3)]
+
+
+def test_trees_within_the_limit_can_be_compared_hashed_shown_and_formatted() -> None:
+    from prose_kernel.language.openprose import format_program
+
+    inner = "(" * (NESTING_LIMIT - 1) + "a + 1" + ")" * (NESTING_LIMIT - 1)
+    for text in (deep(NESTING_LIMIT), f"let x = {'[' * NESTING_LIMIT}{']' * NESTING_LIMIT}", f"let x = {inner}"):
+        one, other = parse(Source(text)), parse(Source(text))
+        assert not [d for d in one.diagnostics if d.severity == "error"]
+        assert one.program == other.program
+        assert hash(one.program) == hash(other.program)
+        assert repr(one.program) == repr(other.program)
+        assert parse(Source(format_program(one.program))).program == one.program
+
+
+NONSENSE = {
+    "nested headers": lambda n: "".join(" " * k + "if **all is well**:\n" for k in range(n // 40)),
+    "brackets": lambda n: "let x = " + "[({" * (n // 3),
+    "closing brackets": lambda n: "let x = " + "])}" * (n // 3),
+    "not": lambda n: "let x = " + "not " * (n // 4) + "y",
+    "sum": lambda n: "let x = 1" + " + 1" * (n // 4),
+    "members": lambda n: "let x = a" + ".b" * (n // 2),
+    "quotes": lambda n: '"' * n,
+    "open strings": lambda n: 'session "\n' * (n // 10),
+    "deep open strings": lambda n: 'session "a\n  b\n' * (n // 14),
+    "triple openers": lambda n: 'x: """\n' * (n // 7),
+    "nested triples": lambda n: ('x: """\n' * 5 + '"""\n' * 3) * (n // 50),
+    "stars": lambda n: "*" * n,
+    "open markers": lambda n: "if **a\n" * (n // 7),
+    "open triple markers": lambda n: "if ***a\n" * (n // 8),
+    "open brackets": lambda n: "do f(\n" * (n // 6),
+    "open braces": lambda n: "x {\n" * (n // 4),
+    "zeros": lambda n: "\0" * n,
+    "surrogates": lambda n: 'session "\ud800"\n' * (n // 12),
+    "bytes": lambda n: "".join(chr(k * 7919 % 256) for k in range(n)),
+    "tabs": lambda n: '\tsession "x"\n' * (n // 12),
+    "garbage": lambda n: "foo bar baz\n" * (n // 12),
+    "garbage on a line": lambda n: "foo bar " * (n // 8),
+    "colons": lambda n: "a: b:\n" * (n // 6),
+    "elses": lambda n: "else:\n" * (n // 6),
+    "loops on a line": lambda n: "loop: " * (n // 6),
+    "escapes": lambda n: 'session "' + "\\q" * (n // 2) + '"',
+    "braces in a string": lambda n: 'session "' + "{a" * (n // 2) + '"',
+    "bad properties": lambda n: 'session "a"\n' + "  context x\n" * (n // 13),
+    "bad statements in a block": lambda n: "block f:\n" + "  let x = = 3\n" * (n // 14),
+    "wrong dedents": lambda n: "if **all is well**:\n    do f\n  do g\n" * (n // 36),
+    "leading pipes": lambda n: "| map: x\n" * (n // 9),
+    "wrong indents": lambda n: "let x = 1\n  let y = 2\n" * (n // 22),
+    "digits": lambda n: "let x = " + "9" * n,
+    "spaces": lambda n: " " * n + "x",
+    "dots and commas": lambda n: ".," * (n // 2),
+}
+
+
+VALID = {"stars", "quotes", "triple openers", "braces in a string"}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_nonsense_gives_findings_in_linear_time(name: str) -> None:
+    make = NONSENSE[name]
+    times = []
+    for size in (20_000, 80_000):
+        start = time.perf_counter()
+        parsed = parse(Source(make(size)))
+        times.append(time.perf_counter() - start)
+        assert any(d.severity == "error" for d in parsed.diagnostics) or name in VALID
+    assert times[1] < 0.25 + 16 * times[0], f"{times}: four times the text"
+
+
+def test_a_long_text_on_one_line() -> None:
+    text = "x " * 1_500_000
+    parsed = parse(Source(text))
+    assert [d.code for d in parsed.diagnostics] in (["E004"], ["E004", "E005"], ["E005"])
+
+
+def test_findings_of_one_long_line_share_its_text() -> None:
+    text = 'session "' + "\\q" * 50_000 + '"'
+    found = parse(Source(text)).diagnostics
+    assert len(found) == 100
+    assert all(d.source_line is found[0].source_line for d in found)
