@@ -14,7 +14,7 @@ from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose import LoadContract
+    from prose_kernel.language.openprose.contract import LoadContract
     from prose_kernel.language.openprose.tree import Program
     from prose_kernel.state.programs import LocalPrograms
 

@@ -18,7 +18,7 @@ from prose_kernel.cli import files, report
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.notebook_file import Cell, read_cells
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
-from prose_kernel.errors import CompileError, ProseError, RunError, UsageError
+from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
 from prose_kernel.machine.values import Value, full_text, plain
 from prose_kernel.workspace import Start, Workspace
 
@@ -104,7 +104,7 @@ class ProgramRun:
                     done += 1
                     if received:
                         break
-            except (CompileError, RunError, UsageError) as problem:
+            except (CompileError, RunError, StateError, UsageError) as problem:
                 error = problem
             except asyncio.CancelledError:
                 _stay()
@@ -113,9 +113,13 @@ class ProgramRun:
         return ended
 
     async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
+        """Take what the run has made, if there is one, write its end down, and close it."""
         workspace = self.workspace
+        started = done > 0 or bool(received) or isinstance(error, RunError) or workspace.run_id is not None
+        cause = RunError("interrupted") if received else error if isinstance(error, RunError) else None
         try:
-            started = done > 0 or isinstance(error, RunError) or workspace.run_id is not None
+            if started:
+                error = await self._write_end(cause) or error
             outputs = workspace.machine.outputs() if started else {}
             bindings = {name: info.value for name, info in workspace.machine.bindings().items()} if started else {}
             self.narrator.close()
@@ -132,7 +136,15 @@ class ProgramRun:
                 stderr_shown=error is not None and error is self.narrator.shown_error,
             )
         finally:
-            await workspace.close(error if isinstance(error, RunError) else None)
+            await workspace.close(cause)
+
+    async def _write_end(self, cause: RunError | None) -> StateError | None:
+        """The last line of the log; what is in the way of that is the run's error when it has no other."""
+        try:
+            await self.workspace.machine.end(cause)
+        except StateError as unkept:
+            return None if cause else unkept
+        return None
 
     def _plain(self, values: Mapping[str, Value]) -> dict[str, object]:
         """Values as JSON data; only where they are asked for, because it reads every binding."""

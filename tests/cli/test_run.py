@@ -259,7 +259,7 @@ def test_strict_is_strict(run: Run) -> None:
 
 
 def test_sessions_from_a_script(run: Run) -> None:
-    Path("answers.yaml").write_text("sessions:\n  - match: hello\n    reply: hello yourself\n")
+    Path("answers.yaml").write_text("sessions:\n  hello: hello yourself\n")
     seen = run('session "say hello"\n', "--provider", "scripted", "--script", "answers.yaml")
     assert (seen.status, seen.out) == (0, "hello yourself\n")
 
@@ -279,6 +279,12 @@ def process(cwd: Path, *arguments: str, **options: object) -> subprocess.Popen[s
     return subprocess.Popen([*PROSE, *arguments], cwd=cwd, text=True, **pipes)  # type: ignore[call-overload]
 
 
+def alive_in_group(group: int) -> list[str]:
+    """The processes of a group; one that is dead and merely not reaped yet by init does not count."""
+    states = (stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat"))
+    return [state for state, _, pgrp, *_ in states if int(pgrp) == group and state != "Z"]
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_commands_runs_finally_and_leaves_nobody(number: int, status: int, tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text(
@@ -292,8 +298,7 @@ def test_a_signal_ends_commands_runs_finally_and_leaves_nobody(number: int, stat
     assert running.returncode == status
     assert out == "cleaned\n"
     assert err.startswith("interrupted\nrun directory: .prose/runs/")
-    with pytest.raises(ProcessLookupError):
-        os.killpg(shell, 0)
+    assert alive_in_group(shell) == []
 
 
 def test_a_busy_program_can_be_interrupted(tmp_path: Path) -> None:
