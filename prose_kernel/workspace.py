@@ -148,7 +148,8 @@ class Workspace:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
             if run.kept is not None:
-                run.kept.record_source(compiled.source.text)
+                keep = run.kept.record_source if self.start.notebook else run.kept.start
+                keep(compiled.source.text)
             return await run.machine.run(
                 compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook
             )
