@@ -108,7 +108,7 @@ def latency(floor: Bench, prose: Bench) -> list[Row]:
 def interrupts(prose: Bench) -> list[Row]:
     rows = []
     for work, command, target in (
-        ("interrupt to idle, children that obey", "sleep 4242 & sleep 4242", "<= 50 ms"),
+        ("interrupt to idle, children that obey", "sleep 4242 | sleep 4242", "<= 50 ms"),
         (
             "interrupt to idle, children that ignore TERM",
             "trap '' INT TERM; while :; do sleep 4242; done",

@@ -66,9 +66,9 @@ def nested(levels: int, innermost: str) -> list[str]:
     return body
 
 
-async def test_five_hundred_blocks_of_fifty_levels() -> None:
+async def test_five_hundred_blocks_of_many_levels() -> None:
     w = World(listening=False)
-    text = lines("let n = 0", "block f() (max_depth: 9000):", "  n = n + 1", *nested(50, "do f()"), "do f()")
+    text = lines("let n = 0", "block f() (max_depth: 9000):", "  n = n + 1", *nested(48, "do f()"), "do f()")
     error = await w.fail(text)
     assert error.code == "E206"
     assert w.value("n") == 500
