@@ -49,9 +49,8 @@ class Ended:
     stderr_shown: bool = False
 
 
-def execute(request: Request) -> Ended:
+def execute(request: Request, screen: Screen) -> Ended:
     """Run the program to its end. Raises `UsageError`, and `CompileError` (E109), when its text cannot be had."""
-    screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     run: ProgramRun
     if request.name.endswith(".ipynb"):
         run, cells = NotebookRun(request, screen), read_cells(request.name)
@@ -89,7 +88,7 @@ class ProgramRun:
         if not compiled.ok:
             raise CompileError(compiled.diagnostics)
         for found in compiled.diagnostics:
-            self.screen.note(found.render(), "yellow")
+            self.screen.note(found.render().partition("\n")[0], "yellow")
         return compiled
 
     async def through(self, cells: Sequence[Cell]) -> Ended:
@@ -194,7 +193,7 @@ def _known_inputs(program: Program, request: Request) -> None:
     unknown = [name for name in request.inputs if name not in declared and name not in gates]
     if unknown:
         asked = f"its inputs are {', '.join(declared)}" if declared else "it has no inputs"
-        raise UsageError(f"--input {unknown[0]}: {request.name} does not ask for it; {asked}")
+        raise UsageError(f"--input {unknown[0]}: the program does not ask for it; {asked}")
 
 
 def _stay() -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from prose_kernel.machine.values import Value
 
 STDERR_TAIL_LINES = 20
+STACK_ENDS = 10
 
 
 def wants_json(args: Sequence[str]) -> bool:
@@ -145,8 +146,16 @@ def run_error_text(error: RunError, program: str, shown_stderr: bool = False) ->
         place = "" if where.source == program else f" of {where.source}"
         head = f"Error at line {where.line}, column {where.column}{place}: {error.message} [{error.code}]"
         text = head + caret(where.text, where.column, error.hint)
-    text += "".join(f"\n  {line}" for line in error.call_stack)
+    text += "".join(f"\n  {line}" for line in _folded(error.call_stack))
     return text + ("" if shown_stderr else _last_words(error))
+
+
+def _folded(stack: Sequence[str]) -> list[str]:
+    """A call stack; of a deep recursion the two ends."""
+    left_out = len(stack) - 2 * STACK_ENDS
+    if left_out < 2:
+        return list(stack)
+    return [*stack[:STACK_ENDS], f"... {left_out} more ...", *stack[-STACK_ENDS:]]
 
 
 def _last_words(error: RunError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel.cli import files, report
+from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import ProseError, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -87,8 +89,8 @@ def run(
     request = Request(files.find_program(target), _pairs(inputs), _decisions(yes, no), chosen, cwd, json=form == "json")
     if request.settings.gates == "wait" and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk: nobody can decide a gate that lives in memory")
-    ended = execution.execute(request)
-    return _report(request, ended)
+    screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
+    return _report(request, execution.execute(request, screen), screen)
 
 
 def _pairs(inputs: Sequence[str]) -> dict[str, str]:
@@ -126,18 +128,18 @@ def _state(state: str | None, in_context: bool) -> str | None:
 # ---------------------------------------------------------------- the end of a run
 
 
-def _report(request: Request, ended: Ended) -> int:
+def _report(request: Request, ended: Ended, screen: Screen) -> int:
     """Print how it ended; the exit status is returned."""
     error = ended.error
     if error is not None:
-        click.echo(_error_text(request, ended, error), err=True)
+        screen.line("stderr", _error_text(request, ended, error))
     elif ended.signal is not None:
-        click.echo("interrupted" + _where(request, ended), err=True)
+        screen.line("stderr", "interrupted" + _where(request, ended))
     if request.json:
         click.echo(report.result_line(_result(ended)))
     elif error is None and ended.signal is None:
         for text in ended.products:
-            click.echo(text)
+            screen.line("stdout", text)
     return ended.status
 
 

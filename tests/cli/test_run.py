@@ -172,6 +172,18 @@ def test_stderr_that_was_passed_through_is_not_repeated(run: Run) -> None:
     assert seen.err.count("broken\n") == 1
 
 
+def test_a_deep_recursion_shows_both_ends_of_its_stack(run: Run) -> None:
+    seen = run('block f(n):\n  if n > 0:\n    do f(n - 1)\n  else:\n    exec "exit 3"\ndo f(60)\n')
+    assert seen.status == 1
+    assert "  ... 41 more ..." in seen.err.splitlines()
+    assert len(seen.err.splitlines()) < 30
+
+
+def test_results_begin_on_a_line_of_their_own(run: Run) -> None:
+    assert run('exec "printf open"\noutput x = "y"\n').out == "open\nx: y\n"
+    assert run('exec "printf open"\n').out == "open"
+
+
 def test_an_error_as_json(run: Run) -> None:
     seen = run('output a = "1"\nlet b = exec "exit 3"\n', "--format", "json")
     result = seen.result
