@@ -4,7 +4,7 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 BIN := .venv/bin
-NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/*/*.ipynb))
 DEMO ?= $(firstword $(wildcard notebooks/tour.ipynb) $(NOTEBOOKS))
 PYTEST_ARGS ?=
 
@@ -33,7 +33,7 @@ lint: .make/lint
 	$(BIN)/lint-imports
 
 test: lint .make/test browser
-	$(if $(NOTEBOOKS),$(BIN)/python -m pytest -q -p no:cacheprovider --nbval -W ignore $(NOTEBOOKS))
+	$(if $(NOTEBOOKS),$(BIN)/python -m pytest -q -p no:cacheprovider --nbval $(addprefix --nbval-sanitize-with ,$(wildcard notebooks/sanitize.cfg)) -W ignore $(NOTEBOOKS))
 	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
 
 bench: .make/test

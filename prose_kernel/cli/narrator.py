@@ -126,13 +126,18 @@ class Narrator:
 
     def _bound(self, event: e.Bound) -> None:
         self.unshown = None
-        if event.spawned is None or event.kind == "output":
-            return
-        text = full_text(event.value).rstrip("\n")
+        steps = event.place.branches
+        is_branch = bool(steps) and steps[-1].label == event.name  # shown when the branch is done
+        if event.spawned is not None and event.kind != "output" and not is_branch:
+            self._value(event.place.branches, event.name, event.value)
+
+    def _value(self, branches: tuple[e.BranchStep, ...], name: str, value: Value) -> None:
+        """A remark with the beginning of a value."""
+        text = full_text(value).rstrip("\n")
         more = text.count("\n")
         rest = f" (+{more} line{'s' if more > 1 else ''})" if more else ""
         first = clip(text.partition("\n")[0], PREVIEW_COLUMNS)
-        self._order.say(event.place.branches, _Note(f"{event.name} = {first}{rest}"))
+        self._order.say(branches, _Note(f"{name} = {first}{rest}"))
 
     def _statement_done(self, event: e.StatementDone) -> None:
         shown = event.value is None or isinstance(event.value, ExecText | Reference)
@@ -153,6 +158,10 @@ class Narrator:
         if shown is not None and shown.task is not None:
             shown.states[event.index] = event.status
             shown.task.advance(shown.text())
+        if event.label is not None and event.status == "done" and event.value is not None:
+            self._value(event.place.branches, event.label, event.value)
+        elif event.label is not None and event.error is not None:
+            self._order.say(event.place.branches, _Note(f"{event.label} failed: {event.error.message}", "yellow"))
         self._order.finished(event.place.branches)
 
     def _parallel_joined(self, event: e.ParallelJoined) -> None:

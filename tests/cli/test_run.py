@@ -103,6 +103,16 @@ def test_branches_print_in_source_order(run: Run) -> None:
     assert seen.out == "slow\nquick\nafter\n"
 
 
+def test_named_branches_tell_their_values_and_failures(run: Run) -> None:
+    seen = run("""
+        parallel (on-fail: "continue"):
+          a = exec "sleep 0.2; echo first; echo more"
+          b = exec "exit 3"
+    """)
+    assert seen.status == 0
+    assert seen.err == "a = first (+1 line)\nb failed: exec failed with exit code 3\n"
+
+
 def test_a_failed_branch_holds_nothing_back(run: Run) -> None:
     seen = run("""
         try:
