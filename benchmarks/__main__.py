@@ -1,0 +1,19 @@
+"""All benchmarks, one after the other: `python -m benchmarks [--quick]` (`make bench`)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    for script in ("parsing.py", "kernel.py"):
+        print(f"\n# {script}\n", flush=True)
+        subprocess.run([sys.executable, str(HERE / script), *sys.argv[1:]], check=True)
+
+
+if __name__ == "__main__":
+    main()
