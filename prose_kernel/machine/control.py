@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from prose_kernel.errors import RunError, ThrowError
@@ -188,6 +190,11 @@ class TryCode(Code):
         try:
             value = await call(self._guarded(s))
         except GeneratorExit:
+            raise
+        except asyncio.CancelledError:
+            # Neither an error nor a `return` in here may take the place of an interrupt.
+            with contextlib.suppress(RunError, Leave):
+                await call(self._finally(s))
             raise
         except BaseException:
             await call(self._finally(s))

@@ -99,12 +99,15 @@ class Fork:
             self._wake.set_result(None)
 
     async def _some_end(self) -> None:
+        turns = self.s.host.turns
+        turns.release(self.s)
         if not self._fresh:
             self._wake = asyncio.get_running_loop().create_future()
             try:
-                await self.s.outside(self._wake)
+                await self._wake
             finally:
                 self._wake = None
+        await turns.regain(patient=False)
 
     def _settle(self) -> None:
         """Tell the join of the branches that have ended, in source order; those after its decision have lost."""
@@ -145,16 +148,21 @@ class Fork:
         """Cancel every branch that is alive and wait until all have ended, however often we are cancelled."""
         cancelled: asyncio.CancelledError | None = None
         self._cancel(siblings)
+        self.s.host.turns.release(self.s)
         while any(not task.done() for task in self._tasks.values()):
             try:
-                await self.s.outside(asyncio.wait(list(self._tasks.values())))
+                await asyncio.wait(list(self._tasks.values()))
             except asyncio.CancelledError as error:
                 cancelled = error
                 self._cancel(siblings)
-        for index, task in list(self._tasks.items()):
-            outcome = self._outcome(task)
-            if outcome is not None and outcome.status == "done" and not self._over():
-                self.outcomes[index] = outcome
+        try:
+            await self.s.host.turns.regain()
+        except asyncio.CancelledError as error:
+            cancelled = error
+        for task in self._tasks.values():
+            problem = None if task.cancelled() else task.exception()
+            if problem is not None and not isinstance(problem, (RunError, Leave)):
+                self._crash = self._crash or problem
         if cancelled is not None:
             self._tasks.clear()
             raise cancelled

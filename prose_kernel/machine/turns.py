@@ -44,8 +44,11 @@ class Turns:
         if self._holder is strand:
             self._holder = to
 
-    async def regain(self) -> None:
-        """After a wait: go on as soon as no other branch keeps its turn. A cancellation is delivered afterwards."""
+    async def regain(self, *, patient: bool = True) -> None:
+        """After a wait: go on as soon as no other branch keeps its turn. A cancellation is delivered afterwards.
+
+        A join is not `patient`: it must pass a cancellation on to the very branch that keeps the turn.
+        """
         cancelled: asyncio.CancelledError | None = None
         while self._holder is not None:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -53,6 +56,8 @@ class Turns:
             try:
                 await turn
             except asyncio.CancelledError as error:
+                if not patient:
+                    raise
                 cancelled = error
         if cancelled is not None:
             raise cancelled

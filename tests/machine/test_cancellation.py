@@ -7,6 +7,7 @@ import time
 
 import pytest
 from machine.fakes import Reply, World, lines
+
 from prose_kernel.machine.events import BranchFinished, Caught
 
 
@@ -45,6 +46,31 @@ async def test_an_interrupt_is_not_caught_and_finally_may_run_commands() -> None
     assert w.commands.cancelled == ["wait"]
     assert w.value("x") == [2]
     assert not w.of(Caught)
+
+
+@pytest.mark.parametrize("last", ["return 1", 'throw "no"', 'exec "fails"'])
+async def test_finally_cannot_swallow_an_interrupt(last: str) -> None:
+    w = World(commands_say={"wait": Reply(after=1e6), "fails": 1})
+    await interrupt(
+        w, lines("let x = 0", "block f():", "  try:", '    exec "wait"', "  finally:", f"    {last}", "do f()", "x = 1")
+    )
+    assert w.value("x") == 0
+
+
+async def test_finally_of_a_cancelled_branch_decides_nothing() -> None:
+    w = World(commands_say={"slow": Reply(after=9)})
+    text = lines(
+        '  parallel ("first"):',
+        "    do:",
+        "      try:",
+        '        exec "slow"',
+        "      finally:",
+        "        return 1",
+        '    b = exec "quick"',
+        "  return b",
+    )
+    await w.run("block f():\n" + text + "let x = do f()\n")
+    assert w.value("x") == "quick"
 
 
 async def test_a_second_interrupt_stops_finally() -> None:

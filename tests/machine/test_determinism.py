@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import World, lines
 
+from prose_kernel.machine.events import Place
+
 PROGRAM = lines(
     "block study(topic, depth):",
     '  let found = session "find {topic} {depth}"',
@@ -66,3 +68,22 @@ def test_any_completion_order_gives_the_same(times: list[int], concurrency: int 
 def test_the_program_did_something() -> None:
     assert EXPECTED["checked"] == ["run a", "run b", "run c"]
     assert EXPECTED["two"]["code"] == "E203"  # type: ignore[index]
+
+
+def test_the_hook_sees_every_statement_and_changes_nothing() -> None:
+    async def run() -> tuple[list[tuple[int, int]], object]:
+        seen: list[tuple[int, int]] = []
+
+        async def before(place: Place) -> None:
+            seen.append((place.ordinal, place.source.line_column(place.span.start)[0]))
+            await asyncio.sleep(0)
+
+        w = World(before=before)
+        await w.run(lines("let n = 0", "block f():", "  n = n + 1", "repeat 2:", "  do f()", "let x = n"))
+        w.machine.before = None
+        await w.run("let y = 1\n", cell=True)
+        return seen, w.value("x")
+
+    seen, value = asyncio.run(run())
+    assert value == 2
+    assert seen == [(1, 1), (2, 4), (2, 5), (2, 3), (2, 5), (2, 3), (3, 6)]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from machine.fakes import Reply, World, lines
+
 from prose_kernel.machine.events import GateOpened, GateResolved
 from prose_kernel.machine.ports import GateDecision
 

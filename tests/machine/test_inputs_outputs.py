@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from machine.fakes import World, lines
+
 from prose_kernel.machine.events import Bound, CommandStarted, StatementDone
 
 

@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 from machine.fakes import World, lines, value_of
+
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
 

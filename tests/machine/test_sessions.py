@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from machine.fakes import Reply, World, lines, value_of
+
 from prose_kernel.machine.events import Retried, SessionFinished, SessionStarted
 from prose_kernel.machine.ports import ContextItem, SessionRequest
 from prose_kernel.machine.values import Reference
