@@ -67,11 +67,12 @@ def compile_source(
     from prose_kernel.language.diagnostics import has_errors, in_order
     from prose_kernel.language.openprose.checker import check
     from prose_kernel.language.openprose.names import Known
-    from prose_kernel.language.openprose.parser import parse
+    from prose_kernel.language.openprose.parser import parse, uncollected
 
-    parsed = parse(source, profile)
-    checked = check(parsed.program, source, profile=profile, known=known or Known(), load=load, cell=cell)
-    found = in_order((*parsed.diagnostics, *_with_positional(parsed, checked, source)))
+    with uncollected():
+        parsed = parse(source, profile)
+        checked = check(parsed.program, source, profile=profile, known=known or Known(), load=load, cell=cell)
+        found = in_order((*parsed.diagnostics, *_with_positional(parsed, checked, source)))
     return Compiled(source, parsed.program, found, not has_errors(found))
 
 

@@ -62,9 +62,12 @@ _entry = maker(tree.Entry)
 _object = maker(Object)
 _array = maker(Array)
 
-_PLAIN: Final = (Name, Text, Discretion, Number, Duration, Constant, Array, Object, Member, Index, Binary, Logical, Not)
+_PLAIN: Final = frozenset(
+    {Name, Text, Discretion, Number, Duration, Constant, Array, Object, Member, Index, Binary, Logical, Not}
+)
 _STRICT_VALUES: Final = (Number, Constant, Object, Member, Discretion, Duration)
-_CANONICAL: Final = {"on_fail": "on-fail", "on-reject": "on_reject"}
+_ALIASES: Final = {"on_fail": "on-fail", "on-reject": "on_reject", "on_reject": "on_reject"}
+_UNUSUAL: Final = frozenset({OnReject, Constant})
 _ONE_LINE: Final = frozenset(
     {"model", "prompt", "persist", "retry", "backoff", "skills", "timeout", "on-fail", "cwd", "allow", "on_reject"}
 )
@@ -248,7 +251,7 @@ class Builder:
 
     def evaluate(self, start: int, end: int, value: Expression) -> ExpressionStatement:
         statement = _evaluation(start, end, value)
-        if isinstance(value, _PLAIN):
+        if value.__class__ in _PLAIN:
             self.bare[id(statement)] = statement
         if self.depths:
             self.depths.clear()
@@ -264,6 +267,8 @@ class Builder:
 
     def _spawn(self, start: int, end: int, head: Head, block: tree.Properties) -> tree.Spawn:
         kind, title, label, agent, line = head
+        if (title is not None or agent is not None) and kind == "session" and not line:
+            return _session(start, end, title, label, agent, block)
         if kind == "exec":
             return _exec(start, end, title, block)
         if kind == "resume":
@@ -331,9 +336,16 @@ class Builder:
         return tuple([p for p in properties if p is not None])
 
     def property(self, start: int, end: int, name: Name, value: Expression | OnReject) -> Property | None:
-        word = name.id
-        if word in _CANONICAL:
-            word = _CANONICAL[word]
+        if self.depths:
+            self.depths.clear()
+        if self.is_strict or name.id in _ALIASES or value.__class__ in _UNUSUAL:
+            return self._unusual(start, end, name, value)
+        return _property(start, end, name, value)
+
+    def _unusual(self, start: int, end: int, name: Name, value: Expression | OnReject) -> Property | None:
+        """A property that needs a second look: names with an alias, values that only some may have."""
+        word = _ALIASES.get(name.id, name.id)
+        if word != name.id:
             name = Name(word, span=name.span)
         if word == "on_reject":
             value = self._on_reject(value)
@@ -345,8 +357,6 @@ class Builder:
             self._no_value(name)
         elif self.is_strict and word == "context" and isinstance(value, Text):
             self.strict(*value.span, "`context` takes names, not text (strict)")
-        if self.depths:
-            self.depths.clear()
         return _property(start, end, name, value)
 
     def _unread(self, start: int, end: int, name: Name) -> Property | None:
@@ -720,6 +730,9 @@ class Builder:
     def _nested(self, node: Expression, parts: Sequence[Expression]) -> Expression:
         """`node` with its depth noted; a node that is too deep is reported, and cut off."""
         depths = self.depths
+        if not depths:
+            depths[id(node)] = 1
+            return node
         depth = 1 + max([depths.get(id(part), 0) for part in parts], default=0)
         if depth > DEPTH_LIMIT:
             if not set(self.truncated) & set(node.span):

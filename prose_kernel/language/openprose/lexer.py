@@ -16,7 +16,7 @@ from prose_kernel.language.openprose.findings import Findings
 from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, is_keyword
 from prose_kernel.language.openprose.making import maker
 from prose_kernel.language.openprose.quoting import Quotes
-from prose_kernel.language.openprose.texts import BadEscape, marker_text, string_text
+from prose_kernel.language.openprose.texts import BadEscape, marker_text, string_text, text_node
 from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Number
 from prose_kernel.language.source import Source
 
@@ -36,9 +36,9 @@ MOST_ESCAPES: Final = 100
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"
 _TOKEN: Final = re.compile(
     rf"""[ \t]*+(?:
-      ((?:\#[^\n]*+)?\n (?:[ \t]*+(?:\#[^\n]*+)?\n)*+ [ \t]*+)    # 1 a line's end, up to the next line with code
+      ((?:\#[^\n]*+)?\n (?:[ \t]*+(?:\#[^\n]*+)?\n)*+) [ \t]*+    # 1 a line's end, up to the next line with code
     | ({_WORD})                                                   # 2 a word
-    | "([^"\\{{\n]++)"                                            # 3 a plain string
+    | "([^"\\\n]++)"                                              # 3 a string without escapes
     | (==|!=|<=|>=|->|[][:=.,(){{}}|+<>-])                        # 4 a sign
     | ([0-9]++(?:\.[0-9]++)?+                                     # 5 a number or duration
          (?:(?:ms|[smhd])(?:[0-9]++(?:ms|[smhd]))*+(?![A-Za-z0-9_]))?)
@@ -148,7 +148,8 @@ class Lexer:
             group = match.lastindex
             if group == 2:
                 word = match[2]
-                start, end = match.span(2)
+                end = match.end()
+                start = end - len(word)
                 kind = keyword(word)
                 if kind is None:
                     append(("NAME", start, end, name_node(start, end, word)))
@@ -158,10 +159,10 @@ class Lexer:
             elif group == 1:
                 after = match.end()
                 if (
-                    not self.brackets
-                    and not self.tabs
-                    and after - text.rfind("\n", 0, after) - 1 == indents[-1]
+                    after - match.end(1) == indents[-1]
                     and after < size
+                    and not self.brackets
+                    and not self.tabs
                     and text[after] not in "|-"
                     and tokens[-1][0] not in _HELD
                 ):
@@ -176,12 +177,18 @@ class Lexer:
                     if moved != after or (len(tokens) >= CHUNK and self._is_full()):
                         return moved
             elif group == 3:
-                start, end = match.span(3)
-                append(("STRING", start - 1, end + 1, string_text(match[3], start, start - 1, end + 1,
-                                                                  triple=False, bad=[])))  # fmt: skip
+                content = match[3]
+                end = match.end()
+                start = end - len(content) - 2
+                if "{" in content:
+                    value = string_text(content, start + 1, start, end, triple=False, bad=[])
+                else:
+                    value = text_node(start, end, (content,))
+                append(("STRING", start, end, value))
             elif group == 4:
                 sign = match[4]
-                start, end = match.span(4)
+                end = match.end()
+                start = end - len(sign)
                 kind = _SIGNS[sign]
                 append((kind, start, end, sign))
                 if kind in _BRACKETS and not self._bracket(kind, start):

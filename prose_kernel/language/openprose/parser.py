@@ -6,7 +6,9 @@ productions that an expression grammar is full of, and can go on after an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from operator import itemgetter
@@ -53,7 +55,20 @@ class Parsed:
 
 def parse(source: Source, profile: Profile = "default") -> Parsed:
     """Read a program. Never raises: whatever the text holds, there is a tree and a list of diagnostics (9.1)."""
-    return Parser(source, profile).parse()
+    with uncollected():
+        return Parser(source, profile).parse()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection: a parser makes nothing but nodes, and none of them is garbage or part of a cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Parser:

@@ -29,9 +29,11 @@ def string_text(content: str, offset: int, start: int, end: int, *, triple: bool
 
     In a triple-quoted string a backslash before a line break stays without any finding (1.5 rule 4).
     """
-    if "\\" not in content and "{" not in content:
-        return text_node(start, end, (content,) if content else ())
-    return _assemble(content, offset, start, end, _SPECIAL, triple, bad)
+    if "\\" in content:
+        return _assemble(content, offset, start, end, _SPECIAL, triple, bad)
+    if "{" in content:
+        return _assemble(content, offset, start, end, _INTERPOLATION, triple, bad)
+    return text_node(start, end, (content,) if content else ())
 
 
 def marker_text(content: str, offset: int) -> Text:
@@ -84,6 +86,8 @@ def _escape(match: re.Match[str], offset: int, triple: bool, bad: list[BadEscape
 def _interpolation(path: str, raw: str, at: int, after_dollar: bool) -> Interpolation:
     head = _IDENTIFIER.match(path)
     assert head is not None
+    if head.end() == len(path):
+        return _interpolation_node(at, at + len(raw), path, (), raw, after_dollar)
     steps: list[str | int | Name] = []
     for step in _STEP.finditer(path, head.end()):
         member, index, variable = step.groups()
