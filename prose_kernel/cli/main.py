@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is returned.
 
     0 done, 1 the program (or its text, or the request) is at fault, 2 usage or an error before the start, 3 nobody
-    could answer.
+    could answer; 128 and the number of the signal for what a signal has ended.
     """
     args = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
@@ -87,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         status = cli.main(args, prog_name="prose", standalone_mode=False)
+        sys.stdout.flush()
     except (click.ClickException, UsageError, CompileError) as error:
         return _before_the_start(error, args)
     except GateRefused as refused:
@@ -119,9 +120,7 @@ def _before_the_start(error: click.ClickException | UsageError | CompileError, a
 
 def _reader_gone() -> int:
     """Whoever read our output has left: say nothing more, and let Python's last flush find an open file."""
-    import os
+    from prose_kernel.cli.terminal import to_nowhere
 
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
-    return 1
+    to_nowhere(sys.stdout)
+    return 1  # as click does where it finds out first

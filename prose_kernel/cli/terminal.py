@@ -90,7 +90,7 @@ class Screen:
             file.flush()
         except OSError:
             self._files[stream] = None
-            _to_nowhere(file)
+            to_nowhere(file)
 
     # -------------------------------------------------- the live region
 
@@ -186,7 +186,7 @@ class Task:
             self._screen.rest()
 
 
-def _to_nowhere(file: TextIO) -> None:
+def to_nowhere(file: TextIO) -> None:
     """Let whatever is still buffered, and Python's flush at exit, end in the void instead of an error."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)

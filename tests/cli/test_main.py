@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +72,39 @@ def test_help_of_one_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "run"]) == 0
     assert "--state-dir" in capsys.readouterr().out
     assert main(["help", "nonsense"]) == 2
+
+
+def test_a_defect_is_one_line_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("prose_kernel.cli.update.migrate", lambda _: 1 / 0)
+    monkeypatch.setattr("pathlib.Path.is_dir", lambda _: True)
+    assert main(["update"]) == 1
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == "Internal error: ZeroDivisionError: division by zero"
+    assert hint.startswith("hint: ")
+
+
+def test_an_interrupt_before_the_start_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("prose_kernel.cli.files.read_bytes", interrupted)
+    assert main(["compile", "x.prose"]) == 130
+    assert capsys.readouterr().out == ""
+
+
+def test_a_reader_that_leaves_is_no_defect(tmp_path: Path) -> None:
+    (tmp_path / "p.prose").write_text('output x = "y"\n')
+    read, write = os.pipe()
+    os.close(read)
+    code = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "compile", "p.prose"]
+    seen = subprocess.run(command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (seen.returncode, seen.stderr) == (1, "")
 
 
 def test_compile_imports_neither_the_machine_nor_jupyter_nor_rich() -> None:

@@ -67,6 +67,38 @@ def test_an_error_found_before_the_first_cell_ran_is_one_before_the_start() -> N
     assert main(["run", "c.ipynb"]) == 1
 
 
+def test_magics_work_as_in_the_kernel(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("part.prose").write_text('let p = "from a file"\n')
+    write(
+        Path("b.ipynb"),
+        PROSE,
+        "%input name=Ada\n%gate approve go",
+        'input name: "Who?"\ngate go:\n  prompt: "Go?"\n',
+        "%run part.prose\n%bindings",
+        'output y = "{name} {p}"',
+    )
+    assert main(["run", "b.ipynb"]) == 0
+    seen = capfd.readouterr()
+    assert seen.out.endswith("y: Ada from a file\n")
+    assert "name  kind" in seen.out
+    assert seen.err == "gate go: approved by user\n"
+
+
+def test_inputs_and_decisions_reach_a_notebook(capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("b.ipynb"), PROSE, 'gate go:\n  prompt: "Go?"', 'input name: "Who?"\noutput y = name')
+    assert main(["run", "b.ipynb", "--yes", "go", "--input", "name=Ada"]) == 0
+    assert capfd.readouterr().out == "y: Ada\n"
+    assert main(["run", "b.ipynb", "--yes", "go"]) == 3
+
+
+def test_an_unknown_magic_is_an_error_of_its_cell(capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("b.ipynb"), PROSE, 'exec "true"', "%nonsense")
+    assert main(["run", "b.ipynb", "--format", "json"]) == 1
+    seen = capfd.readouterr()
+    assert seen.err.startswith("In cell 2:\nError: there is no magic %nonsense\n")
+    assert json.loads(seen.out)["error"]["type"] == "UsageError"
+
+
 def test_lines_are_those_of_the_cell() -> None:
     write(Path("b.ipynb"), PYTHON, "%%prose\nlet a = 1\nlet b = 2")
     (cell,) = read_cells("b.ipynb")

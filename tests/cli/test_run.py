@@ -293,6 +293,25 @@ def test_imports_are_relative_to_the_file(run: Run) -> None:
     assert main(["run", "lib/main.prose", "--format", "json"]) == 0
 
 
+@pytest.mark.parametrize("target", ["https://example.org/x.prose", "@dana/outline", "dana/outline", "nonsense", "lib"])
+def test_what_is_no_program_here_is_a_usage_error(target: str, run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("lib").mkdir()
+    assert main(["run", target]) == 2
+    assert capfd.readouterr().err.startswith("Error: ")
+
+
+def test_a_bare_name_is_a_file_before_it_is_an_example(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("hello").write_text('exec "echo mine"\n')
+    assert main(["run", "hello"]) == 0
+    assert capfd.readouterr().out == "mine\n"
+
+
+def test_a_home_directory_is_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    Path("x.prose").write_text('exec "true"\n')
+    assert main(["run", "~/x.prose"]) == 0
+
+
 # ---------------------------------------------------------------- as a process
 
 
