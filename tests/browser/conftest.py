@@ -1,0 +1,93 @@
+"""One JupyterLab and one browser for all tests of this directory. Without them the tests are skipped, and say why."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from browser.lab import Lab, browser_path, opened
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+
+
+def _missing() -> str | None:
+    for module in ("jupyterlab", "playwright"):
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed (pip install --group browser)"
+    return None if browser_path() else "there is no Chromium here (Debian: apt-get install chromium)"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = _missing()
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"NOT RUN IN A BROWSER: {missing}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
+    """Tests that have a browser run in its thread."""
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    browser = pyfuncitem.funcargs.get("browser_thread")
+    if isinstance(browser, _Browser):
+        browser.thread.submit(pyfuncitem.obj, **arguments).result()
+    else:
+        pyfuncitem.obj(**arguments)
+    return True
+
+
+@dataclass(frozen=True)
+class _Browser:
+    thread: ThreadPoolExecutor
+    lab: Lab
+
+
+@pytest.fixture(scope="session")
+def browser_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Browser]:
+    with ThreadPoolExecutor(1, thread_name_prefix="browser") as thread:
+        manager = opened(tmp_path_factory.mktemp("lab"))
+        lab = thread.submit(manager.__enter__).result()
+        try:
+            yield _Browser(thread, lab)
+        finally:
+            thread.submit(manager.__exit__, None, None, None).result()
+
+
+@pytest.fixture
+def lab(browser_thread: _Browser) -> Iterator[Lab]:
+    """The window. Kernels that a test started end with it, and an error of the page fails the test."""
+    lab = browser_thread.lab
+    lab.problems.clear()
+    yield lab
+    lab.server.end_kernels()
+    assert lab.problems == []
+
+
+class Pictures:
+    """The pictures of the documentation: taken anew where `PROSE_SCREENSHOTS` was set, looked for otherwise."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+
+    def take(self, name: str, page_or_part: object, **options: object) -> None:
+        path = IMAGES / f"{name}.png"
+        if self.wanted:
+            IMAGES.mkdir(parents=True, exist_ok=True)
+            page_or_part.screenshot(path=path, **options)  # type: ignore[attr-defined]
+        assert path.read_bytes().startswith(b"\x89PNG"), f"{path.name} is missing: PROSE_SCREENSHOTS=1 writes it"
+
+
+_WANTED = bool(os.environ.get("PROSE_SCREENSHOTS"))  # read before the settings of the developer are hidden
+
+
+@pytest.fixture
+def pictures() -> Pictures:
+    return Pictures(_WANTED)

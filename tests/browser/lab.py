@@ -1,0 +1,293 @@
+"""A JupyterLab server with all its files in one directory, a browser, and what a person does in a notebook.
+
+Playwright's sync API leaves an event loop marked as running in its thread, which would break every asyncio test after
+it. So the browser lives in a thread of its own, and the tests of this directory run there (see conftest.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+START_SECONDS = 60.0
+STEP_MILLISECONDS = 30_000
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM_OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
+
+
+def browser_path() -> str | None:
+    """The browser of this machine, or None."""
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+
+# ---------------------------------------------------------------- the server
+
+
+class Server:
+    """One `jupyter lab` process in its own process group; `root` holds its notebooks."""
+
+    token = "tok"
+
+    def __init__(self, home: Path) -> None:
+        self.root = home / "root"
+        self.root.mkdir()
+        self.port = _free_port()
+        self._log = (home / "server.log").open("wb")
+        environment = _environment(home)
+        _configure(home)
+        subprocess.run(
+            [sys.executable, "-c", "from prose_kernel.cli.main import main; main()", "install", "--user"],
+            env=environment,
+            check=True,
+            capture_output=True,
+        )
+        self._process = subprocess.Popen(
+            self._command(home),
+            cwd=self.root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def _command(self, home: Path) -> list[str]:
+        return [
+            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
+            *(f"--port={self.port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"),
+            *(f"--ServerApp.root_dir={self.root}", f"--LabServerApp.workspaces_dir={home / 'workspaces'}"),
+        ]
+
+    def url(self, path: str) -> str:
+        joint = "&" if "?" in path else "?"
+        return f"http://127.0.0.1:{self.port}/{path}{joint}token={self.token}"
+
+    def wait(self) -> None:
+        """Until it answers. Raises `RuntimeError` with the end of its log when it does not."""
+        deadline = time.monotonic() + START_SECONDS
+        while self._process.poll() is None and time.monotonic() < deadline:
+            with suppress(OSError, urllib.error.URLError):
+                urllib.request.urlopen(self.url("api/status"), timeout=5).close()
+                return
+            time.sleep(0.05)
+        raise RuntimeError(f"JupyterLab did not start:\n{Path(self._log.name).read_text()[-3000:]}")
+
+    def close(self) -> None:
+        """End the kernels by asking the server to end, then whatever is left of its group."""
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+
+    def end_kernels(self) -> None:
+        """What a test started ends with it."""
+        for session in self._api("GET", "api/sessions"):
+            with suppress(urllib.error.HTTPError):
+                self._api("DELETE", f"api/sessions/{session['id']}")
+
+    def _api(self, method: str, path: str) -> Any:
+        request = urllib.request.Request(self.url(path), method=method)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+            return json.loads(answer.read() or b"null")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PROSE_", "JUPYTER_"))}
+    places = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "IPYTHONDIR": "ipython",
+    }
+    return kept | {name: str(home / directory) for name, directory in places.items()}
+
+
+def _configure(home: Path) -> None:
+    """No news, no offers: nothing that a window of a stranger would show once."""
+    page = home / "config" / "labconfig" / "page_config.json"
+    page.parent.mkdir(parents=True)
+    page.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}))
+
+
+# ---------------------------------------------------------------- a notebook in the browser
+
+
+class Notebook:
+    """An open notebook, and what a person does in it. Cells are code cells, counted from 0."""
+
+    def __init__(self, page: Any, path: Path) -> None:
+        self.page = page
+        self.path = path
+
+    @property
+    def panel(self) -> Any:
+        return self.page.locator(PANEL)
+
+    def cell(self, number: int) -> Any:
+        return self.panel.locator(".jp-CodeCell").nth(number)
+
+    def editor(self, number: int) -> Any:
+        return self.cell(number).locator(".cm-content")
+
+    def outputs(self, number: int) -> Any:
+        return self.cell(number).locator(".jp-OutputArea-output")
+
+    def ready(self, state: str = "Idle") -> None:
+        """Until the kernel is in a state. Both places must say so: with one alone a key press can be lost."""
+        indicator = f'{PANEL} .jp-Notebook-ExecutionIndicator[data-status="{state.lower()}"]'
+        self.page.wait_for_selector(indicator, state="attached")
+        self.page.wait_for_selector(f"#jp-main-statusbar:has-text('| {state}')")
+
+    def start(self, number: int) -> None:
+        """Shift+Enter in a cell."""
+        self.editor(number).click()
+        self.page.keyboard.press("Shift+Enter")
+
+    def finish(self, number: int) -> None:
+        """Until the cell has a number again instead of its star."""
+        self.prompt(number, re.compile(r"^\[\d+\]:$"))
+        self.ready()
+
+    def prompt(self, number: int, text: re.Pattern[str]) -> None:
+        from playwright.sync_api import expect
+
+        expect(self.cell(number).locator(".jp-InputPrompt")).to_have_text(text)
+
+    def run(self, number: int) -> None:
+        self.start(number)
+        self.finish(number)
+
+    def text(self, number: int) -> str:
+        """All that the cell shows."""
+        return "\n".join(self.outputs(number).all_inner_texts())
+
+    def shows(self, number: int, text: str) -> None:
+        """Wait until the outputs of a cell show a text."""
+        from playwright.sync_api import expect
+
+        expect(self.cell(number).locator(".jp-Cell-outputWrapper")).to_contain_text(text)
+
+    def answer(self, text: str) -> None:
+        """Type into the box that a cell asks with."""
+        self.page.locator(f"{PANEL} .jp-Stdin-input").fill(text)
+        self.page.keyboard.press("Enter")
+
+    def question(self) -> str:
+        return str(self.page.locator(f"{PANEL} .jp-Stdin-prompt").inner_text())
+
+    def run_all(self) -> None:
+        """The menu's "Run All Cells", until no cell has a star."""
+        self.menu("Run", "Run All Cells")
+        last = self.panel.locator(".jp-CodeCell").count() - 1
+        self.finish(last)
+
+    def menu(self, *path: str) -> None:
+        self.page.locator(f".lm-MenuBar-itemLabel:text-is('{path[0]}')").click()
+        for label in path[1:]:
+            self.page.locator(f".lm-Menu-itemLabel:text-is('{label}')").first.click()
+
+    def interrupt(self) -> None:
+        """The square button of the toolbar."""
+        self.panel.locator('[data-jp-item-name="interrupt"] >> css=jp-button').click()
+
+    def save(self) -> nbformat.NotebookNode:
+        """Ctrl+S, and the file as it is when the tab has lost its mark."""
+        self.page.keyboard.press("Control+s")
+        self.page.wait_for_selector("#jp-main-dock-panel .lm-TabBar-tab.jp-mod-current.jp-mod-dirty", state="detached")
+        return nbformat.read(self.path, as_version=4)
+
+
+class Lab:
+    """A server and a browser window."""
+
+    def __init__(self, server: Server, page: Any) -> None:
+        self.server = server
+        self.page = page
+        self.problems: list[str] = []
+        page.set_default_timeout(STEP_MILLISECONDS)
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+
+    def write(self, name: str, cells: Sequence[str], kernel: str = "prose") -> Path:
+        """A notebook of code cells in the server's directory."""
+        language = {"prose": "prose", "python3": "python"}[kernel]
+        spec = {"name": kernel, "display_name": kernel, "language": language}
+        book = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(source) for source in cells], metadata={"kernelspec": spec}
+        )
+        path = self.server.root / name
+        nbformat.write(book, path)
+        return path
+
+    def open(self, path: Path, ready: bool = True) -> Notebook:
+        """Open a notebook in a fresh window and wait for its kernel."""
+        self.page.goto(self.server.url(f"lab/tree/{path.relative_to(self.server.root)}?reset"))
+        notebook = Notebook(self.page, path)
+        notebook.panel.locator(".jp-CodeCell").first.wait_for()
+        if ready:
+            notebook.ready()
+        return notebook
+
+    def notebook(self, *cells: str, kernel: str = "prose") -> Notebook:
+        """A new notebook with these cells, open and ready."""
+        number = len(list(self.server.root.glob("cells*.ipynb")))
+        return self.open(self.write(f"cells{number}.ipynb", cells, kernel))
+
+    def theme(self, name: str) -> None:
+        self.page.locator(".lm-MenuBar-itemLabel:text-is('Settings')").click()
+        self.page.locator(".lm-Menu-itemLabel:text-is('Theme')").click()
+        self.page.locator(f".lm-Menu-itemLabel:text-is('{name}')").click()
+        self.page.wait_for_selector(f"body[data-jp-theme-name='{name}']", state="attached")
+
+
+@contextmanager
+def opened(home: Path) -> Iterator[Lab]:
+    """A server and a browser that end with the block. To be used in one thread."""
+    from playwright.sync_api import sync_playwright
+
+    server = Server(home)
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=browser_path(), headless=True, args=list(CHROMIUM_OPTIONS)
+            )
+            try:
+                server.wait()
+                yield Lab(server, browser.new_page(viewport={"width": 1200, "height": 900}))
+            finally:
+                browser.close()
+    finally:
+        server.close()
