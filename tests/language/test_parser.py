@@ -12,7 +12,7 @@ from prose_kernel.language.openprose.tree import ExpressionStatement as Run
 from prose_kernel.language.openprose.tree import Name, Number, Text
 from prose_kernel.language.source import Source
 
-ROWS = cases("syntax_rows")
+ROWS = cases("../syntax/rows")
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -10,10 +10,13 @@ from language.marked import PROFILES, cases, unmark
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.openprose import compile_source, parse
 from prose_kernel.language.openprose import tree as t
+from prose_kernel.language.openprose.builder import DEPTH_LIMIT
 from prose_kernel.language.openprose.lexer import NESTING_LIMIT
 from prose_kernel.language.source import Source
 
-TABLES = {f"{table}: {name}": text for table in ("lexical", "recovery") for name, text in cases(table).items()}
+TABLES = {
+    f"{table}: {name}": text for table in ("lexical", "recovery") for name, text in cases(f"../syntax/{table}").items()
+}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -160,7 +163,7 @@ def test_trees_within_the_limit_can_be_compared_hashed_shown_and_formatted() -> 
     from prose_kernel.language.openprose import format_program
 
     inner = "(" * (NESTING_LIMIT - 1) + "a + 1" + ")" * (NESTING_LIMIT - 1)
-    for text in (deep(NESTING_LIMIT), f"let x = {'[' * NESTING_LIMIT}{']' * NESTING_LIMIT}", f"let x = {inner}"):
+    for text in (deep(NESTING_LIMIT), f"let x = {'[' * DEPTH_LIMIT}{']' * DEPTH_LIMIT}", f"let x = {inner}"):
         one, other = parse(Source(text)), parse(Source(text))
         assert not [d for d in one.diagnostics if d.severity == "error"]
         assert one.program == other.program

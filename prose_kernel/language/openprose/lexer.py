@@ -23,7 +23,7 @@ from prose_kernel.language.source import Source
 RawToken = tuple[str, int, int, Any]
 """Kind (a terminal of grammar.lark, `ILLEGAL` or `BROKEN`), start, end, value: a node, or the word or sign itself."""
 
-NESTING_LIMIT: Final = 50
+NESTING_LIMIT: Final = 100
 """Levels of indentation and brackets together; deeper text is E005."""
 LINE_LIMIT: Final = 200_000
 """Tokens of one logical line."""

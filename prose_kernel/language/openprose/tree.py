@@ -7,22 +7,14 @@ an expression is an `ExpressionStatement`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
-from prose_kernel.language.source import Span
-
-NOWHERE = Span(0, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """Base of all nodes. `span` covers the node's own text, head and body."""
-
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+from prose_kernel.language.openprose.nodes import NOWHERE as NOWHERE
+from prose_kernel.language.openprose.nodes import Node as Node
+from prose_kernel.language.openprose.nodes import node
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Name(Node):
     """An identifier where its place matters; as an expression, a read of a variable (1.8, 3.5)."""
 
@@ -32,7 +24,7 @@ class Name(Node):
 # ---------------------------------------------------------------- text
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Interpolation(Node):
     """`{a.b[0]}` inside a text (1.6). `steps` after the first name: field names as str, indexes as int or Name.
 
@@ -45,7 +37,7 @@ class Interpolation(Node):
     after_dollar: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Text(Node):
     """A string literal (1.4, 1.5), or the words of a discretion marker: literal parts and interpolations in order.
 
@@ -73,7 +65,7 @@ class Text(Node):
         return tuple(p for p in self.parts if isinstance(p, Interpolation))
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Discretion(Node):
     """`**text**` or `***text***` (1.7), trimmed."""
 
@@ -83,33 +75,33 @@ class Discretion(Node):
 # ---------------------------------------------------------------- plain expressions
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Number(Node):
     """INT or DECIMAL; a sign is part of it when it stands directly before (`-1`)."""
 
     value: int | float
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Duration(Node):
     """A bare duration such as `120s`; its value as an expression is its text (1.8)."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Constant(Node):
     """`true`, `false`, `null`."""
 
     value: bool | None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Array(Node):
     elements: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Entry(Node):
     """One entry of an object; the shorthand forms `{a}` and `{a.b}` have `shorthand=True` and the last name as key."""
 
@@ -118,18 +110,18 @@ class Entry(Node):
     shorthand: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Object(Node):
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Member(Node):
     value: Expression
     name: Name
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Index(Node):
     value: Expression
     index: Expression
@@ -138,7 +130,7 @@ class Index(Node):
 Operator = Literal["==", "!=", "<", "<=", ">", ">=", "is", "+", "-"]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Binary(Node):
     """A comparison or a sum (3.11)."""
 
@@ -147,7 +139,7 @@ class Binary(Node):
     right: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Logical(Node):
     """`and` / `or` over two or more operands, in source order (3.9)."""
 
@@ -155,18 +147,18 @@ class Logical(Node):
     operands: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Not(Node):
     operand: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Argument(Node):
     name: Name
     value: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ProgramCall(Node):
     """`name(input: expr, ...)`: a call of an imported program (6.2)."""
 
@@ -177,7 +169,7 @@ class ProgramCall(Node):
 # ---------------------------------------------------------------- properties
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Permission(Node):
     """One line of a `permissions:` block: a type with a word (Name) or an array of patterns."""
 
@@ -185,19 +177,19 @@ class Permission(Node):
     value: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Permissions(Node):
     entries: tuple[Permission, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ContextBlock(Node):
     """The block form of `context:`: ordered `key: value` lines, keys may repeat (2.3 row 23)."""
 
     entries: tuple[Argument, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class OnReject(Node):
     """`on_reject` of a gate (5.8): `throw`, `throw "text"`, `retry`, `continue`, `session "text"`."""
 
@@ -205,7 +197,7 @@ class OnReject(Node):
     text: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Property(Node):
     """`name: value` under an agent, a spawn or a gate.
 
@@ -224,7 +216,7 @@ Properties = tuple[Property, ...]
 # ---------------------------------------------------------------- spawns
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Session(Node):
     """All forms of `session` (4.1). `title` is the inline text; legacy forms are already in this shape."""
 
@@ -234,13 +226,13 @@ class Session(Node):
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Resume(Node):
     agent: Name
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Exec(Node):
     command: Text
     properties: Properties = ()
@@ -249,7 +241,7 @@ class Exec(Node):
 Spawn = Session | Resume | Exec
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Arrow(Node):
     """`A -> B -> C`: two or more spawns (3.14)."""
 
@@ -261,14 +253,14 @@ class Arrow(Node):
 Body = tuple["Statement", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Do(Node):
     """`do:` with a body."""
 
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class BlockCall(Node):
     """`do name(args)`."""
 
@@ -276,16 +268,16 @@ class BlockCall(Node):
     arguments: tuple[Expression, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Modifiers(Node):
-    """What stands in the parentheses of `parallel` (3.7). A bad value has been reported and is replaced by the default."""
+    """What stands in the parentheses of `parallel` (3.7). Bad values have been reported and replaced by the default."""
 
     strategy: Literal["all", "first", "any"] = "all"
     on_fail: Literal["fail-fast", "continue", "ignore"] = "fail-fast"
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Branch(Node):
     """A branch of `parallel`: `name = statement` or an unnamed statement.
 
@@ -296,13 +288,13 @@ class Branch(Node):
     statement: Statement
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Parallel(Node):
     modifiers: Modifiers
     branches: tuple[Branch, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class For(Node):
     """`for item(, index) in collection`; with `modifiers` it is a `parallel for` (3.7, 3.8)."""
 
@@ -313,7 +305,7 @@ class For(Node):
     modifiers: Modifiers | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Repeat(Node):
     """The count is a `Number` or a `Name`."""
 
@@ -322,7 +314,7 @@ class Repeat(Node):
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Loop(Node):
     mode: Literal["until", "while"] | None
     condition: Expression | None
@@ -331,38 +323,38 @@ class Loop(Node):
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Catch(Node):
     name: Name | None
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Try(Node):
     body: Body
     catch: Catch | None
     final: Body | None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Option(Node):
     label: Text
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Choice(Node):
     criteria: Discretion
     options: tuple[Option, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Arm(Node):
     condition: Expression
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class If(Node):
     """`if` and `elif` arms in order; `otherwise` is the body of `else`, None without one."""
 
@@ -370,7 +362,7 @@ class If(Node):
     otherwise: Body | None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class PipeOperation(Node):
     """`map`, `filter`, `pmap` (no names: the variable is `item`) or `reduce` with its two names (3.14).
 
@@ -382,7 +374,7 @@ class PipeOperation(Node):
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Pipe(Node):
     source: Expression
     operations: tuple[PipeOperation, ...]
@@ -425,14 +417,14 @@ Expression = (
 # ---------------------------------------------------------------- statements
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ExpressionStatement(Node):
     """A spawn, compound, pipeline or program call as a statement; in a pipe body also any expression."""
 
     value: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Let(Node):
     """`let` / `const` with one name, or with a destructuring list (`destructured`)."""
 
@@ -442,13 +434,13 @@ class Let(Node):
     destructured: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Assign(Node):
     name: Name
     value: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Output(Node):
     """`output name = rhs`; without a name the anonymous form (2.3 row 1)."""
 
@@ -456,41 +448,41 @@ class Output(Node):
     value: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Input(Node):
     name: Name
     prompt: Text | Discretion
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Throw(Node):
     """`throw`, `throw "text"`, `throw name`."""
 
     value: Text | Name | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Return(Node):
     value: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Break(Node):
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Continue(Node):
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Assert(Node):
     condition: Expression
     message: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Gate(Node):
     name: Name
     properties: Properties
@@ -499,7 +491,7 @@ class Gate(Node):
 # ---------------------------------------------------------------- definitions
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Use(Node):
     """`use "path" as alias` (6.1)."""
 
@@ -507,7 +499,7 @@ class Use(Node):
     alias: Name | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class SkillImport(Node):
     """Legacy `import "skill" from "source"` (2.3 row 44)."""
 
@@ -515,13 +507,13 @@ class SkillImport(Node):
     source: Text
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Agent(Node):
     name: Name
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Block(Node):
     name: Name
     parameters: tuple[Name, ...]
@@ -535,7 +527,7 @@ Statement = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Program(Node):
     """A file or a cell: its items in source order."""
 
