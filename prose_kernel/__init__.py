@@ -45,6 +45,8 @@ __all__ = [
     "__version__",
     "compile_source",
     "format_program",
+    "load_ipython_extension",
+    "unload_ipython_extension",
 ]
 
 

@@ -20,6 +20,8 @@ PUBLIC = {
     "__version__",
     "compile_source",
     "format_program",
+    "load_ipython_extension",
+    "unload_ipython_extension",
 }
 
 
