@@ -255,8 +255,7 @@ class InputStep(Step):
         try:
             return await s.outside(s.host.ports.user.ask(Question(name, text)))
         except NobodyToAsk as error:
-            why = str(error)
-            message = f"no value for input '{name}'" + (f": {why}" if why else "")
+            message = f"no value for input '{name}': {str(error) or 'nobody is here to ask'}"
             hint = f"supply it: --input {name}=VALUE, or %input {name}=VALUE in a notebook"
             raise located(s, InputError(message, hint=hint, nobody=True), self.node) from None
         except EOFError:

@@ -109,13 +109,15 @@ class StatementDone(Event):
 class CommandStarted(Event):
     """`spawn` is unique in the run and ties the events of one command or session together.
 
-    `bound_to` is the name that will take the value, None for a bare exec.
+    `bound_to` is the name that will take the value. `consumed` tells that the value is used by what stands around the
+    exec, by a name or otherwise; without it the exec is bare.
     """
 
     spawn: int
     request: CommandRequest
     command: str
     bound_to: str | None
+    consumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ class CommandFinished(Event):
     on_fail: Literal["throw", "continue", "ignore"]
     raised: bool
     directory_changed: str | None = None
+    consumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class ExecCode(SpawnCode):
         bound_to = destination.name if destination else None
         written, span = node.command.raw, node.span
         if s.host.listeners:
-            s.emit(CommandStarted(s.place(span), spawn, request, written, bound_to))
+            s.emit(CommandStarted(s.place(span), spawn, request, written, bound_to, self.used))
         async with permit(s):
             result = await s.outside(s.host.ports.commands.run(request, _display(s, spawn, node)))
         moved = self._move(s, request, result)
@@ -78,7 +78,7 @@ class ExecCode(SpawnCode):
         s.run.recent.append(f"exec {_short(written)}: exit code {result.exit_code}")
         if s.host.listeners:
             place = s.place(span)
-            s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved))
+            s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved, self.used))
         if raised:
             raise located(s, _error(written, request, result, limit), node)
         return ExecText(result.stdout, result, bare=result.kind is not None and on_fail == "ignore")

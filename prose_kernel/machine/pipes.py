@@ -27,7 +27,8 @@ class ArrowCode(SpawnCode):
 
     def __init__(self, node: tree.Arrow, parts: Sequence[Code] = (), used: bool = True) -> None:
         super().__init__(node, parts, used)
-        self.spawns = [compile_expression(spawn) for spawn in node.spawns]
+        last = len(node.spawns) - 1
+        self.spawns = [compile_expression(spawn, used and at == last) for at, spawn in enumerate(node.spawns)]
 
     @property
     def spawned(self) -> Spawned:

@@ -67,9 +67,9 @@ def kind_of(value: Value) -> str:
         case dict():
             return "object"
         case ExecText():
-            return "exec"
+            return "text from exec"
         case Reference():
-            return "session"
+            return "text from session"
         case ErrorValue():
             return "error"
 

@@ -8,8 +8,9 @@ that differs from run to run is in the text: durations, models and run ids go in
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from prose_kernel.machine.events import CommandFinished
 from prose_kernel.machine.ports import CommandResult, SessionResult
@@ -19,7 +20,10 @@ from prose_kernel.notebook.safety import clip, html_text, markdown, preview, vis
 
 ROWS = 30
 """Rows of a table that are shown; the rest is counted."""
+_LINE = 80
+"""Characters that one line of a report may have."""
 
+_CODE = re.compile(r"`([^`]+)`")
 _QUIET = 'style="opacity: 0.65"'
 _CARD = 'style="border-left: 3px solid rgba(128, 128, 128, 0.5); padding: 2px 10px; margin: 2px 0"'
 _BAD = 'style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
@@ -34,10 +38,19 @@ def _size(count: int) -> str:
 
 
 def readable(value: Value) -> str:
-    """A value as people read it: text as it is, arrays and objects as indented JSON."""
+    """A value as people read it: text as it is, arrays and objects as JSON, on one line when it fits."""
+    if not isinstance(value, (list, dict)):
+        return full_text(value)
+    data = plain(value)
+    short = json.dumps(data, ensure_ascii=False)
+    return short if len(short) <= _LINE else json.dumps(data, ensure_ascii=False, indent=2)
+
+
+def one_line(value: Value) -> str:
+    """The beginning of a value, for a row of a table."""
     if isinstance(value, (list, dict)):
-        return json.dumps(plain(value), ensure_ascii=False, indent=2)
-    return full_text(value)
+        return clip(json.dumps(plain(value), ensure_ascii=False), _LINE)
+    return clip(full_text(value), _LINE)
 
 
 def value_display(value: Value) -> Display:
@@ -48,25 +61,13 @@ def value_display(value: Value) -> Display:
     return Display({"text/plain": f"{shown}\n… ({rest})" if rest else shown})
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A bound value: its name, how it was declared, its kind in words, the beginning of its text, and remarks."""
+@dataclass(slots=True)
+class Recent:
+    """A name that was bound: its last value, and how often it was bound. What its card shows is read only then."""
 
     name: str
-    declared: str
-    kind: str
-    text: str
-    rest: str = ""
-    remarks: tuple[str, ...] = ()
-    bad: bool = False
-    facts: dict[str, object] = field(default_factory=dict)
-
-
-def card(name: str, declared: str, value: Value) -> Card:
-    """The card of a binding. Reads at most the beginning of what is shown."""
-    text, rest = preview(readable(value))
-    remarks, facts, bad = _exec_remarks(value) if isinstance(value, ExecText) else ((), {}, False)
-    return Card(name, declared, kind_of(value), text, rest, remarks, bad, facts)
+    value: Value
+    times: int = 1
 
 
 def _exec_remarks(value: ExecText) -> tuple[tuple[str, ...], dict[str, object], bool]:
@@ -76,52 +77,54 @@ def _exec_remarks(value: ExecText) -> tuple[tuple[str, ...], dict[str, object], 
     bad = bool(remarks)
     remarks += cuts(value.result)
     if value.result.stderr.strip():
-        shown, rest = preview(value.result.stderr, lines=3, characters=300)
-        remarks.append(f"stderr: {shown}" + (" …" if rest else ""))
+        remarks.append(_stderr(value.result))
     return tuple(remarks), command_facts(value.result), bad
 
 
-def card_display(cards: Sequence[Card]) -> Display:
-    """One card, or a table of many; a name that was bound again and again has one row with its last value."""
-    last: dict[str, Card] = {}
-    counts: dict[str, int] = {}
-    for one in cards:
-        counts[one.name] = counts.get(one.name, 0) + 1
-        last[one.name] = one
-    if len(cards) == 1:
-        return _single(cards[0])
-    return _table([(one, counts[name]) for name, one in last.items()])
+def _stderr(result: CommandResult) -> str:
+    """The beginning of stderr, where it has not been shown already."""
+    shown, rest = preview(result.stderr, lines=3, characters=300)
+    return f"stderr: {shown or 'empty'}" + (" …" if rest else "")
 
 
-def _single(one: Card) -> Display:
-    lines = [line for line in (one.text, f"… ({one.rest})" if one.rest else "") if line]
-    head = f"{visible(one.name)}: {one.kind}"
-    brief = head + (f" = {lines[0]}" if len(lines) == 1 and "\n" not in lines[0] and lines[0] else "")
-    text = [brief if brief != head or not lines else "\n".join([head, *lines]), *(f"[{r}]" for r in one.remarks)]
-    parts = [f"<code>{html_text(one.name)}</code> <span {_QUIET}>{html_text(one.kind)}</span>"]
-    if one.text:
-        parts.append(f"<pre {_PRE}>{html_text(one.text)}</pre>")
-    parts += [f"<div {_QUIET}>{html_text(r)}</div>" for r in ([one.rest] if one.rest else []) + list(one.remarks)]
-    frame = _BAD if one.bad else _CARD
-    return Display({"text/html": f"<div {frame}>{''.join(parts)}</div>", "text/plain": "\n".join(text)}, one.facts)
+def card_display(recent: Sequence[Recent]) -> Display:
+    """The card of a name, or a table of many; a name that was bound again and again has one row, its last value."""
+    if len(recent) == 1 and recent[0].times == 1:
+        return _single(recent[0].name, recent[0].value)
+    return _table(recent)
 
 
-def _table(rows: Sequence[tuple[Card, int]]) -> Display:
-    shown = rows[:ROWS]
-    cells = []
-    for one, count in shown:
-        times = f"{one.kind}, bound {count} times" if count > 1 else one.kind
-        cells.append((visible(one.name), times, clip(one.text, 80) + (" …" if one.rest else ""), one.remarks))
-    body = "".join(
-        f"<tr><td><code>{html_text(name)}</code></td><td {_QUIET}>{html_text(kind)}</td><td>{html_text(text)}"
-        + "".join(f"<div {_QUIET}>{html_text(clip(r))}</div>" for r in remarks)
-        + "</td></tr>"
-        for name, kind, text, remarks in cells
-    )
-    lines = [f"{name}: {kind}" + (f" = {text}" if text else "") for name, kind, text, _ in cells]
-    if more := len(rows) - len(shown):
-        body += f'<tr><td colspan="3" {_QUIET}>and {more:,} more; %bindings lists them</td></tr>'
-        lines.append(f"and {more:,} more; %bindings lists them")
+def _single(name: str, value: Value) -> Display:
+    shown, rest = preview(readable(value))
+    remarks, facts, bad = _exec_remarks(value) if isinstance(value, ExecText) else ((), {}, False)
+    kind = kind_of(value)
+    lines = [line for line in (shown, f"… ({rest})" if rest else "") if line]
+    head = f"{visible(name)}: {kind}"
+    text = [f"{head} = {shown}"] if len(lines) == 1 and "\n" not in shown else [head, *lines]
+    text += [f"[{r}]" for r in remarks]
+    parts = [f"<code>{html_text(name)}</code> <span {_QUIET}>{html_text(kind)}</span>"]
+    if shown:
+        parts.append(f"<pre {_PRE}>{html_text(shown)}</pre>")
+    parts += [f"<div {_QUIET}>{html_text(r)}</div>" for r in ([rest] if rest else []) + list(remarks)]
+    frame = _BAD if bad else _CARD
+    return Display({"text/html": f"<div {frame}>{''.join(parts)}</div>", "text/plain": "\n".join(text)}, facts)
+
+
+def _table(recent: Sequence[Recent]) -> Display:
+    body, lines = "", []
+    for one in recent[:ROWS]:
+        kind = kind_of(one.value) + (f", bound {one.times} times" if one.times > 1 else "")
+        name, text = visible(one.name), one_line(one.value)
+        remarks = _exec_remarks(one.value)[0] if isinstance(one.value, ExecText) else ()
+        more = "".join(f"<div {_QUIET}>{html_text(clip(r))}</div>" for r in remarks)
+        body += f"<tr><td><code>{html_text(name)}</code></td><td {_QUIET}>{html_text(kind)}</td>"
+        body += f"<td>{html_text(text)}{more}</td></tr>"
+        lines.append(f"{name}: {kind}" + (f" = {text}" if text else ""))
+        lines += [f"  [{clip(r)}]" for r in remarks]
+    if len(recent) > ROWS:
+        left = f"and {len(recent) - ROWS:,} more; %bindings lists them"
+        body += f'<tr><td colspan="3" {_QUIET}>{left}</td></tr>'
+        lines.append(left)
     return Display({"text/html": f"<table>{body}</table>", "text/plain": "\n".join(lines)})
 
 
@@ -165,7 +168,7 @@ def command_facts(result: CommandResult) -> dict[str, object]:
 
 
 def result_card(event: CommandFinished, not_shown: Iterable[str], directory: str | None) -> Display | None:
-    """The compact card after a bare `exec`, or None when there is nothing to say.
+    """The compact card after an `exec` that makes no card of a name, or None when there is nothing to say.
 
     `not_shown` names the streams whose live display was stopped; `directory` is the new directory as it may be shown.
     """
@@ -179,7 +182,7 @@ def result_card(event: CommandFinished, not_shown: Iterable[str], directory: str
     if not remarks:
         return None
     if bad:
-        remarks.append(_streams(result))
+        remarks.append(_streams(result) if not event.consumed else _stderr(result))
     if result.spawn_error:
         remarks.append(result.spawn_error)
     command = clip(event.command)
@@ -226,7 +229,8 @@ def notes_display(lines: Sequence[str]) -> Display:
     shown = [visible(line) for line in lines[:ROWS]]
     if len(lines) > ROWS:
         shown.append(f"and {len(lines) - ROWS:,} more of this kind")
-    rows = "".join(f"<div>{html_text(line)}</div>" for line in shown)
+    marked = [_CODE.sub(r"<code>\1</code>", html_text(line)) for line in shown]
+    rows = "".join(f"<div>{line}</div>" for line in marked)
     return Display({"text/html": f"<div {_CARD}><small>{rows}</small></div>", "text/plain": "\n".join(shown)})
 
 

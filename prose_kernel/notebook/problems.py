@@ -1,4 +1,5 @@
-"""Errors as a cell shows them: a stable name, one line, and a traceback of prose lines (openprose.md 9.1).
+"""Errors and warnings as a cell shows them: an error has a stable name, one line, and a traceback of prose lines; the
+warnings of one code are one line (openprose.md 9.1).
 
 No Python frame, path, process id or duration is ever in them.
 """
@@ -6,8 +7,10 @@ No Python frame, path, process id or duration is ever in them.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import traceback
+from collections.abc import Iterable, Sequence
 
 from prose_kernel.errors import CompileError, ProseError, ProviderError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret
@@ -17,7 +20,10 @@ from prose_kernel.notebook.safety import clip, visible
 _RED, _DIM, _BOLD, _END = "\x1b[1;31m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
 DIAGNOSTICS = 50
 """Diagnostics of one cell that are shown; the rest is counted."""
+LISTED = 10
+"""Lines and names that one warning lists; the rest is counted."""
 _TAIL_LINES, _TAIL_CHARACTERS = 20, 4000
+_QUOTED = re.compile(r"`([^`]*)`")
 
 
 def problem_of(error: BaseException) -> Problem:
@@ -104,6 +110,43 @@ def _command_lines(error: RunError) -> list[str]:
     if isinstance(stderr, str) and stderr.strip():
         lines.append(tail(stderr))
     return lines
+
+
+# ---------------------------------------------------------------- warnings
+
+
+def warning_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
+    """The warnings among them, one line for all that say the same about different names and places."""
+    groups: dict[tuple[str, str], list[Diagnostic]] = {}
+    for found in diagnostics:
+        if found.severity == "warning":
+            groups.setdefault((found.code, _QUOTED.sub("``", found.message, count=1)), []).append(found)
+    return [_warning(code, group) for (code, _), group in groups.items()]
+
+
+def _warning(code: str, group: Sequence[Diagnostic]) -> str:
+    lines = _listed([str(found.line) for found in group], " and ")
+    names = _listed([f"`{name[1]}`" for found in group if (name := _QUOTED.search(found.message))], ", ")
+    message = group[0].message
+    if message.startswith("The "):
+        message = f"the {message[4:]}"
+    if len({found.message for found in group}) > 1:
+        others = names.partition(", ")[2]
+        message = (
+            f"the values of {names} go into the command unquoted" if code == "W051" else f"{message} (also {others})"
+        )
+    hints = {found.hint for found in group}
+    hint = hints.pop() if len(hints) == 1 else None
+    several = "s" if len({found.line for found in group}) > 1 else ""
+    return f"Warning at line{several} {lines}: {message}{f' ({hint})' if hint else ''} [{code}]"
+
+
+def _listed(words: Sequence[str], last: str) -> str:
+    """Words once each, in order: `a, b and c`."""
+    found = list(dict.fromkeys(words))
+    if len(found) > LISTED:
+        return f"{', '.join(found[:LISTED])} and {len(found) - LISTED:,} more"
+    return last.join(part for part in (", ".join(found[:-1]), "".join(found[-1:])) if part)
 
 
 def tail(text: str) -> str:

@@ -2,19 +2,22 @@
 
 What is live: the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. What waits
 until its top-level statement is over: cards of bound values and notes, so that a loop makes one table and not a hundred
-outputs. What a `parallel` shows is put in source order at its join. Notebooks that are saved hold the same outputs
-whether a person was watching or not (jupyter.md 5, 7).
+outputs. What a `parallel` shows is put in source order at its join. Nothing is shown twice: what a command printed for
+a name or an expression is seen in their values, and a cell's result is not what its body has shown already. Notebooks
+that are saved hold the same outputs whether a person was watching or not (jupyter.md 5, 7).
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.language.openprose import tree
 from prose_kernel.machine.events import (
     Bound,
     BranchFinished,
@@ -38,6 +41,7 @@ from prose_kernel.machine.ports import Stream
 from prose_kernel.machine.values import ExecText, Reference, Value, full_text
 from prose_kernel.notebook import cards
 from prose_kernel.notebook.output import Display, Output
+from prose_kernel.notebook.problems import warning_lines
 from prose_kernel.notebook.safety import TerminalText, clip
 
 DISPLAYS = 15
@@ -46,6 +50,12 @@ SWITCHES = 12
 """Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
 PROGRESS_SECONDS = 0.1
 """Pause between two updates of a progress display."""
+REMEMBERED = 32
+"""Values shown lately that are recognised when they come back as the value of the cell."""
+
+_COMPOUND = (tree.If, tree.Choice, tree.Try, tree.For, tree.Repeat, tree.Loop, tree.Do, tree.Parallel)
+_BINDING = (tree.Let, tree.Assign, tree.Output, tree.Input, tree.Return)
+_WITHOUT_VALUE = (tree.Throw, tree.Assert, tree.Gate, tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 BranchPath = tuple[tuple[int, int], ...]
 
@@ -121,7 +131,7 @@ class CellView:
         self.cap = cap
         self.directory_name = directory_name
         self._commands: dict[int, _Command] = {}
-        self._cards: list[cards.Card] = []
+        self._cards: dict[str, cards.Recent] = {}
         self._notes: list[str] = []
         self._card_statement: object = None
         self._displays = 0
@@ -132,8 +142,9 @@ class CellView:
         self._join: _Join | None = None
         self._pending: _Pending | None = None
         self._last: Value = None
-        self._last_card: cards.Card | None = None
-        self._bare: object = None
+        self._last_name: str | None = None
+        self._statement: tree.Node | None = None
+        self._shown: deque[object] = deque(maxlen=REMEMBERED)
         self._joined = False
 
     def __call__(self, event: Event) -> None:
@@ -141,10 +152,19 @@ class CellView:
         if handler is not None:
             handler(self, event)
 
+    def program(self, program: tree.Program) -> None:
+        """A program begins to run in the cell: which of its statements gives the value decides how it is shown."""
+        items = [item for item in program.items if not isinstance(item, _WITHOUT_VALUE)]
+        last = items[-1] if items else None
+        self._statement = last.value if isinstance(last, tree.ExpressionStatement) else last
+
     # ------------------------------------------------------------ the end of the cell
 
     def finish(self, value: Value) -> None:
-        """The cell succeeded. Its last value becomes the result, unless it has been shown already."""
+        """The cell succeeded. Its last value becomes the result, unless it has been shown already.
+
+        The result of a binding is its card. The value of a compound statement is whatever its body has shown.
+        """
         self._leave_join()
         card, pending = self._take_last(value)
         if pending is not None and pending.value is not value:
@@ -169,7 +189,7 @@ class CellView:
         self._leave_join()
         self._flush_pending()
         self._flush_cards()
-        self._last_card = None
+        self._last_name = None
 
     def result_of_part(self, value: Value) -> None:
         """A part of the cell is over (`%run`): its last value is shown like any other display."""
@@ -181,32 +201,28 @@ class CellView:
 
     def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
         """What the compiler had to say about a program that may run; before its first output."""
-        places: dict[tuple[str, str], list[str]] = {}
-        for found in diagnostics:
-            if found.severity == "warning":
-                places.setdefault((found.message, found.code), []).append(str(found.line))
-        lines = [
-            f"Warning at line{'s' if len(at) > 1 else ''} {', '.join(dict.fromkeys(at))}: {message} [{code}]"
-            for (message, code), at in places.items()
-        ]
+        lines = warning_lines(diagnostics)
         if lines:
             self._send(cards.notes_display(lines))
 
-    def _take_last(self, value: Value) -> tuple[cards.Card | None, _Pending | None]:
+    def _take_last(self, value: Value) -> tuple[cards.Recent | None, _Pending | None]:
         """The last card, when the cell's value is what it shows, and the display that waits to become the result."""
         pending, self._pending = self._pending, None
-        card = self._last_card
-        if card is None or self._last is not value or not self._cards or self._cards[-1] is not card:
+        name = self._last_name
+        if name is None or not (self._last is value or isinstance(self._statement, _BINDING)):
             return None, pending
-        if sum(1 for one in self._cards if one.name == card.name) > 1:
+        card = self._cards.get(name)
+        if card is None or card.times > 1 or next(reversed(self._cards)) != name:
             return None, pending
-        self._cards.pop()
-        return card, pending
+        return self._cards.pop(name), pending
 
     def _worth_showing(self, value: Value) -> bool:
-        if value is None or value is self._bare or (self._last_card is not None and self._last is value):
+        if value is None or isinstance(self._statement, _COMPOUND + _BINDING):
             return False
-        return not (isinstance(value, ExecText) and value.result is self._bare)
+        if self._last_name is not None and self._last is value:
+            return False
+        essence = value.result if isinstance(value, ExecText) else value
+        return not any(essence is shown for shown in self._shown)
 
     # ------------------------------------------------------------ sending
 
@@ -248,7 +264,7 @@ class CellView:
             notes, self._notes = self._notes, []
             self._send(cards.notes_display(notes))
         if self._cards:
-            found, self._cards = self._cards, []
+            found, self._cards = list(self._cards.values()), {}
             self._send(cards.card_display(found))
 
     def _begin_visible(self, event: Event) -> None:
@@ -256,65 +272,86 @@ class CellView:
         self._joined = False
         if self._join is None:
             self._flush_pending()
-            if self._card_statement != _statement(event):
+            if self._card_statement != event.place.ordinal:
                 self._flush_cards()
 
     # ------------------------------------------------------------ bindings and values
 
     def _bound(self, event: Bound) -> None:
-        self._last, self._last_card, self._joined = event.value, None, False
+        self._last, self._last_name, self._joined = event.value, None, False
         if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
             return  # its answer has been shown under its name
         steps = event.place.branches
         if event.place.depth > 0 or event.place.program or (steps and self._is_branch_name(event)):
             return  # names of a block or an imported program are its own; a branch is shown by its row
-        card = cards.card(event.name, event.kind, event.value)
-        self._cards.append(card)
-        self._last_card = card
-        self._card_statement = _statement(event)
+        known = self._cards.get(event.name)
+        if known is None:
+            self._cards[event.name] = cards.Recent(event.name, event.value)
+        else:
+            known.value, known.times = event.value, known.times + 1
+        self._last_name = event.name
+        self._card_statement = event.place.ordinal
 
     def _is_branch_name(self, event: Bound) -> bool:
         return event.place.branches[-1].label == event.name
 
     def _statement_done(self, event: StatementDone) -> None:
-        if self._joined:
-            self._bare = event.value  # its branches have just been shown
+        if self._joined and not isinstance(self._statement, tree.Pipe):
+            self._shown.append(event.value)  # its branches have just been shown
         if event.value is not self._last:
-            self._last, self._last_card = event.value, None
+            self._last, self._last_name = event.value, None
 
     # ------------------------------------------------------------ commands
 
     def _command_started(self, event: CommandStarted) -> None:
         self._begin_visible(event)
-        if event.bound_to is None:
+        if event.bound_to is None and not event.consumed:
             self._commands[event.spawn] = _Command()
         self._running(event, f"$ {clip(event.command, 60)}")
 
     def _command_output(self, event: CommandOutput) -> None:
         command = self._commands.get(event.spawn)
-        if command is None or event.stream in command.stopped:
-            return
+        if command is None:
+            return self._tell_progress(event, event.text)
+        if event.stream in command.stopped:
+            return None
         text = event.text
         if command.shown[event.stream] + len(text) > self.cap:
             text = text[: self.cap - command.shown[event.stream]]
             command.stopped.add(event.stream)
         command.shown[event.stream] += len(text)
         self._emit(event, event.stream, command.text[event.stream].feed(text))
+        return None
 
     def _command_finished(self, event: CommandFinished) -> None:
         command = self._commands.pop(event.spawn, None)
         if command is None:
-            return
+            return self._unusual(event)
         for name in ("stdout", "stderr"):
             self._emit(event, name, command.text[name].end())
             if name in command.stopped:
                 self._emit(event, name, "\n… display stopped, capture continues\n")
-        self._bare = event.result
-        directory = None if event.directory_changed is None else self.directory_name(event.directory_changed)
+        self._shown.append(event.result)
         stopped = [name for name in ("stdout", "stderr") if name in command.stopped]
-        card = cards.result_card(event, stopped, directory)
+        card = cards.result_card(event, stopped, self._directory(event))
         if card is not None:
             self._show(event, card)
+        return None
+
+    def _unusual(self, event: CommandFinished) -> None:
+        """A command whose output belongs to a value is over: what the value does not tell gets a card, unless the name
+        that takes the value has one."""
+        steps = event.place.branches
+        if event.bound_to is None or (steps and steps[-1].label == event.bound_to):
+            card = cards.result_card(event, (), None)
+            if card is not None:
+                self._show(event, card)
+
+    def _directory(self, event: CommandFinished) -> str | None:
+        """The new working directory, as it may be shown; None where it is back as soon as a branch or program ends."""
+        if event.directory_changed is None or event.place.branches or event.place.program:
+            return None
+        return self.directory_name(event.directory_changed)
 
     def _emit(self, event: Event, name: Stream, text: str) -> None:
         steps = event.place.branches
@@ -322,7 +359,7 @@ class CellView:
             self._write(name, text)
         elif text:
             self._join.branch(steps).items.append((name, text))
-            self._running(event, clip(text.rstrip("\n").rpartition("\n")[2], 60))
+            self._tell_progress(event, text)
 
     def _show(self, event: Event, display: Display) -> None:
         if self._join is not None and event.place.branches:
@@ -349,6 +386,7 @@ class CellView:
             return
         self._flush_pending()
         self._pending = _Pending(display, event.value)
+        self._shown.append(event.value)
 
     def _retried(self, event: Retried) -> None:
         self._note(event, f"retry {event.attempt} of {event.maximum}")
@@ -379,7 +417,7 @@ class CellView:
             return
         self._flush_pending()
         self._notes.append(text)
-        self._card_statement = _statement(event)
+        self._card_statement = event.place.ordinal
 
     # ------------------------------------------------------------ parallel
 
@@ -400,6 +438,11 @@ class CellView:
             return
         row.status, row.text = "running", text
         self._progress(join)
+
+    def _tell_progress(self, event: Event, text: str) -> None:
+        """The last line that a branch's command has printed stands beside the branch while it runs."""
+        if self.live and self._join is not None and event.place.branches:
+            self._running(event, clip(text.rstrip("\n").rpartition("\n")[2], 60))
 
     def _branch_finished(self, event: BranchFinished) -> None:
         join, steps = self._join, event.place.branches
@@ -485,10 +528,6 @@ def _verdict(answer: Value) -> str:
     if isinstance(answer, bool):
         return "yes" if answer else "no"
     return clip(full_text(answer), 80)
-
-
-def _statement(event: Event) -> object:
-    return event.place.ordinal
 
 
 def _fold(join: _Join, outer: BranchPath, inner: int) -> None:

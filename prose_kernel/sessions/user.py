@@ -89,12 +89,11 @@ class PersonUser:
 
     async def ask(self, question: Question) -> str:
         """The answer as typed. Raises `NobodyToAsk` when nobody is here or the input has ended."""
-        nobody = f"input `{question.name}` has no value, and "
         if not self._asker.available:
-            raise NobodyToAsk(nobody + "nobody is here to ask")
+            raise NobodyToAsk("nobody is here to ask")
         try:
             return await self._asker.ask(question.prompt or f"{question.name}: ")
         except EOFError:
-            raise NobodyToAsk(nobody + "the person's input has ended") from None
+            raise NobodyToAsk("the person's input has ended") from None
         except NobodyToAsk:
-            raise NobodyToAsk(nobody + "nobody is here to ask") from None
+            raise NobodyToAsk("nobody is here to ask") from None
