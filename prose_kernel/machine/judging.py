@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 from prose_kernel.errors import JudgeError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
@@ -18,8 +18,6 @@ from prose_kernel.machine.ports import JudgeRequest, Pick, Verdict
 from prose_kernel.machine.runs import Strand
 from prose_kernel.machine.trampoline import call
 from prose_kernel.machine.values import Reference, Value, inserted_text
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -51,12 +49,8 @@ def _request(s: Strand, text: str, asking: Asking | None = None) -> JudgeRequest
     )
 
 
-async def _ask(s: Strand, waiting: Awaitable[T], node: tree.Node) -> T:
-    """Wait for the judge. Nobody who can answer is E211."""
-    try:
-        return await s.outside(waiting)
-    except Undecided as error:
-        raise located(s, JudgeError(str(error), hint=error.hint, nobody=True), node) from None
+def _nobody(s: Strand, error: Undecided, node: tree.Node) -> JudgeError:
+    return located(s, JudgeError(str(error), hint=error.hint, nobody=True), node)
 
 
 def _told(s: Strand, node: tree.Node, question: str, answer: Value, by: str, reason: str) -> None:
@@ -66,9 +60,16 @@ def _told(s: Strand, node: tree.Node, question: str, answer: Value, by: str, rea
 
 
 async def decide(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool | None:
-    """The judge's yes, no or uncertain."""
+    """The judge's yes, no or uncertain. Raises E211 when nobody can judge."""
+    try:
+        return await _verdict(s, node, text, asking)
+    except Undecided as error:
+        raise _nobody(s, error, node) from None
+
+
+async def _verdict(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool | None:
     await s.run.flush()
-    verdict: Verdict = await _ask(s, s.host.ports.judge.decide(_request(s, text, asking)), node)
+    verdict: Verdict = await s.outside(s.host.ports.judge.decide(_request(s, text, asking)))
     if verdict.no_progress:
         asking.no_progress = True
     _told(s, node, text, verdict.answer, verdict.by, verdict.reason)
@@ -80,7 +81,10 @@ async def choose(s: Strand, node: tree.Node, text: str, labels: tuple[str, ...])
     await s.run.flush()
     pick = Pick("", "")
     for _ in range(2):
-        pick = await _ask(s, s.host.ports.judge.choose(_request(s, text), labels), node)
+        try:
+            pick = await s.outside(s.host.ports.judge.choose(_request(s, text), labels))
+        except Undecided as error:
+            raise _nobody(s, error, node) from None
         if pick.label in labels:
             _told(s, node, text, pick.label, pick.by, pick.reason)
             return pick.label
@@ -105,8 +109,8 @@ async def _extract(s: Strand, node: tree.Node, text: str, name: str) -> Value:
         found = await s.outside(s.host.ports.judge.extract(_request(s, name), text, name))
     except Undecided as error:
         raise ValueTypeError(f"the text has no field '{name}'", hint=error.hint) from None
-    _told(s, node, name, found, "judge", "")
-    return found
+    _told(s, node, name, found.value, found.by, found.reason)
+    return found.value
 
 
 async def index(s: Strand, node: tree.Node, value: Value, at: Value) -> Value:
@@ -130,8 +134,9 @@ async def items(s: Strand, node: tree.Node, value: Value) -> list[Value]:
         found = await s.outside(s.host.ports.judge.items(_request(s, "items"), text))
     except Undecided:
         return readings.lines(text)
-    _told(s, node, "items", list(found), "judge", "")
-    return list(found)
+    parts: list[Value] = list(found.value) if isinstance(found.value, list) else [found.value]
+    _told(s, node, "items", parts, found.by, found.reason)
+    return parts
 
 
 # ---------------------------------------------------------------- conditions
@@ -140,18 +145,19 @@ async def items(s: Strand, node: tree.Node, value: Value) -> list[Value]:
 async def is_true(s: Strand, value: Value, node: tree.Node) -> bool:
     """Truth of a value (3.10); free text goes to the judge, and counts as true when nobody can tell."""
     answer = truth(value)
-    return answer if answer is not None else await _is_text_true(s, value, node)
+    if answer is None:
+        asking = Asking()
+        answer = await _is_text_true(s, value, node, asking)
+        return asking.default if answer is None else answer
+    return answer
 
 
-async def _is_text_true(s: Strand, value: Value, node: tree.Node) -> bool:
-    text = inserted_text(value)
-    await s.run.flush()
+async def _is_text_true(s: Strand, value: Value, node: tree.Node, asking: Asking) -> bool | None:
+    """The judge's word on free text, None while uncertain; without anybody who could tell it is true (3.10)."""
     try:
-        verdict = await s.outside(s.host.ports.judge.decide(_request(s, text)))
+        return await _verdict(s, node, inserted_text(value), asking)
     except Undecided:
         return True
-    _told(s, node, text, verdict.answer, verdict.by, verdict.reason)
-    return bool(verdict.answer)
 
 
 async def holds(code: Code, s: Strand, asking: Asking) -> bool:
@@ -175,7 +181,7 @@ async def condition(code: Code, s: Strand, asking: Asking) -> bool | None:
         return await _logical(node.operator == "or", code.parts, s, asking)
     value = await value_of(code, s)
     answer = truth(value)
-    return answer if answer is not None else await _is_text_true(s, value, node)
+    return answer if answer is not None else await _is_text_true(s, value, node, asking)
 
 
 async def _logical(decisive: bool, operands: Sequence[Code], s: Strand, asking: Asking) -> bool | None:
@@ -196,7 +202,7 @@ async def _logical(decisive: bool, operands: Sequence[Code], s: Strand, asking: 
     uncertain = False
     for at, operand in enumerate(operands):
         if at in open_texts:
-            answer = await _is_text_true(s, open_texts[at], operand.node)
+            answer = await _is_text_true(s, open_texts[at], operand.node, asking)
         elif operand.judged:
             answer = await call(condition(operand, s, asking))
         else:

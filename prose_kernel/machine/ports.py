@@ -221,6 +221,15 @@ class Pick:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `extract` or `items` found in a text (for `items` a list), and by whom and why."""
+
+    value: Value
+    by: str
+    reason: str = ""
+
+
 class Judge(Protocol):
     """Every call raises `Undecided` when nobody in the chain can answer; the machine makes E211 of it."""
 
@@ -228,9 +237,9 @@ class Judge(Protocol):
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick: ...
 
-    async def extract(self, request: JudgeRequest, value: str, path: str) -> Value: ...
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding: ...
 
-    async def items(self, request: JudgeRequest, value: str) -> tuple[str, ...]: ...
+    async def items(self, request: JudgeRequest, value: str) -> Finding: ...
 
 
 # ---------------------------------------------------------------- user and gates

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from prose_kernel.errors import NobodyToAsk, ProseError, Undecided
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
-from prose_kernel.machine.ports import Asker, JudgeRequest, Pick, Verdict
-from prose_kernel.machine.values import Value
+from prose_kernel.machine.ports import Asker, Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.sessions.text import NAME, one_line
 from prose_kernel.sessions.user import serial
 from prose_kernel.sessions.words import NO, STUCK, UNCERTAIN, YES
@@ -89,30 +88,32 @@ class JudgeChain:
         what = f"the choice **{one_line(request.text)}**"
         return await self._ask(what, "no binding it names is one of its options", lambda h: h.choose(request, labels))
 
-    async def extract(self, request: JudgeRequest, value: str, path: str) -> Value:
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
         """What stands at a member path of a prose text. Raises `Undecided`."""
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.extracted(path, request.at)
             if said is not None:
-                return said
+                return Finding(said, "scripted")
         if self._dry_run:
-            return value
+            return Finding(value, "dry-run", "undecided")
         what = f"what `{path}` is in a text"
-        return await self._ask(what, "the text is no JSON", lambda human: human.extract(value, path))
+        answer = await self._ask(what, "the text is no JSON", lambda human: human.extract(value, path))
+        return Finding(answer, "human")
 
-    async def items(self, request: JudgeRequest, value: str) -> tuple[str, ...]:
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
         """The items of a prose text. Raises `Undecided`; also for a text of several lines, which its lines split alike
         whoever is here (openprose.md 3.11), so that no person is asked about the output of `ls`."""
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.items(value, request.at)
             if said is not None:
-                return said
+                return Finding(list(said), "scripted")
         if sum(1 for line in value.splitlines() if line.strip()) > 1:
             raise Undecided("the text has several lines: they are its items")
         if self._dry_run:
-            return (value,)
+            return Finding([value], "dry-run", "undecided")
         what = "which items a text holds"
-        return await self._ask(what, "the text is neither JSON nor a list", lambda human: human.items(value))
+        answer = await self._ask(what, "the text is neither JSON nor a list", lambda human: human.items(value))
+        return Finding(list(answer), "human")
 
     async def _ask(self, what: str, why: str, asking: Callable[[HumanJudge], Awaitable[Answer]]) -> Answer:
         if self._rules == "only":

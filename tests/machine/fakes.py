@@ -19,6 +19,7 @@ from prose_kernel.machine.ports import (
     Binding,
     CommandRequest,
     CommandResult,
+    Finding,
     GateDecision,
     GateRequest,
     JudgeRequest,
@@ -194,11 +195,11 @@ class FakeJudge:
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         return Pick(self._next(request, request.text), "script")
 
-    async def extract(self, request: JudgeRequest, value: str, path: str) -> Value:
-        return self._next(request, f"extract {path}")  # type: ignore[no-any-return]
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        return Finding(self._next(request, f"extract {path}"), "script")
 
-    async def items(self, request: JudgeRequest, value: str) -> tuple[str, ...]:
-        return tuple(self._next(request, "items"))
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return Finding(list(self._next(request, "items")), "script")
 
 
 class FakeUser:

@@ -59,6 +59,24 @@ async def test_no_progress_ends_a_loop() -> None:
     assert (w.value("n"), w.of(LoopLeft)[0].reason) == (1, "no-progress")
 
 
+BARE = ['let t = "it looks fine"', "let n = 0", "loop {mode} t (max: 3):", "  n = n + 1"]
+
+
+@pytest.mark.parametrize("mode", ["until", "while"])
+async def test_a_text_as_condition_is_asked_like_a_marker(mode: str) -> None:
+    w = World(judge_says={"it looks fine": ["uncertain"] * 9})
+    await w.run("\n".join(BARE).format(mode=mode) + "\n")
+    assert (w.value("n"), w.of(LoopLeft)[0].reason) == (3, "max")
+    asked = [(r.loop, r.loop_index, r.loop_maximum) for r in w.judge.requests]
+    assert asked == [(mode, index, 3) for index in range(4)]
+
+
+async def test_no_progress_of_a_text_ends_the_loop() -> None:
+    w = World(judge_says={"it looks fine": [True, "no-progress"]})
+    await w.run("\n".join(BARE).format(mode="while") + "\n")
+    assert (w.value("n"), w.of(LoopLeft)[0].reason) == (1, "no-progress")
+
+
 async def test_break_and_continue_take_the_innermost_loop() -> None:
     text = lines(
         "let x = []",

@@ -11,7 +11,7 @@ from sessions.people import ScriptedPerson
 from prose_kernel.errors import NobodyToAsk, StateError, Undecided
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
-from prose_kernel.machine.ports import JudgeRequest, Key, Pick, Verdict
+from prose_kernel.machine.ports import Finding, JudgeRequest, Key, Pick, Verdict
 from prose_kernel.machine.values import Reference, Value
 from prose_kernel.sessions.connect import connect
 from prose_kernel.sessions.judge import FIX, Condition, JudgeChain, decidable_conditions
@@ -212,14 +212,15 @@ async def test_a_binding_that_cannot_be_read_picks_nothing() -> None:
 async def test_a_person_extracts_text_or_data() -> None:
     person = ScriptedPerson("Frogs", '["a", 1]')
     chain = JudgeChain(human=person)
-    assert await chain.extract(asked(), "A book on frogs", "title") == "Frogs"
-    assert await chain.extract(asked(), "A book", "tags") == ["a", 1]
+    assert await chain.extract(asked(), "A book on frogs", "title") == Finding("Frogs", "human")
+    assert await chain.extract(asked(), "A book", "tags") == Finding(["a", 1], "human")
     assert person.transcript[:2] == ["What is `title` in this text?\n\nA book on frogs", "? title: "]
 
 
 async def test_a_person_lists_items() -> None:
     person = ScriptedPerson("one", " two ", "", "three\n.")
-    assert await JudgeChain(human=person).items(asked(), "one two three") == ("one", "two", "three")
+    found = await JudgeChain(human=person).items(asked(), "one two three")
+    assert found == Finding(["one", "two", "three"], "human")
     assert person.transcript[0] == "Which items does this text hold?\n\none two three\n\nOne a line; end with `.`"
 
 
@@ -230,14 +231,14 @@ async def test_nobody_is_asked_to_split_lines() -> None:
             await chain.items(asked(), "a.txt\n\nb.txt\n")
     assert person.transcript == []
     scripted = JudgeChain(scripted=Script({"items": {"a.txt": ["a"]}}))
-    assert await scripted.items(asked(), "a.txt\nb.txt") == ("a",)
+    assert await scripted.items(asked(), "a.txt\nb.txt") == Finding(["a"], "scripted")
 
 
 async def test_scripted_extracts_and_items() -> None:
     chain = JudgeChain(scripted=Script({"extract": {"a.b": "x"}, "items": {"list*": ["1", "2"], "single": "3"}}))
-    assert await chain.extract(asked(), "prose", "a.b") == "x"
-    assert await chain.items(asked(), "list of two") == ("1", "2")
-    assert await chain.items(asked(), "a single one") == ("3",)
+    assert await chain.extract(asked(), "prose", "a.b") == Finding("x", "scripted")
+    assert (await chain.items(asked(), "list of two")).value == ["1", "2"]
+    assert (await chain.items(asked(), "a single one")).value == ["3"]
 
 
 # ---------------------------------------------------------------- dry run
@@ -250,8 +251,9 @@ async def test_a_dry_run_reports_undecided_and_goes_on() -> None:
     assert await chain.decide(asked("score >= 85", bindings=marked)) == Verdict(None, "dry-run", "undecided")
     assert (await chain.decide(asked("limit >= 85", bindings=marked))).by == "rules"
     assert await chain.choose(asked(), LABELS) == Pick("ship it", "dry-run", "undecided: ship it | Fix first | stop")
-    assert await chain.extract(asked(), "⟦dry-run c2/s1⟧", "title") == "⟦dry-run c2/s1⟧"
-    assert await chain.items(asked(), "⟦dry-run c2/s1⟧") == ("⟦dry-run c2/s1⟧",)
+    marker = "⟦dry-run c2/s1⟧"
+    assert await chain.extract(asked(), marker, "title") == Finding(marker, "dry-run", "undecided")
+    assert (await chain.items(asked(), marker)).value == [marker]
     assert person.transcript == []
 
 
