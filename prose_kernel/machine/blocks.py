@@ -103,7 +103,7 @@ async def _result(s: Strand, body: Body, layer: Layer) -> tuple[Value, dict[str,
             raise
         if leave.valued:
             return leave.value, {}
-        left = True
+        value, left = leave.value, True
     outputs = layer.outputs
     if outputs:
         values = {name: slot.value for name, slot in outputs.items()}

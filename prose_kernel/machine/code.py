@@ -14,6 +14,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.failures import announce
 from prose_kernel.machine.runs import Strand
+from prose_kernel.machine.signals import Leave
 from prose_kernel.machine.trampoline import call
 from prose_kernel.machine.values import Value
 
@@ -165,7 +166,10 @@ class Body:
     def steps(self) -> list[Step]:
         if self._steps is None:
             last = len(self.nodes) - 1
-            self._steps = [compile_statement(n, self.used and at == last) for at, n in enumerate(self.nodes)]
+            taken = {last}
+            if last > 0 and isinstance(end := self.nodes[last], tree.Return) and end.value is None:
+                taken = {last - 1}  # a bare `return` keeps the value of what ran before it
+            self._steps = [compile_statement(n, self.used and at in taken) for at, n in enumerate(self.nodes)]
             ways = [step.now for step in self._steps if step.now is not None and step.valued]
             self._flat = ways if len(ways) == len(self._steps) else None
         return self._steps
@@ -181,6 +185,7 @@ class Body:
     async def run(self, s: Strand) -> Value:
         """Execute in order; the value of the last executed statement that has one."""
         value: Value = None
+        ran = False
         turns = s.host.turns
         for step in self.steps:
             try:
@@ -196,8 +201,12 @@ class Body:
             except RunError as error:
                 announce(s, error, step.node)
                 raise
+            except Leave as leave:
+                if ran:
+                    leave.passed(value)
+                raise
             if step.valued:
-                value = result
+                value, ran = result, True
         return value
 
 

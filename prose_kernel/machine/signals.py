@@ -26,3 +26,9 @@ class Leave(Exception):
         self.value = value
         self.valued = valued
         self.fields = fields
+        self._settled = valued
+
+    def passed(self, value: Value) -> None:
+        """The value of what ran before in a body that is left, for a bare `return`; the innermost body counts."""
+        if not self._settled:
+            self.value, self._settled = value, True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC
@@ -65,7 +64,7 @@ class Trace:
                 self._life(event)
             case _:
                 if (text := marker(event)) is not None:
-                    self._line(around(event), text)
+                    self._line(event.place, text)
 
     # ------------------------------------------------------------ lines
 
@@ -192,14 +191,6 @@ class Trace:
             if self._held is not None and self._held[1] == event.index and self._held[0] == event.place:
                 self._held = None
             self._line(event.place, f"{loop_pass(event.index, event.maximum)} exit({event.reason})")
-
-
-def around(event: ev.Event) -> ev.Place:
-    """Where the line of an event belongs: a block is entered and left one level further out than its frame."""
-    place = event.place
-    if isinstance(event, (ev.BlockEntered, ev.BlockLeft)) and place.depth:
-        return dataclasses.replace(place, depth=place.depth - 1)
-    return place
 
 
 def marker(event: ev.Event) -> str | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from prose_kernel.machine import events as ev
 from prose_kernel.machine.values import ExecText, Reference, Value, full_text, kind_of
-from prose_kernel.state.trace import around, loop_pass, marker, one_line
+from prose_kernel.state.trace import loop_pass, marker, one_line
 
 ANNOUNCEMENT: Final = (
     "State: in context. Nothing is written to disk, and nothing is left when this run ends. "
@@ -43,7 +43,7 @@ class InContextTrace:
         text = self._marker(event)
         if text is None:
             return
-        line = "  " * around(event).depth + one_line(text)
+        line = "  " * event.place.depth + one_line(text)
         self._lines.append(line)
         if self._show and self._announce is not None:
             self._announce(line)

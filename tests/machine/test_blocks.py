@@ -17,7 +17,7 @@ from prose_kernel.machine.events import BlockEntered, BlockLeft
         (["output y = 5", "output z = 6"], {"y": 5, "z": 6}),
         (["let y = 5"], 5),
         (["output y = 5", "return", "output z = 6"], 5),
-        (["let y = 5", "return", "let z = 6"], None),
+        (["let y = 5", "return", "let z = 6"], 5),
         (["let y = 5", "assert true"], 5),
         (["if false:", "  let y = 1"], None),
         (["output y = 5", "return 7"], 7),

@@ -59,8 +59,8 @@ SAMPLE: list[ev.Event] = [
     ev.LoopPass(at(3), 1, 4),
     ev.Judged(at(3), "good enough", True, "rules"),
     ev.LoopLeft(at(3), 1, 4, "**good enough**"),
-    ev.BlockEntered(at(4, depth=1, execution_id=1), "shrink", 1, ("text",)),
-    ev.BlockLeft(at(4, depth=1, execution_id=1), "shrink", 1),
+    ev.BlockEntered(at(4), "shrink", 1, ("text",)),
+    ev.BlockLeft(at(4), "shrink", 1),
     ev.RunEnded(at(0)),
 ]
 
