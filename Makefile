@@ -6,6 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/*/*.ipynb))
 DEMO ?= $(firstword $(wildcard notebooks/tour.ipynb) $(NOTEBOOKS))
+WORKERS ?= -n logical --maxprocesses 4 --dist loadscope
 PYTEST_ARGS ?=
 
 .PHONY: demo test lab lint bench docs browser clean help
@@ -32,9 +33,11 @@ lint: .make/lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Tests that measure time run first, alone and unobserved; then all others, side by side, with coverage.
 test: lint .make/test browser
 	$(if $(NOTEBOOKS),$(BIN)/python -m pytest -q -p no:cacheprovider --nbval $(addprefix --nbval-sanitize-with ,$(wildcard notebooks/sanitize.cfg)) -W ignore $(NOTEBOOKS))
-	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
+	$(BIN)/python -m pytest -q -m timing $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
+	$(BIN)/python -m pytest -m "not timing" $(WORKERS) $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
 
 bench: .make/test
 	$(BIN)/python -m benchmarks

@@ -90,7 +90,7 @@ def test_a_parallel_that_was_broken_off_holds_nothing_back() -> None:
     assert said == ["c1", "after"]
 
 
-def test_ten_thousand_branches_cost_a_moment() -> None:
+def test_ten_thousand_branches_come_in_order() -> None:
     said: list[object] = []
     order = SourceOrder(said.append)
     order.started((), 0, 10_000)

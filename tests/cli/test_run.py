@@ -407,6 +407,7 @@ def test_an_example_runs_from_the_list(tmp_path: Path, monkeypatch, capfd: pytes
     assert capfd.readouterr().out.endswith("3\n2\n1\nlift-off\n")
 
 
+@pytest.mark.timing
 def test_starting_is_quick(tmp_path: Path) -> None:
     """The command's own share of a start: no more than half a second over that of the interpreter."""
     (tmp_path / "p.prose").write_text('output x = "y"\n')
