@@ -18,34 +18,66 @@ from collections.abc import Callable
 from prose_kernel.language.openprose import compile_source, parse
 from prose_kernel.language.source import Source
 
-HEAD = 'agent writer:\n  model: opus\nlet c = "x"\nblock review(x, y):\n  session "review {x} with {y}"\n'
+HEAD = (
+    'agent writer:\n  model: opus\nlet c = "x"\nlet notes = "y"\nblock review(x, y):\n  session "review {x} with {y}"\n'
+)
 PROSE = """\
+# Part {i}: write it, test it, mend it until it is good.
 let a{i} = session "Write about {c} and others"
-  context: [b{i}, c]
+  context: [notes, c]
   retry: 3
+
+# The tests decide first, then somebody reads it.
+let b{i} = exec "make test-{i}"
+  timeout: "5m"
+  on-fail: "continue"
+
 if **the draft {i} is good enough**:
-  let b{i} = exec "make test-{i}"
-    timeout: "5m"
+  do review(a{i}, {i})
 else:
   session: writer
-    prompt: "Improve part {i}"
+    prompt: \"""
+    Improve part {i}.
+
+    Keep what is good. Say what has changed, and why; one line each.
+    Do not touch the other parts: {c}.
+    \"""
+    context: { a{i}, b{i} }
+
 for x in [a{i}, c]:
   do review(x, {i})
+
 output d{i} = a{i} + c
+
 """
 PYTHON = """\
+# Part {i}: write it, test it, mend it until it is good.
 a{i} = session(f"Write about {c} and others",
-  context=[b{i}, c],
+  context=[notes, c],
   retry=3)
+
+# The tests decide first, then somebody reads it.
+b{i} = shell("make test-{i}",
+  timeout="5m",
+  on_fail="continue")
+
 if judge("the draft {i} is good enough"):
-  b{i} = shell("make test-{i}",
-    timeout="5m")
+  review(a{i}, {i})
 else:
   session(writer,
-    prompt="Improve part {i}")
+    prompt=f'''
+    Improve part {i}.
+
+    Keep what is good. Say what has changed, and why; one line each.
+    Do not touch the other parts: {c}.
+    ''',
+    context={"a": a{i}, "b": b{i}})
+
 for x in [a{i}, c]:
   review(x, {i})
+
 d{i} = a{i} + c
+
 """
 LINES = PROSE.count("\n")
 START = """

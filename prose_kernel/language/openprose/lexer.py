@@ -17,8 +17,8 @@ from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, is_key
 from prose_kernel.language.openprose.making import maker
 from prose_kernel.language.openprose.quoting import Quotes
 from prose_kernel.language.openprose.texts import BadEscape, marker_text, string_text, text_node
-from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Number
-from prose_kernel.language.source import Source
+from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Node, Number
+from prose_kernel.language.source import Source, Span
 
 RawToken = tuple[str, int, int, Any]
 """Kind (a terminal of grammar.lark, `ILLEGAL` or `BROKEN`), start, end, value: a node, or the word or sign itself."""
@@ -81,6 +81,7 @@ _STATEMENT: Final = re.compile(
 )
 
 name_node = maker(Name)
+_set_id, _set_span = Name.__dict__["id"].__set__, Node.__dict__["span"].__set__
 number_node = maker(Number)
 duration_node = maker(Duration)
 constant_node = maker(Constant)
@@ -142,6 +143,7 @@ class Lexer:
         """Read tokens from `position` until something moves the reading position; where to go on, None at the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
         append, keyword = tokens.append, _WORDS.get
+        new, pair, set_id, set_span = object.__new__, tuple.__new__, _set_id, _set_span
         size = len(text)
         matches = _TOKEN.finditer(text, position)
         for match in self._limited(matches) if self.crowded else matches:
@@ -152,7 +154,10 @@ class Lexer:
                 start = end - len(word)
                 kind = keyword(word)
                 if kind is None:
-                    append(("NAME", start, end, name_node(start, end, word)))
+                    node = new(Name)  # as `name_node` does it, without the call: names are half of all tokens
+                    set_id(node, word)
+                    set_span(node, pair(Span, (start, end)))
+                    append(("NAME", start, end, node))
                 else:
                     words.append(len(tokens))
                     append((kind, start, end, word))

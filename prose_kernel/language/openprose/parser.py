@@ -82,7 +82,7 @@ class Parser:
         self.text = self.lexer.text
         self.profile = profile
         self.builder = Builder(profile, self.findings)
-        self.plans = [_plan(rule, self.builder) for rule in self.tables.rules]
+        self.plans = _plans()
         self.units: dict[tuple[int, int, str], int] = _units()
         self.states = [self.tables.start]
         self.values: list[Any] = [None]  # absolute index 0 stands for an absent part
@@ -125,58 +125,58 @@ class Parser:
             if index < stop:
                 index = self._trouble(tokens, index)
 
-    def _read(self, tokens: Sequence[RawToken], index: int, size: int) -> int:
+    def _read(self, tokens: list[RawToken], index: int, size: int) -> int:
         """Shift and reduce from `index` up to `size`; the index of the first token that has no place, or `size`."""
         rows, plans, units = self.rows, self.plans, self.units
-        states, values, starts = self.states, self.values, self.starts
+        states, values, starts, builder = self.states, self.values, self.starts, self.builder
         last = self.end
-        state = states[-1]
-        row = rows[state]
-        while index < size:
+        row = rows[states[-1]]
+        for index in range(index, size):  # noqa: B020 - where it stops is the result
             kind, start, end, value = tokens[index]
-            target = row.get(kind)
-            if target is None:
-                retyped = self._retype(tokens, index, row)
-                if retyped is None:
-                    self.end = last
-                    return index
-                tokens[index] = retyped  # type: ignore[index]
-                continue
-            if target >= 0:
-                states.append(target)
-                values.append(value)
-                starts.append(start)
+            while True:
+                target = row.get(kind)
+                if target is None:
+                    retyped = self._retype(tokens, index, row)
+                    if retyped is None:
+                        self.end = last
+                        return index
+                    tokens[index] = retyped
+                    kind, start, end, value = retyped
+                    continue
+                if target >= 0:
+                    states.append(target)
+                    values.append(value)
+                    starts.append(start)
+                    row = rows[target]
+                    last = end
+                    break
+                what, head, length, picks, method = plans[~target]
+                if what == _UNIT:
+                    key = (states[-2], target, kind)
+                    after = units.get(key)
+                    if after is None:
+                        after = units[key] = self._unit(*key)
+                    states[-1] = after
+                    row = rows[after]
+                    continue
+                if what == _CALL:
+                    made = method(builder, starts[-length], last, *picks(values))  # type: ignore[misc]
+                elif what == _GROW:
+                    made = values[-length]
+                    made.append(values[-1])
+                elif what == _START:
+                    made = [values[-1]]
+                else:
+                    made = values[picks]
+                if length > 1:
+                    cut = 1 - length
+                    del states[cut:], values[cut:], starts[cut:]
+                values[-1] = made
+                target = rows[states[-2]][head]
+                states[-1] = target
                 row = rows[target]
-                last = end
-                index += 1
-                continue
-            what, head, length, picks, method = plans[~target]
-            if what == _UNIT:
-                key = (states[-2], target, kind)
-                after = units.get(key)
-                if after is None:
-                    after = units[key] = self._unit(*key)
-                states[-1] = after
-                row = rows[after]
-                continue
-            if what == _CALL:
-                value = method(starts[-length], last, *picks(values))  # type: ignore[misc]
-            elif what == _GROW:
-                value = values[-length]
-                value.append(values[-1])
-            elif what == _START:
-                value = [values[-1]]
-            else:
-                value = values[picks]
-            if length > 1:
-                cut = 1 - length
-                del states[cut:], values[cut:], starts[cut:]
-            values[-1] = value
-            target = rows[states[-2]][head]
-            states[-1] = target
-            row = rows[target]
         self.end = last
-        return index
+        return size
 
     def _unit(self, below: int, rule: int, kind: str) -> int:
         """The state after all one-symbol reductions that `kind` asks for, begun with `rule` on top of `below`."""
@@ -295,7 +295,12 @@ def _units() -> dict[tuple[int, int, str], int]:
     return {}
 
 
-def _plan(rule: tables.Rule, builder: Builder) -> Plan:
+@cache
+def _plans() -> list[Plan]:
+    return [_plan(rule) for rule in tables.load().rules]
+
+
+def _plan(rule: tables.Rule) -> Plan:
     picks = rule.picks
     if rule.action == "":
         return (_UNIT if rule.length == 1 else _PICK, rule.head, rule.length, picks[0], None)
@@ -303,7 +308,7 @@ def _plan(rule: tables.Rule, builder: Builder) -> Plan:
         return (_START if rule.action == "[" else _GROW, rule.head, rule.length, None, None)
     name = rule.action + "_" if rule.action in _PYTHON_WORDS else rule.action
     take: Any = itemgetter(*picks) if len(picks) > 1 else itemgetter(_slice(picks))
-    return (_CALL, rule.head, rule.length, take, getattr(builder, name))
+    return (_CALL, rule.head, rule.length, take, getattr(Builder, name))
 
 
 def _slice(picks: Sequence[int]) -> slice:
