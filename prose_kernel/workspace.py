@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.errors import CompileError, RunError
 from prose_kernel.language.source import Source
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prose_kernel.commands import Engine, ShellCommands
     from prose_kernel.language.openprose import Compiled
     from prose_kernel.machine.openprose import Machine
+    from prose_kernel.sessions.connect import Doors
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates import Gatekeeper
     from prose_kernel.state.programs import LocalPrograms
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 class Start:
     """How a workspace begins: where, and under which name its program goes into the trace.
 
-    Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells that cells arrive one by one, and that a gate never waits for a decision from outside.
-    `supplied` holds input values given beforehand; `decisions` what a person decided about gates before the start.
+    Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
+    that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
+    given beforehand; `decisions` what a person decided about gates before the start.
     """
 
     cwd: Path
@@ -50,6 +52,7 @@ class _Run:
     """What belongs to one run: made together, closed together."""
 
     machine: Machine
+    doors: Doors
     gates: Gatekeeper
     commands: ShellCommands
     kept: FilesystemStore | None
@@ -121,6 +124,24 @@ class Workspace:
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it."""
         self._supplied[name] = value
+
+    def choose(self, *, provider: str | None, script: str | None, judge_rules: Literal["first", "only", "off"]) -> None:
+        """Who answers sessions and conditions from the next text on, in this run too (see `Settings` for each).
+
+        Raises `UsageError` for an unknown provider or a script that makes no sense; then nothing has changed.
+        """
+        settings = replace(self.settings, provider=provider, script=script, judge_rules=judge_rules)
+        run = self._run
+        if run is not None:
+            doors = self._connect(settings, run.doors.asker)
+            run.machine.ports = replace(
+                run.machine.ports,
+                commands=doors.commands or run.commands,
+                sessions=doors.sessions,
+                judge=doors.judge,
+                user=doors.user,
+            )
+        self.settings = settings
 
     # ------------------------------------------------------------ the two calls
 
@@ -206,22 +227,16 @@ class Workspace:
     def _new_run(self) -> _Run:
         from prose_kernel.commands import ShellCommands
         from prose_kernel.machine.openprose import Machine
-        from prose_kernel.sessions.connect import connect
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
         from prose_kernel.state.transcript import InContextTrace
 
         settings, start = self.settings, self.start
-        doors = connect(
-            self._asker,
-            provider=settings.provider,
-            script=str(start.cwd / settings.script) if settings.script else None,
-            judge_rules=settings.judge_rules,
-            clock=self._clock,
-            interrupt=self.interrupt,
-        )
+        doors = self._connect(settings, self._asker)
         kept = self._filesystem() if settings.state == "filesystem" else None
         transcript = InContextTrace(self._asker.show) if kept is None else None
+        trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
+        assert trace is not None
         gates = self._gatekeeper(kept, doors.asker)
         commands = ShellCommands(self._engine_of(), settings.shell, display_cap=settings.display_cap)
         ports = Ports(
@@ -235,14 +250,26 @@ class Workspace:
         )
         machine = Machine(
             ports,
-            listeners=(Trace(kept, self._clock) if kept else transcript, self._tell),
+            listeners=(trace, self._tell),
             cwd=str(start.cwd),
             program_file=start.program_file,
             concurrency=settings.concurrency,
             load=self._resolver().load_program,
             supplied=self._supplied,
         )
-        return _Run(machine, gates, commands, kept, transcript)
+        return _Run(machine, doors, gates, commands, kept, transcript)
+
+    def _connect(self, settings: Settings, asker: Asker) -> Doors:
+        from prose_kernel.sessions.connect import connect
+
+        return connect(
+            asker,
+            provider=settings.provider,
+            script=str(self.start.cwd / settings.script) if settings.script else None,
+            judge_rules=settings.judge_rules,
+            clock=self._clock,
+            interrupt=self.interrupt,
+        )
 
     def _filesystem(self) -> FilesystemStore:
         from prose_kernel.state.filesystem import FilesystemStore

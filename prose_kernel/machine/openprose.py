@@ -190,6 +190,15 @@ class Machine:
         return self._run.programs
 
     @property
+    def ports(self) -> Ports:
+        """The doors to the outside; they may be set between two texts."""
+        return self._host.ports
+
+    @ports.setter
+    def ports(self, ports: Ports) -> None:
+        self._host.ports = ports
+
+    @property
     def before(self) -> Before | None:
         """The hook before every statement; it may be set while a program runs."""
         return self._host.before

@@ -31,7 +31,7 @@ in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_
 class Cells:
     """A workspace fed cell by cell. All calls but `interrupt` belong to one event loop.
 
-    `cwd` is the notebook's directory. `overrides` are settings that a magic has chosen; they hold from the next run on.
+    `cwd` is the notebook's directory. `overrides` are settings that a magic has chosen.
     """
 
     def __init__(self, cwd: Path, asker: Asker) -> None:
@@ -67,21 +67,19 @@ class Cells:
         """The workspace, if there is one yet."""
         return self._workspace
 
-    async def choose(self, **overrides: object) -> None:
-        """Change settings for the next run. Raises `UsageError` for nonsense, or when the run has values."""
+    def choose(self, **overrides: object) -> None:
+        """Who answers sessions (`provider`, `script`) and conditions (`judge_rules`), from now on and in later runs.
+
+        Raises `UsageError` for nonsense; then nothing has changed.
+        """
         before = dict(self.overrides)
         self.overrides.update(overrides)
         try:
-            settings = self.settings
+            chosen = self.settings
+            self.workspace.choose(provider=chosen.provider, script=chosen.script, judge_rules=chosen.judge_rules)
         except UsageError:
             self.overrides = before
             raise
-        workspace = self._workspace
-        if workspace is not None and workspace.settings != settings:
-            if self.values():
-                self.overrides = before
-                raise UsageError("the run has begun with other settings", hint="%reset starts a new run; then choose")
-            await self.close()
 
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""

@@ -2,7 +2,9 @@
 
 A cell runs through the same `Cells` as in the kernel, on an event loop in a thread of its own, because IPython's loop
 is busy with the cell that waits for it. An interrupt reaches the Prose cell first: its commands end, its `finally`
-bodies run, and then the Python cell ends with the error.
+bodies run, and then the Python cell ends with the error. It reaches the cell wherever the cell waits, and the machine
+lets the loop look around in long computations; code of another package that never waits (a listener, a front end's own
+hook) cannot be stopped from here, since Python interrupts the main thread only.
 """
 
 from __future__ import annotations

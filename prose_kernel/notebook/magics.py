@@ -121,9 +121,12 @@ async def blocks(call: Call) -> None:
 async def state(call: Call) -> None:
     _use(call, state, 0, 0)
     workspace = call.cells.started
+    if workspace is not None and workspace.transcript is not None:
+        return call.show(tables.state(None, workspace.transcript))
     if workspace is None or workspace.run_directory is None:
         lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
-        text = f"The run is {lives}: {len(call.cells.values())} bindings."
+        count = len(call.cells.values())
+        text = f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."
         return call.show(Display({"text/markdown": text, "text/plain": text}))
     log = workspace.run_directory / "state.md"
     text = log.read_text("utf-8", "replace") if log.is_file() else ""
@@ -230,7 +233,7 @@ async def clear(call: Call) -> None:
     call.output.clear()
 
 
-@_magic("%provider [scripted FILE|human|dry-run|auto]", "who answers sessions in the next run; auto is whoever is here")
+@_magic("%provider [scripted FILE|human|dry-run|auto]", "who answers sessions from now on; auto is whoever is here")
 async def provider(call: Call) -> None:
     _use(call, provider, 0, 2)
     if not call.words:
@@ -240,7 +243,7 @@ async def provider(call: Call) -> None:
         raise UsageError(f"%provider: there is no provider {name}", hint=f"usage: {provider.usage}")
     if (name == "scripted") != bool(script):
         raise UsageError("%provider: only `scripted` takes a script, and needs one", hint=f"usage: {provider.usage}")
-    await call.cells.choose(provider=None if name == "auto" else name, script=script[0] if script else None)
+    call.cells.choose(provider=None if name == "auto" else name, script=script[0] if script else None)
     return None
 
 
@@ -249,7 +252,7 @@ async def judge(call: Call) -> None:
     _use(call, judge, 0, 1)
     if not call.words:
         return _say(call, call.cells.settings.judge_rules)
-    await call.cells.choose(judge_rules=call.words[0])
+    call.cells.choose(judge_rules=call.words[0])
     return None
 
 

@@ -298,7 +298,7 @@ class CellView:
     def _statement_done(self, event: StatementDone) -> None:
         if self._joined and not isinstance(self._statement, tree.Pipe):
             self._shown.append(event.value)  # its branches have just been shown
-        if event.value is not self._last:
+        if event.value is not None and event.value is not self._last:
             self._last, self._last_name = event.value, None
 
     # ------------------------------------------------------------ commands

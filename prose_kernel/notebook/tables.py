@@ -160,9 +160,12 @@ def blocks(cells: Cells) -> Display:
     return table(("block", "statements"), rows)
 
 
-def state(directory: str, log: str) -> Display:
-    """The text of `%state`: where the run is, and its log."""
+def state(directory: str | None, log: str) -> Display:
+    """The text of `%state`: where the run is, in memory without a directory, and its log."""
     shown = log if len(log) <= WHOLE else "…" + log[-WHOLE:]
+    if directory is None:
+        head = "The run is kept in memory."
+        return Display({"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{head}\n\n{visible(shown)}"})
     head = f"The run is kept in {inline_code(directory)}."
     text = {"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{directory}\n\n{visible(shown)}"}
     return Display(text, {"directory": directory})

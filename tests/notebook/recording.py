@@ -93,20 +93,21 @@ class Commands:
         raised: bool = False,
         directory: str | None = None,
         command: str = "make",
+        consumed: bool = False,
         **result: Any,
     ) -> list[events.Event]:
         self.spawn += 1
         where = at or place()
         request = CommandRequest(command, "/", 120.0)
         ended = CommandResult(**{"outcome": "exited", "exit_code": 0, "stdout": out, "stderr": err, **result})
-        made: list[events.Event] = [events.CommandStarted(where, self.spawn, request, command, bound_to)]
+        made: list[events.Event] = [events.CommandStarted(where, self.spawn, request, command, bound_to, consumed)]
         if out:
             made.append(events.CommandOutput(where, self.spawn, "stdout", out))
         if err:
             made.append(events.CommandOutput(where, self.spawn, "stderr", err))
         made.append(
             events.CommandFinished(
-                where, self.spawn, request, command, bound_to, ended, "continue", raised, directory_changed=directory
+                where, self.spawn, request, command, bound_to, ended, "continue", raised, directory, consumed
             )
         )
         return made

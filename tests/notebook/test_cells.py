@@ -68,7 +68,7 @@ async def test_bindings_are_a_table(cells: Cells) -> None:
     await fine(cells, 'let a = "x | y\\nz"\nconst n = 12\noutput log = exec "echo hi"')
     (text,) = (await fine(cells, "%bindings")).texts
     assert text.split("\n")[0].split() == ["name", "kind", "bytes", "from", "preview"]
-    assert "const, number" in text and "output, exec" in text and 'output log = exec "echo hi"' in text
+    assert "const, number" in text and "output, text from exec" in text and 'output log = exec "echo hi"' in text
     (call,) = (await fine(cells, "%bindings")).calls
     table = call[1].data["text/markdown"].split("\n")
     assert len(table) == 5 and all(line.count(" | ") == 4 for line in table)
@@ -184,6 +184,13 @@ async def test_state_shows_where_the_run_is(cells: Cells, tmp_path: Path) -> Non
     assert text.startswith(".prose/runs/") and "1→ a ✓" in text
 
 
+async def test_state_of_a_run_in_memory_is_its_transcript(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROSE_STATE", "in-context")
+    await fine(cells, 'let a = exec "echo 1"')
+    (text,) = (await fine(cells, "%state")).texts
+    assert text == "The run is kept in memory.\n\n1→ a ✓\n"
+
+
 async def test_clear_removes_what_was_shown(cells: Cells) -> None:
     assert (await fine(cells, 'exec "echo a"\n%clear\nexec "echo b"')).kinds == ["stream", "clear", "stream"]
 
@@ -191,7 +198,7 @@ async def test_clear_removes_what_was_shown(cells: Cells) -> None:
 async def test_warnings_are_shown_once_and_can_be_switched_off(cells: Cells) -> None:
     code = 'let x = "a"\nexec "echo {x}"\nexec "echo {x}"'
     first = await fine(cells, code)
-    assert "[W051]" in first.texts[0] and "lines 2, 3" in first.texts[0]
+    assert first.texts[0] == "Warning at lines 2 and 3: the value of `x` goes into the command unquoted [W051]"
     quiet = await fine(cells, "%warnings off\n" + code)
     assert not any("W051" in text for text in quiet.texts)
     assert (await fine(cells, "%warnings")).texts == ["off"]
@@ -207,8 +214,38 @@ async def test_a_scripted_provider_answers_sessions(cells: Cells, tmp_path: Path
     assert display.metadata["prose"]["provider"] == "scripted"
     bound = await fine(cells, 'let p = session "Write a poem"')
     assert bound.kinds == ["result"] and bound.texts[0].startswith("p:\n")
-    assert "the run has begun" in (await wrong(cells, "%provider human"))[1]
-    await fine(cells, "%reset\n%provider human")
+
+
+async def test_who_answers_can_change_within_a_run(cells: Cells, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.yaml").write_text(f'sessions:\n  "poem": "{name}"\n')
+    await fine(cells, "let kept = 1\n%provider scripted first.yaml")
+    assert (await fine(cells, 'session "Write a poem"')).texts == ["first"]
+    await fine(cells, "%provider scripted second.yaml")
+    assert (await fine(cells, 'let poem = session "Write a poem"\noutput sum = kept + 1')).texts[
+        -1
+    ] == "sum: number = 2"
+    assert (await fine(cells, 'output said = "{poem}"')).texts == ["said: text = second"]
+    name, *_ = await wrong(cells, "%provider scripted nothing.yaml")
+    assert name == "UsageError"
+    assert (await fine(cells, "%provider")).texts == ["scripted"]
+    assert (await fine(cells, 'session "Write a poem"')).texts == ["second"]
+    assert len(list((tmp_path / ".prose" / "runs").iterdir())) == 1
+
+
+async def test_rules_can_be_switched_off_within_a_run(cells: Cells) -> None:
+    code = "if **score >= 60**:\n  let passed = true"
+    assert "yes (rules" in (await fine(cells, "let score = 72\n" + code)).texts[0]
+    await fine(cells, "%judge off")
+    assert (await wrong(cells, code))[0] == "JudgeError"
+    await fine(cells, "%judge first\n" + code)
+
+
+async def test_a_dry_run_can_begin_and_end_within_a_run(cells: Cells, tmp_path: Path) -> None:
+    await fine(cells, '%provider dry-run\nexec "touch made"')
+    assert not (tmp_path / "made").exists()
+    await fine(cells, '%provider auto\nexec "touch made"')
+    assert (tmp_path / "made").exists()
 
 
 async def test_a_cell_with_an_error_does_none_of_its_magics(cells: Cells) -> None:

@@ -91,7 +91,67 @@ def test_a_bound_value_is_a_card_and_the_last_one_the_result() -> None:
 def test_a_bound_exec_shows_its_exit_code_and_stderr() -> None:
     value = exec_text("out\n", exit_code=2, kind="exit", stderr="warning\n")
     output = show([bound("log", value, spawned="exec")], value)
-    assert output.texts == ["log: exec = out\n[exit code 2]\n[stderr: warning]"]
+    assert output.texts == ["log: text from exec = out\n[exit code 2]\n[stderr: warning]"]
+
+
+def test_rows_of_a_table_are_one_line_of_compact_json() -> None:
+    values: list[Value] = [["news", "figures"], {"a": "b" * 200}, "two\nlines"]
+    output = show([bound(f"v{at}", value) for at, value in enumerate(values)], None)
+    first, second, third = output.texts[0].split("\n")
+    assert first == 'v0: array = ["news", "figures"]'
+    assert second.startswith('v1: object = {"a": "bbb') and second.endswith("…") and len(second) < 100
+    assert third == "v2: text = two …"
+
+
+def test_a_consumed_command_prints_nothing() -> None:
+    assert show(Commands().run("one\n", "careful\n", consumed=True, directory="/elsewhere")).calls == []
+
+
+def test_a_consumed_command_that_fails_tells_so() -> None:
+    output = show(Commands().run("one\n", "no such file\n", consumed=True, exit_code=2, kind="exit"))
+    assert output.texts == ["$ make\n  exit code 2\n  stderr: no such file"]
+    named = Commands().run("one\n", consumed=True, bound_to="x", exit_code=2, kind="exit")
+    assert show(named).calls == []
+
+
+def test_a_named_branch_that_fails_and_goes_on_tells_so() -> None:
+    at = place(branches=(step(0, "build"),))
+    happened: list[Event] = [
+        events.ParallelStarted(place(), 1, ("build",), 1, False),
+        *Commands().run("one\n", "oh\n", consumed=True, bound_to="build", at=at, exit_code=2, kind="exit"),
+        events.BranchFinished(at, 1, 0, "build", "done", "one"),
+        events.ParallelJoined(place(), 1),
+    ]
+    assert show(happened).texts == [
+        "parallel, 1 branch: 1 done\n  ✓ build: one",
+        "$ make\n  exit code 2\n  stderr: oh",
+    ]
+
+
+def test_a_directory_that_comes_back_at_the_join_is_no_news() -> None:
+    at = place(branches=(step(0, "a"),))
+    happened: list[Event] = [
+        events.ParallelStarted(place(), 1, ("a",), 1, False),
+        *Commands().run("x\n", at=at, directory="/elsewhere"),
+        events.ParallelJoined(place(), 1),
+    ]
+    assert not any("directory" in text for text in show(happened).texts)
+
+
+async def test_a_consumed_command_shows_its_progress_beside_its_branch() -> None:
+    output = Recording()
+    view = CellView(output, live=True, cap=1000)
+    at = place(branches=(step(0, "i0"),))
+    command = Commands().run("20 %\n40 %\n", consumed=True, at=at)
+    for event in [events.ParallelStarted(place(), 1, (), 1, True), *command[:2]]:
+        view(event)
+    while "update" not in output.kinds:
+        await asyncio.sleep(0.01)
+    assert "i0: 40 %" in output.texts[-1]
+    for event in [command[2], events.BranchFinished(at, 1, 0, None, "done", "done"), events.ParallelJoined(place(), 1)]:
+        view(event)
+    view.finish(None)
+    assert [kind for kind, _ in output.saved()] == ["display"]
 
 
 def test_bindings_in_a_loop_make_one_table() -> None:
@@ -243,7 +303,13 @@ def test_ten_thousand_branches_make_few_outputs() -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [("text", "text"), (3, "3"), (True, "true"), ([1, {"a": 2}], '[\n  1,\n  {\n    "a": 2\n  }\n]')],
+    [
+        ("text", "text"),
+        (3, "3"),
+        (True, "true"),
+        ([1, {"a": 2}], '[1, {"a": 2}]'),
+        (["x" * 60, "y" * 60], '[\n  "' + "x" * 60 + '",\n  "' + "y" * 60 + '"\n]'),
+    ],
 )
 def test_a_last_value_is_the_result(value: Value, shown: str) -> None:
     output = show([events.StatementDone(place(), value)], value)
