@@ -77,6 +77,9 @@ def one(text: str, code: str) -> Diagnostic:
         ('session "a"\n  context: |\n    b', "E004", 'a text over several lines stands in `"""`'),
         ("block f(a):\n  throw\ndo f(a: 1)", "E004", "write `do f(...)` with values alone"),
         ("let x = a ? b : c", "E004", "there is no `?:`; use `if` and `else`"),
+        ('input topic "x"', "E004", 'write `input topic: "x"`'),
+        ("input topic", "E004", 'write `input topic: "..."`'),
+        ("agent a:\nresume a", "E004", "write `resume: a`"),
         ("throw some words", "E004", 'put the text in quotes: `throw "some words"`'),
         (
             'gate g:\n  prompt: "a"\n  on_reject: retry b',

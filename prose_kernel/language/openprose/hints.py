@@ -387,6 +387,13 @@ def _unquoted(line: Line) -> Trouble | None:
 _QUOTED: Final = {"exec", "use", "import", "option", "throw"}
 
 
+def _input(line: Line) -> Trouble | None:
+    if line.head == "INPUT" and line.at == line.first + 2 and line.kind(0) in ("STRING", "DISCRETION"):
+        words = f"{line.words(line.first, line.at)}: {line.written(line.at)}"
+        return line.here("E004", f"missing `:` before the {_shown(line, line.at)}", f"write `{words}`")
+    return None
+
+
 def _catch(line: Line) -> Trouble | None:
     if line.kind(-1) == "CATCH" and line.kind(0) == "NAME":
         return line.here("E004", f"unexpected {_shown(line, line.at)}", f"write `catch as {line.written(line.at)}:`")
@@ -409,6 +416,9 @@ def _line_end(line: Line) -> Trouble | None:
     if line.head in ("LET", "CONST") and before is not None and "EQUALS" in line.row:
         return line.here("E004", f"`{line.written(line.at - 1)}` needs a value",
                          f"write `{line.head_word} {line.written(line.at - 1)} = ...`")  # fmt: skip
+    if line.head == "INPUT" and line.at == line.first + 2:
+        return line.here("E004", f"`{line.words(line.first, line.at)}` needs a prompt",
+                         f'write `{line.words(line.first, line.at)}: "..."`')  # fmt: skip
     if before is not None and before[0] == "ARROW":
         return line.here("E004", "a session must follow `->`")
     return line.here("E004", "the line ends too early", _could_come(line))
@@ -475,5 +485,5 @@ def first_word(tokens: Sequence[RawToken], index: int) -> Any:
 
 _RULES: Final[tuple[Rule, ...]] = (
     _character, _indent, _on_reject, _missing_part, _missing_condition, _alias, _session, _arms, _options,
-    _property_line, _pipe, _call, _other_words, _catch, _condition, _unquoted, _line_end,
+    _property_line, _pipe, _call, _other_words, _catch, _input, _condition, _unquoted, _line_end,
 )  # fmt: skip

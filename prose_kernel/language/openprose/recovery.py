@@ -235,7 +235,8 @@ class _Maker:
         simple = self._simple(rest, prefix)
         if simple is not None:
             found.append(simple)
-        if ends_in_colon:
+        is_property = len(self.tokens) == 2 and self.tokens[0][0] == "NAME"  # it has no place here, nor has its block
+        if ends_in_colon and not is_property:
             plain = [self.token("DO"), self.token("COLON", ":")]
             found += [[*prefix, *plain], plain]
         return found
@@ -371,7 +372,7 @@ class _Maker:
         if word == "exec":
             return [self.token("EXEC"), self.text()]
         if kind == "RESUME":
-            return [self.token("RESUME"), self.token("COLON", ":"), self.nameless()]
+            return [self.token("RESUME"), self.token("COLON", ":"), self.name(at + 1) or self.nameless()]
         if kind == "PIPE":
             return [self.token("PIPE", "|"), self.token("MAP", Name("map", span=self.span)), self.token("COLON", ":")]
         if kind == "DO" and (name := self.name(at + 1)) is not None and self.tokens[-1][0] != "COLON":
