@@ -34,7 +34,7 @@ class Settings:
     - `script`: the file of the `scripted` provider (YAML).
     - `judge_rules`: whether rules decide conditions before anyone else, alone, or not at all.
     - `concurrency`: how many branches may wait for commands or sessions at once; None means no cap but the machine's.
-    - `display_cap`: bytes of one command's stream that are shown live.
+    - `display_cap`: bytes of one command's stream that a notebook shows live; the command line shows all of it.
     """
 
     shell: str | None = None
@@ -84,7 +84,8 @@ def _convert(values: dict[str, object]) -> Settings:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as problem:
         name = str(problem).rpartition("$.")[2].rstrip("`") or "settings"
-        raise UsageError(f"setting {name} (PROSE_{name.upper()}): {_accepted(name)}, not {values.get(name)!r}") from None
+        given = values.get(name)
+        raise UsageError(f"setting {name} (PROSE_{name.upper()}): {_accepted(name)}, not {given!r}") from None
     for name in ("concurrency", "display_cap"):
         if (number := getattr(settings, name)) is not None and number < 1:
             raise UsageError(f"setting {name} (PROSE_{name.upper()}): a whole number above 0, not {number}")
