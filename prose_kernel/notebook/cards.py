@@ -94,10 +94,15 @@ def card_display(recent: Sequence[Recent]) -> Display:
     return _table(recent)
 
 
+def _kind(value: Value) -> str:
+    empty = isinstance(value, str | ExecText) and not full_text(value).strip("\n")
+    return kind_of(value) + (", empty" if empty else "")
+
+
 def _single(name: str, value: Value) -> Display:
     shown, rest = preview(readable(value))
     remarks, facts, bad = _exec_remarks(value) if isinstance(value, ExecText) else ((), {}, False)
-    kind = kind_of(value)
+    kind = _kind(value)
     lines = [line for line in (shown, f"… ({rest})" if rest else "") if line]
     head = f"{visible(name)}: {kind}"
     text = [f"{head} = {shown}"] if len(lines) == 1 and "\n" not in shown else [head, *lines]
@@ -113,7 +118,7 @@ def _single(name: str, value: Value) -> Display:
 def _table(recent: Sequence[Recent]) -> Display:
     body, lines = "", []
     for one in recent[:ROWS]:
-        kind = kind_of(one.value) + (f", bound {one.times} times" if one.times > 1 else "")
+        kind = _kind(one.value) + (f", bound {one.times} times" if one.times > 1 else "")
         name, text = visible(one.name), one_line(one.value)
         remarks = _exec_remarks(one.value)[0] if isinstance(one.value, ExecText) else ()
         more = "".join(f"<div {_QUIET}>{html_text(clip(r))}</div>" for r in remarks)

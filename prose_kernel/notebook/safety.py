@@ -166,8 +166,8 @@ def _target(match: re.Match[str]) -> str:
 
 
 def _entities(text: str) -> str:
-    """Text inside an HTML tag inside Markdown: nothing of it means anything to either."""
-    return re.sub(r"[*_`$~\[\]\\|{}!#]", lambda m: f"&#{ord(m.group())};", html.escape(text))
+    """Text inside an HTML tag inside Markdown: nothing of it means anything to either, nor becomes a link."""
+    return re.sub(r"[*_`$~\[\]\\|{}!#:@]", lambda m: f"&#{ord(m.group())};", html.escape(text))
 
 
 def inline_code(text: str) -> str:

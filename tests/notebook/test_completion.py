@@ -114,6 +114,7 @@ def test_any_cursor_position_is_fine(cells: Cells) -> None:
         inspect(cells, code, cursor)
 
 
+@pytest.mark.timing
 def test_completion_is_fast_in_a_large_cell(cells: Cells) -> None:
     code = "".join(f'let name{i} = "text {i}" # remark\n' for i in range(1000)) + "let x = nam"
     started = time.perf_counter()

@@ -76,7 +76,7 @@ PARALLEL = "parallel, 2 branches: 2 done\n  ✓ {}: one\n  ✓ {}: two"
         ),
         pytest.param(
             "loop until 1 > 2 (max: 2):\n  let said = exec ~printf ''~",
-            [("display", "said: text from exec, bound 2 times")],
+            [("display", "said: text from exec, empty, bound 2 times")],
             id="loop without result",
         ),
         pytest.param("for c in [~a~, ~b~]:\n  exec ~echo {c}~", [("stdout", "a\nb\n")], id="for"),
