@@ -199,9 +199,10 @@ class Workspace:
     # ------------------------------------------------------------ life
 
     async def reset(self) -> None:
-        """End the run; the next text starts a new one, with no names, in the directory of the start."""
+        """End the run; the next text starts a new one with nothing but what the start gave: no names, no values supplied since."""
         await self._end(None)
         self._run = None
+        self._supplied = dict(self.start.supplied)
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
