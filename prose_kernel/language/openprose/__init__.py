@@ -7,7 +7,7 @@ used, so importing this package costs nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from prose_kernel.language.openprose.parser import Parsed
     from prose_kernel.language.openprose.tree import Program
     from prose_kernel.language.source import Source
+
+
+_UNREADABLE: Final = frozenset({"E001", "E003", "E004", "E104", "E105", "E106"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def compile_source(
     with uncollected():
         parsed = parse(source, profile)
         checked = check(parsed.program, source, profile=profile, known=known or Known(), load=load, cell=cell)
-        found = in_order((*parsed.diagnostics, *_with_positional(parsed, checked, source)))
+        found = in_order(_without_echoes(parsed.diagnostics, _with_positional(parsed, checked, source), profile))
     return Compiled(source, parsed.program, found, not has_errors(found))
 
 
@@ -91,3 +94,26 @@ def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Sour
         found = [d for d in found if d not in here or d.code not in ("E026", "E027")]
         found.append(diagnostic(source, "E004", first.span, "a program takes named arguments", hint))
     return found
+
+
+def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], profile: Profile) -> list[Diagnostic]:
+    """All findings, without those that only repeat another one.
+
+    A call whose arguments could not be read has no argument count (W140). What `strict` refuses as a token (E004) is
+    one mistake when a check of its own names it better at the same place.
+    """
+    broken = {d.line for d in read if d.code in _UNREADABLE}
+    found = [*read, *(d for d in checked if d.code != "W140" or d.line not in broken)]
+    if profile == "default":
+        return found
+    named = {(d.line, d.column) for d in found if d.severity == "error" and d.code != "E004"}
+    refused: set[tuple[int, int]] = set()
+    kept = []
+    for d in found:
+        place = (d.line, d.column)
+        if d.code != "E004":
+            kept.append(d)
+        elif place not in named and place not in refused:
+            refused.add(place)
+            kept.append(d)
+    return kept

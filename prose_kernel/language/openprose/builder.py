@@ -194,7 +194,8 @@ class Builder:
         return _output(start, end, name, self._assigned(value))
 
     def anonymous_output(self, start: int, end: int, value: Expression) -> tree.Output:
-        self.strict(*value.span, "an output needs a name", "write `output name = ...`")
+        if not (_is_hole(value) and self.findings.error_since(start)):
+            self.strict(*value.span, "an output needs a name", "write `output name = ...`")
         self.depths.clear()
         return _output(start, end, None, value)
 
@@ -261,7 +262,8 @@ class Builder:
 
     def spawn(self, start: int, end: int, head: Head, block: tree.Properties | Text) -> tree.Spawn:
         if isinstance(block, Text):
-            self._legacy(start, "session", "the prompt of a session belongs into `prompt:`", 'write `prompt: "..."`')
+            at = block.span.start if self.is_strict else start  # the text is what `strict` does not expect
+            self._legacy(at, "session", "the prompt of a session belongs into `prompt:`", 'write `prompt: "..."`')
             block = (_property(*block.span, Name("prompt", span=block.span), block),)
         return self._spawn(start, end, head, block)
 

@@ -237,7 +237,7 @@ class Checker:
             self._value(node.value)
 
     def _leave_loop(self, node: tree.Break | tree.Continue) -> None:
-        if not self.survey.frame.place.in_loop:
+        if not self.survey.frame.place.in_loop and not self.strict:  # there it is E004, wherever it stands
             word = "break" if isinstance(node, tree.Break) else "continue"
             hint = "it leaves or continues the innermost `for`, `repeat` or `loop`"
             self.survey.report("E166", node.span, f"`{word}` outside a loop", hint)
