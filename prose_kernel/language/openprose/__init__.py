@@ -99,21 +99,27 @@ def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Sour
 def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], profile: Profile) -> list[Diagnostic]:
     """All findings, without those that only repeat another one.
 
-    A call whose arguments could not be read has no argument count (W140). What `strict` refuses as a token (E004) is
-    one mistake when a check of its own names it better at the same place.
+    A string that is never closed is not empty as well, a statement without effect not undefined as well, and a call
+    whose arguments could not be read has no argument count (W140). What `strict` refuses as a token (E004) is one
+    mistake when a check of its own names it better at the same place.
     """
-    broken = {d.line for d in read if d.code in _UNREADABLE}
-    found = [*read, *(d for d in checked if d.code != "W140" or d.line not in broken)]
-    if profile == "default":
-        return found
+    unreadable = {d.line for d in read if d.code in _UNREADABLE}
+    broken = {(d.line, d.column) for d in read if d.code in ("E001", "E005")}
+    found = list(read)
+    for d in checked:
+        if (d.line, d.column) not in broken and not (d.code == "W140" and d.line in unreadable):
+            found.append(d)
+    return found if profile == "default" else _named_once(found)
+
+
+def _named_once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
     named = {(d.line, d.column) for d in found if d.severity == "error" and d.code != "E004"}
-    refused: set[tuple[int, int]] = set()
     kept = []
     for d in found:
         place = (d.line, d.column)
         if d.code != "E004":
             kept.append(d)
-        elif place not in named and place not in refused:
-            refused.add(place)
+        elif place not in named:
+            named.add(place)
             kept.append(d)
     return kept
