@@ -126,7 +126,8 @@ class Builder:
         value = statement.value
         hint = None
         if isinstance(value, Text):
-            hint = f'a prompt needs `session`: `session "{value.raw[:40]}"`'
+            whole = len(value.raw) <= 60 and not {'"', "\n", "`"} & set(value.raw)
+            hint = f'a prompt needs `session`: `session "{value.raw if whole else "..."}"`'
         elif isinstance(value, Name):
             hint = f"to run a block, write `do {value.id}`; to show a value, `output {value.id}`"
         self.add("E005", *statement.span, "this statement has no effect", hint)
