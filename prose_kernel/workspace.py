@@ -199,7 +199,7 @@ class Workspace:
     # ------------------------------------------------------------ life
 
     async def reset(self) -> None:
-        """End the run; the next text starts a new one with nothing but what the start gave: no names, no values supplied since."""
+        """End the run; the next text starts a new one, with no names and only the values that the start supplied."""
         await self._end(None)
         self._run = None
         self._supplied = dict(self.start.supplied)
