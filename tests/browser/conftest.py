@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from browser.lab import Lab, browser_path, opened
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"

@@ -36,12 +36,22 @@ CHROMIUM_OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
 )
+WINDOW = {"width": 1200, "height": 900}
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
 
 
 def browser_path() -> str | None:
     """The browser of this machine, or None."""
     return next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+
+def expect(locator: Any) -> Any:
+    """Playwright's assertions about a part of the page, which wait. Imported late: without Playwright these modules can
+    still be loaded, and their tests skipped."""
+    from playwright.sync_api import expect as assertions
+
+    assertions.set_options(timeout=STEP_MILLISECONDS)
+    return assertions(locator)
 
 
 # ---------------------------------------------------------------- the server
@@ -113,8 +123,8 @@ class Server:
                 self._api("DELETE", f"api/sessions/{session['id']}")
 
     def _api(self, method: str, path: str) -> Any:
-        request = urllib.request.Request(self.url(path), method=method)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+        request = urllib.request.Request(self.url(path), method=method)
+        with urllib.request.urlopen(request, timeout=20) as answer:
             return json.loads(answer.read() or b"null")
 
 
@@ -182,8 +192,6 @@ class Notebook:
         self.ready()
 
     def prompt(self, number: int, text: re.Pattern[str]) -> None:
-        from playwright.sync_api import expect
-
         expect(self.cell(number).locator(".jp-InputPrompt")).to_have_text(text)
 
     def run(self, number: int) -> None:
@@ -196,17 +204,17 @@ class Notebook:
 
     def shows(self, number: int, text: str) -> None:
         """Wait until the outputs of a cell show a text."""
-        from playwright.sync_api import expect
-
         expect(self.cell(number).locator(".jp-Cell-outputWrapper")).to_contain_text(text)
 
-    def answer(self, text: str) -> None:
-        """Type into the box that a cell asks with."""
-        self.page.locator(f"{PANEL} .jp-Stdin-input").fill(text)
-        self.page.keyboard.press("Enter")
+    def asked(self, number: int, text: str) -> None:
+        """Wait until the cell asks, with a box to type into, and exactly this."""
+        expect(self.cell(number).locator(".jp-Stdin-prompt")).to_have_text(text)
 
-    def question(self) -> str:
-        return str(self.page.locator(f"{PANEL} .jp-Stdin-prompt").inner_text())
+    def answer(self, number: int, text: str) -> None:
+        """Type into the box that a cell asks with, and press Enter."""
+        box = self.cell(number).locator(".jp-Stdin-input")
+        box.fill(text)
+        box.press("Enter")
 
     def run_all(self) -> None:
         """The menu's "Run All Cells", until no cell has a star."""
@@ -267,6 +275,7 @@ class Lab:
         return self.open(self.write(f"cells{number}.ipynb", cells, kernel))
 
     def theme(self, name: str) -> None:
+        """Choose a theme in the settings menu, and wait until the page has its colours."""
         self.page.locator(".lm-MenuBar-itemLabel:text-is('Settings')").click()
         self.page.locator(".lm-Menu-itemLabel:text-is('Theme')").click()
         self.page.locator(f".lm-Menu-itemLabel:text-is('{name}')").click()
@@ -286,7 +295,7 @@ def opened(home: Path) -> Iterator[Lab]:
             )
             try:
                 server.wait()
-                yield Lab(server, browser.new_page(viewport={"width": 1200, "height": 900}))
+                yield Lab(server, browser.new_page(viewport=WINDOW))
             finally:
                 browser.close()
     finally:

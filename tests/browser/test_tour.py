@@ -8,9 +8,8 @@ from typing import Any
 
 import nbformat
 import pytest
-
 from browser.conftest import Pictures
-from browser.lab import Lab
+from browser.lab import WINDOW, Lab, Notebook
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -27,7 +26,52 @@ def test_the_tour_runs_and_shows_what_is_committed(lab: Lab, tour: Path, picture
     notebook = lab.open(tour)
     notebook.menu("Edit", "Clear Outputs of All Cells")
     notebook.run_all()
-    assert _outputs(notebook.save()) == _outputs(committed)
+    saved = notebook.save()
+    for cell in saved.cells:
+        failed = any(output.output_type == "error" for output in cell.get("outputs", []))
+        assert failed == ("raises-exception" in cell.metadata.get("tags", [])), cell.source
+    assert _outputs(saved) == _outputs(committed)
+    _picture(lab, notebook, pictures)
+
+
+def _picture(lab: Lab, notebook: Notebook, pictures: Pictures) -> None:
+    """From the loop to the end of the branches, without the file browser beside it."""
+    cells = notebook.panel.locator(".jp-Cell")
+    first = cells.filter(has_text="A loop that mends the program").first
+    last = cells.filter(has_text="unit = exec").first
+    lab.page.set_viewport_size({"width": 1200, "height": 3000})
+    lab.page.keyboard.press("Control+b")
+    first.scroll_into_view_if_needed()
+    top, bottom = first.bounding_box(), last.bounding_box()
+    assert top and bottom
+    area = {"x": 40, "y": top["y"] - 10, "width": 1120, "height": bottom["y"] + bottom["height"] + 20 - top["y"]}
+    pictures.take("tour", lab.page, clip=area)
+    lab.page.set_viewport_size(WINDOW)
+
+
+def test_an_untrusted_tour_shows_the_same_without_running(lab: Lab, tour: Path) -> None:
+    """What a stranger sees who opens the file: JupyterLab sanitises outputs that it has not made itself."""
+    notebook = lab.open(tour)
+    lab.page.wait_for_selector(".jp-StatusItem-trust[title^='Notebook not trusted']")
+    untrusted = _shown(notebook)
+    styles = _styles(notebook)
+    lab.page.keyboard.press("Control+Shift+c")
+    lab.page.keyboard.type("trust notebook")
+    lab.page.keyboard.press("Enter")
+    lab.page.locator(".jp-Dialog .jp-mod-accept").click()
+    lab.page.wait_for_selector(".jp-StatusItem-trust[title^='Notebook trusted']")
+    assert _shown(notebook) == untrusted
+    assert _styles(notebook) == styles
+    assert "3px solid" in styles
+
+
+def _shown(notebook: Notebook) -> list[str]:
+    return [notebook.text(number) for number in range(notebook.panel.locator(".jp-CodeCell").count())]
+
+
+def _styles(notebook: Notebook) -> str:
+    rendered = notebook.panel.locator(".jp-RenderedHTML > *")
+    return str(rendered.evaluate_all("all => all.map(e => getComputedStyle(e).borderLeft).join(',')"))
 
 
 def _outputs(book: nbformat.NotebookNode) -> list[tuple[str, list[Any]]]:
