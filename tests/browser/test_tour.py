@@ -44,7 +44,7 @@ def _picture(lab: Lab, notebook: Notebook, pictures: Pictures) -> None:
     first.scroll_into_view_if_needed()
     top, bottom = first.bounding_box(), last.bounding_box()
     assert top and bottom
-    area = {"x": 40, "y": top["y"] - 10, "width": 1120, "height": bottom["y"] + bottom["height"] + 20 - top["y"]}
+    area = {"x": 40, "y": top["y"] + 2, "width": 1120, "height": bottom["y"] + bottom["height"] + 8 - top["y"]}
     pictures.take("tour", lab.page, clip=area)
     lab.page.set_viewport_size(WINDOW)
 
