@@ -251,7 +251,7 @@ class InputStep(Step):
     async def _ask(self, s: Strand) -> str:
         name, prompt = self.node.name.id, self.node.prompt
         text = await render(s, prompt.text if isinstance(prompt, tree.Discretion) else prompt)
-        await s.run.flush()
+        await s.flush()
         try:
             return await s.outside(s.host.ports.user.ask(Question(name, text)))
         except NobodyToAsk as error:

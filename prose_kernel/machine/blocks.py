@@ -63,7 +63,7 @@ def _frame(s: Strand, node: tree.BlockCall, entry: BlockEntry, arguments: tuple[
     if s.frame.depth >= GLOBAL_DEPTH_LIMIT:
         raise located(s, recursion_error(name, GLOBAL_DEPTH_LIMIT), node)
     caller = Caller(s.temps, s.layer, s.location(node.span))
-    return Frame(s.run.next_execution(), name, arguments, caller, s.frame.depth + 1, same)
+    return Frame(s.next_execution(), name, arguments, caller, s.frame.depth + 1, same)
 
 
 async def _invoke(

@@ -14,6 +14,7 @@ from prose_kernel.machine.forks import LIVE, Fork
 from prose_kernel.machine.frames import Spawned, Temp
 from prose_kernel.machine.joins import Join
 from prose_kernel.machine.loops import collection
+from prose_kernel.machine.numbering import PARALLEL, Needs, Split, needs_of
 from prose_kernel.machine.runs import Strand
 from prose_kernel.machine.trampoline import call
 from prose_kernel.machine.values import Value
@@ -27,10 +28,11 @@ def branch_label(branch: tree.Branch, index: int) -> str:
 
 @expression(tree.Parallel)
 class ParallelCode(Code):
-    __slots__ = ("bodies", "codes")
+    __slots__ = ("bodies", "codes", "needs")
 
     def __init__(self, node: tree.Parallel, parts: Sequence[Code] = (), used: bool = True) -> None:
         super().__init__(node, parts, used)
+        self.needs: list[Needs] | None = None
         self.codes: list[Code | None] = []
         self.bodies: list[Body] = []
         for branch in node.branches:
@@ -41,8 +43,9 @@ class ParallelCode(Code):
 
     async def _run(self, s: Strand) -> Value:
         node: tree.Parallel = self.node
-        number, repeat = s.run.next_parallel(), s.count("parallel")
+        number, repeat = s.lane.next(PARALLEL), s.count("parallel")
         join = Join(node.modifiers, len(node.branches))
+        split = Split(len(node.branches), self._needs())
         steps = [BranchStep(number, i, branch_label(b, i)) for i, b in enumerate(node.branches)]
         names = tuple(b.name.id if b.name is not None else None for b in node.branches)
         if s.host.listeners:
@@ -50,7 +53,7 @@ class ParallelCode(Code):
             s.emit(ParallelStarted(s.place(node.span), number, names, len(names), False, strategy))
 
         def begin(index: int) -> tuple[Strand, Coroutine[Any, Any, Value]]:
-            strand = s.branch(steps[index], None, repeat)
+            strand = s.branch(steps[index], None, repeat, split)
             strand.statement = node.branches[index].statement
             return strand, self._branch(strand, index)
 
@@ -62,6 +65,11 @@ class ParallelCode(Code):
         if s.host.listeners:
             s.emit(ParallelJoined(s.place(node.span), number))
         return self._result(fork)
+
+    def _needs(self) -> list[Needs]:
+        if self.needs is None:
+            self.needs = [needs_of(branch) for branch in self.node.branches]
+        return self.needs
 
     async def _branch(self, s: Strand, index: int) -> Value:
         code, body = self.codes[index], self.bodies[index]
@@ -139,13 +147,13 @@ async def iterate(
     one: Callable[[Strand, int, Value], Coroutine[Any, Any, Value]],
 ) -> Value:
     """One branch for each item, the value in input order (`parallel for`, `pmap`)."""
-    number, repeat = s.run.next_parallel(), s.count("parallel")
-    join = Join(modifiers, len(items))
+    number, repeat = s.lane.next(PARALLEL), s.count("parallel")
+    join, split = Join(modifiers, len(items)), Split(len(items))
     if s.host.listeners:
         s.emit(ParallelStarted(s.place(node.span), number, (), len(items), True, modifiers.strategy))
 
     def begin(index: int) -> tuple[Strand, Coroutine[Any, Any, Value]]:
-        strand = s.branch(BranchStep(number, index, f"i{index}"), index, repeat)
+        strand = s.branch(BranchStep(number, index, f"i{index}"), index, repeat, split)
         return strand, one(strand, index, items[index])
 
     permits = s.host.concurrency or 0

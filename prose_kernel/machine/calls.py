@@ -10,6 +10,7 @@ from prose_kernel.machine.code import Code, expression, value_of
 from prose_kernel.machine.events import ProgramCalled, ProgramReturned
 from prose_kernel.machine.failures import located, stack_lines
 from prose_kernel.machine.lifecycle import run_text
+from prose_kernel.machine.numbering import call_of
 from prose_kernel.machine.programs import ImportedProgram
 from prose_kernel.machine.readings import ProgramResult
 from prose_kernel.machine.runs import Run, Strand
@@ -50,7 +51,7 @@ async def _run_program(
     s: Strand, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]
 ) -> ProgramResult:
     """Run the program with its own frames, registries, numbers and store; its final outputs are the result."""
-    await s.run.flush()
+    await s.flush()
     inner = _strand(s, node, entry, supplied)
     directory = inner.run.program[-1]
     place = s.place(node.span)
@@ -59,7 +60,7 @@ async def _run_program(
     s.host.turns.hand_on(s, inner)
     try:
         await call(run_text(inner, entry.loaded.program, entry.imports))
-        await inner.run.flush()
+        await inner.flush()
     except RunError as error:
         error.details.setdefault("program", entry.alias)
         error.location = s.location(node.span)
@@ -75,7 +76,12 @@ async def _run_program(
 
 def _strand(s: Strand, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]) -> Strand:
     loaded = entry.loaded
-    store = s.run.store.nested(loaded.handle, loaded.slug, loaded.source.text)
+    program = (loaded.handle, loaded.slug)
+    aliases = frozenset(
+        alias for alias, other in s.run.programs.items() if (other.loaded.handle, other.loaded.slug) == program
+    )
+    number = s.lane.next(call_of("--".join(program), aliases))
+    store = s.run.store.nested(*program, loaded.source.text, number)
     run = Run(s.host, store, loaded.source.name, store.chain)
     run.alias = entry.alias
     run.supplied = supplied

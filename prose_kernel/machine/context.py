@@ -1,4 +1,6 @@
-"""What a session is given to read: its `context`, by reference (openprose.md 4.3)."""
+"""What a session is given to read: its `context`, by reference (openprose.md 4.3), or by value where it could not read
+anything itself (7.6).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.machine.code import compile_expression, value_of
 from prose_kernel.machine.elements import keep_anonymous
 from prose_kernel.machine.failures import located
-from prose_kernel.machine.frames import Slot, Temp
+from prose_kernel.machine.frames import Slot
 from prose_kernel.machine.interpolation import render
 from prose_kernel.machine.ports import ContextItem, Key
 from prose_kernel.machine.runs import Strand
-from prose_kernel.machine.values import ErrorValue, Reference, Value, full_text
+from prose_kernel.machine.values import ErrorValue, ExecText, Reference, Value, full_text
 
 INLINE: Final = 2000
 """Characters of a value without a binding that are passed as they are; longer ones are stored first."""
@@ -73,18 +75,17 @@ def _named(s: Strand, name: str, node: tree.Name) -> ContextItem:
     if isinstance(found, Slot):
         if found.value is None:
             return ContextItem(name, missing=True)
-        return ContextItem(name, location=_location(s, found.key))
-    return _temporary(s, name, found, node)
-
-
-def _temporary(s: Strand, name: str, found: Temp, node: tree.Node) -> ContextItem:
-    if found.key is not None and (found.value is not None or isinstance(found.value, ErrorValue)):
-        return ContextItem(name, location=_location(s, found.key))
+        return _stored(s, name, found.key, found.value, node)
+    if found.key is not None and found.value is not None:
+        return _stored(s, name, found.key, found.value, node)
     return _of_value(s, name, found.value, node)
 
 
-def _location(s: Strand, key: Key) -> str:
-    return s.run.store.location(key)
+def _stored(s: Strand, name: str, key: Key, value: Value, node: tree.Node) -> ContextItem:
+    """A value that has a binding."""
+    if s.run.store.by_value:
+        return _by_value(s, name, value, node)
+    return ContextItem(name, location=s.run.store.location(key))
 
 
 def _agent(s: Strand, name: str, node: tree.Name) -> ContextItem:
@@ -104,21 +105,45 @@ def _of_value(s: Strand, name: str, value: Value, node: tree.Node) -> ContextIte
     """A value without a variable of its own: a session's binding by its place, all else as text."""
     if value is None:
         return ContextItem(name, missing=True)
+    if s.run.store.by_value:
+        return _by_value(s, name, value, node)
     if isinstance(value, Reference):
         if s.run.is_current(value):
             return ContextItem(name, location=value.location)
-        return ContextItem(name, location=_location(s, keep_anonymous(s, value.read(), node)))
+        return _stored(s, name, keep_anonymous(s, value.read(), node), value, node)
     text = inline_text(value)
     if len(text) <= INLINE:
         return ContextItem(name, text=text)
-    return ContextItem(name, location=_location(s, keep_anonymous(s, value, node)))
+    return _stored(s, name, keep_anonymous(s, value, node), value, node)
 
 
-def inline_text(value: Value) -> str:
-    """A value as text in a context; members that are stored are named by their place, not read."""
+def _by_value(s: Strand, name: str, value: Value, node: tree.Node) -> ContextItem:
+    """The value itself. Nobody here can condense a long one: it is passed whole, with a warning (7.6)."""
+    text = "\n".join(_exec_lines(value)) if isinstance(value, ExecText) else inline_text(value, placed=False)
+    if len(text) > INLINE and s.run.warns_once(node):
+        s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node.span)
+    return ContextItem(name, text=text)
+
+
+def _exec_lines(value: ExecText) -> Iterator[str]:
+    """A command's output after what its binding would tell beside it (5.5)."""
+    result = value.result
+    if not value.bare:
+        yield f"exit_code: {result.exit_code}"
+        if result.timed_out:
+            yield "timed_out: true"
+        if result.stderr:
+            yield "stderr:"
+            yield from (f"  {line}" for line in result.stderr.rstrip("\n").split("\n"))
+        yield "stdout:"
+    yield value.text
+
+
+def inline_text(value: Value, *, placed: bool = True) -> str:
+    """A value as text in a context; with `placed`, members that are stored are named by their place, not read."""
     if isinstance(value, ErrorValue):
         return "\n".join(_error_lines(value))
-    if isinstance(value, (list, dict)):
+    if isinstance(value, (list, dict)) and placed:
         return json.dumps(_with_places(value), ensure_ascii=False, separators=(",", ":"))
     return full_text(value)
 

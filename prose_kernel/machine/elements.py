@@ -5,13 +5,14 @@ from __future__ import annotations
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.ports import Binding, Key
 from prose_kernel.machine.runs import Strand
+from prose_kernel.machine.statements import statement_text
 from prose_kernel.machine.values import ExecText, Value
 
 
-def keep_anonymous(s: Strand, value: Value, node: tree.Node, label: str | None = None) -> Key:
+def keep_anonymous(s: Strand, value: Value, node: tree.Node) -> Key:
     """Store a value as `anon_NNN`."""
-    key = s.run.next_anonymous(s.layer)
-    s.run.put(Binding(key, "let", value, s.source.slice(node.span), label))
+    key = s.next_anonymous()
+    s.run.put(Binding(key, "let", value, statement_text(s.source, node.span)))
     return key
 
 

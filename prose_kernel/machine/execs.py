@@ -65,7 +65,7 @@ class ExecCode(SpawnCode):
         on_fail = cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw")
         limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
         request = await self._request(s, found.get("cwd"), limit)
-        await s.run.flush()
+        await s.flush()
         spawn = s.host.next_spawn()
         bound_to = destination.name if destination else None
         written, span = node.command.raw, node.span
@@ -75,7 +75,7 @@ class ExecCode(SpawnCode):
             result = await s.outside(s.host.ports.commands.run(request, _display(s, spawn, node)))
         moved = self._move(s, request, result)
         raised = result.kind is not None and on_fail == "throw"
-        s.run.recent.append(f"exec {_short(written)}: exit code {result.exit_code}")
+        s.recent.note(f"exec {_short(written)}: exit code {result.exit_code}")
         if s.host.listeners:
             place = s.place(span)
             s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved, self.used))

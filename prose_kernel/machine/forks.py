@@ -10,7 +10,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.machine.events import BranchFinished
 from prose_kernel.machine.failures import forget_trace
 from prose_kernel.machine.joins import CANCELLED, Join, Outcome
-from prose_kernel.machine.runs import Strand
+from prose_kernel.machine.runs import RECENT, Strand
 from prose_kernel.machine.signals import Leave
 from prose_kernel.machine.trampoline import drive
 from prose_kernel.machine.values import Value
@@ -26,6 +26,7 @@ class Fork:
 
     `begin` makes the strand and the coroutine of a branch, `label` its name for the events. After `run`, `outcomes`
     holds one outcome for each branch; `left` is the signal of a branch that left the construct (`return`, `break`).
+    With `live` only so many branches are alive at once, and their strands are forgotten when they end.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Fork:
         self.strands: dict[int, Strand] = {}
         self._begin = begin
         self._label = label
+        self._forgets = live is not None
         self._live = join.total if live is None else live
         self._next = 0
         self._tasks: dict[int, asyncio.Task[Value]] = {}
         self._fresh: list[int] = []
+        self._notes: dict[int, tuple[str, ...]] = {}
         self._crash: BaseException | None = None
         self._wake: asyncio.Future[None] | None = None
 
@@ -51,6 +54,12 @@ class Fork:
 
         When the construct itself is cancelled its branches are cancelled first, and awaited.
         """
+        try:
+            await self._run()
+        finally:
+            self._continue()
+
+    async def _run(self) -> None:
         try:
             while not self._over():
                 self._start_more()
@@ -107,7 +116,7 @@ class Fork:
                 await self._wake
             finally:
                 self._wake = None
-        await turns.regain(patient=False)
+        await turns.attend()
 
     def _settle(self) -> None:
         """Tell the join of the branches that have ended, in source order; those after its decision have lost."""
@@ -126,6 +135,7 @@ class Fork:
             self.outcomes[index] = outcome
             if outcome is not CANCELLED:
                 self._report(index)
+            self._take_leave(index)
 
     def _outcome(self, task: asyncio.Task[Value]) -> Outcome | None:
         if task.cancelled():
@@ -189,3 +199,27 @@ class Fork:
         for index in sorted(self._tasks):
             self._report(index)
         self._tasks.clear()
+
+    # ------------------------------------------------------------ going on
+
+    def _take_leave(self, index: int) -> None:
+        """An iteration has ended: keep of it only what the join needs."""
+        if not self._forgets or index not in self.strands:
+            return
+        self._remember(index, self.strands.pop(index))
+        if len(self._notes) > 2 * RECENT:
+            self._notes = {index: self._notes[index] for index in sorted(self._notes)[-RECENT:]}
+
+    def _remember(self, index: int, strand: Strand) -> None:
+        self.s.lane.ended(strand.lane)
+        if strand.recent.own:
+            self._notes[index] = strand.recent.own
+
+    def _continue(self) -> None:
+        """The strand around the construct goes on behind the numbers and steps of all branches, in source order."""
+        for index, strand in self.strands.items():
+            self._remember(index, strand)
+        self.s.lane.joined()
+        for index in sorted(self._notes):
+            for step in self._notes[index]:
+                self.s.recent.note(step)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.machine.ports import Binding, Key
+from prose_kernel.machine.statements import statement_text
 from prose_kernel.machine.values import Value
 
 Kind = Literal["input", "output", "let", "const"]
@@ -50,7 +51,7 @@ class Slot:
     cell: int = 0
 
     def binding(self) -> Binding:
-        return Binding(self.key, self.kind, self.value, self.source.slice(self.span))
+        return Binding(self.key, self.kind, self.value, statement_text(self.source, self.span))
 
 
 @dataclass(slots=True, eq=False)

@@ -68,11 +68,11 @@ class GateStep(Step):
         )
 
     async def _decide(self, s: Strand, request: GateRequest) -> GateDecision:
-        await s.run.flush()
+        await s.flush()
         if s.host.listeners:
             s.emit(GateOpened(s.place(self.node.span), request))
         decision = await s.outside(s.host.ports.gates.decide(request))
-        s.run.recent.append(f"gate {request.name}: {decision.status}")
+        s.recent.note(f"gate {request.name}: {decision.status}")
         if s.host.listeners:
             s.emit(GateResolved(s.place(self.node.span), request, decision))
         return decision

@@ -42,7 +42,7 @@ def _request(s: Strand, text: str, asking: Asking | None = None) -> JudgeRequest
         f"{s.path}/j{s.count('judge')}",
         s.run.name,
         visible(s.temps, s.layer),
-        tuple(s.run.recent),
+        s.recent.steps,
         asking.loop,
         asking.index,
         asking.maximum,
@@ -54,7 +54,7 @@ def _nobody(s: Strand, error: Undecided, node: tree.Node) -> JudgeError:
 
 
 def _told(s: Strand, node: tree.Node, question: str, answer: Value, by: str, reason: str) -> None:
-    s.run.recent.append(f"**{question}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
+    s.recent.note(f"**{question}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
     if s.host.listeners:
         s.emit(Judged(s.place(node.span), question, answer, by, reason))
 
@@ -68,7 +68,7 @@ async def decide(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool 
 
 
 async def _verdict(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool | None:
-    await s.run.flush()
+    await s.flush()
     verdict: Verdict = await s.outside(s.host.ports.judge.decide(_request(s, text, asking)))
     if verdict.no_progress:
         asking.no_progress = True
@@ -78,7 +78,7 @@ async def _verdict(s: Strand, node: tree.Node, text: str, asking: Asking) -> boo
 
 async def choose(s: Strand, node: tree.Node, text: str, labels: tuple[str, ...]) -> str:
     """One of the labels; a label that is none of them is asked for once more, then E211 (3.4)."""
-    await s.run.flush()
+    await s.flush()
     pick = Pick("", "")
     for _ in range(2):
         try:
@@ -104,7 +104,7 @@ async def member(s: Strand, node: tree.Node, value: Value, name: str) -> Value:
 
 
 async def _extract(s: Strand, node: tree.Node, text: str, name: str) -> Value:
-    await s.run.flush()
+    await s.flush()
     try:
         found = await s.outside(s.host.ports.judge.extract(_request(s, name), text, name))
     except Undecided as error:
@@ -129,7 +129,7 @@ async def items(s: Strand, node: tree.Node, value: Value) -> list[Value]:
         return readings.collection(value)
     except readings.JudgeNeeded as needed:
         text = needed.text
-    await s.run.flush()
+    await s.flush()
     try:
         found = await s.outside(s.host.ports.judge.items(_request(s, "items"), text))
     except Undecided:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from prose_kernel.errors import RunError, StateError
+from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent, Variable
@@ -83,6 +83,7 @@ class Machine:
         self._run = Run(self._host, ports.store, program_file)
         self._started = False
         self._ended = False
+        self._busy = False
 
     # ------------------------------------------------------------ running
 
@@ -94,23 +95,33 @@ class Machine:
         A file gives its outputs as an object, or without any the value of its last statement; a cell gives the value
         of its last statement. `for` and `repeat` as the last statement give null. Raises `RunError` with place and
         call stack, and `CancelledError` when interrupted, after `finally` bodies have run; what was bound stays.
+        `UsageError` when a program is running already.
         """
+        if self._busy:
+            raise UsageError("a program is running here already; wait until it has ended")
+        self._busy = True
         run = self._run
         run.supplied = dict(inputs or {})
         strand = Strand(run, run.root, source, self.cwd, f"c{run.cell + 1}")
-        self._announce(source, run.cell + 1)
         try:
-            value = await drive(run_text(strand, program))
+            self._announce(source, run.cell + 1)
+            value = await self._drive(strand, program)
+            await self._keep(strand, program)
+        finally:
+            self._busy = False
+        return value if cell or not run.root.outputs else dict(self.outputs())
+
+    async def _drive(self, strand: Strand, program: tree.Program) -> Value:
+        """Run the text; what it has left is kept also when it fails."""
+        try:
+            return await drive(run_text(strand, program))
         except BaseException:
+            with contextlib.suppress(StateError):
+                await self._keep(strand, program)
+            raise
+        finally:
             self.cwd = strand.cwd
             self._host.turns.release(strand)
-            with contextlib.suppress(StateError):
-                await run.flush()
-            raise
-        self.cwd = strand.cwd
-        self._host.turns.release(strand)
-        await self._flush(source, program)
-        return value if cell or not run.root.outputs else dict(self.outputs())
 
     def _announce(self, source: Source, index: int) -> None:
         place = Place(source, Span(0, 0), self._run.ordinal)
@@ -121,13 +132,16 @@ class Machine:
         for listener in self._host.listeners:
             listener(CellStarted(place, index))
 
-    async def _flush(self, source: Source, program: tree.Program) -> None:
+    async def _keep(self, strand: Strand, program: tree.Program) -> None:
+        """Everything is on disk afterwards, the trace too. Raises `StateError`."""
         try:
-            await self._run.flush()
+            await strand.run.flush()
+            await strand.run.store.flush()
         except StateError as error:
             if error.location is None and program.items:
-                error.location = source.location(program.items[-1].span.start)
+                error.location = strand.location(program.items[-1].span)
             raise
+        strand.tell_lost()
 
     async def end(self, error: RunError | None = None) -> None:
         """The run is over, with the error that ended it, if any. A second call, or one before any run, does nothing."""

@@ -329,13 +329,26 @@ class Store(Protocol):
     @property
     def chain(self) -> tuple[str, ...]: ...
 
+    @property
+    def by_value(self) -> bool:
+        """Whether sessions cannot read what is kept here: context is passed by value then (7.6)."""
+        ...
+
+    @property
+    def lost(self) -> str | None:
+        """Why nothing can be kept outside of memory, in a sentence for people; None while all is well (E219)."""
+        ...
+
     def put(self, binding: Binding) -> None: ...
 
     def read(self, key: Key) -> str:
         """The value of a binding as text. Raises `StateError` when it is not there (E218 is the machine's)."""
         ...
 
-    def exists(self, key: Key) -> bool: ...
+    def mark(self, key: Key) -> object:
+        """What a binding is like now, to be compared with a later mark: equal means that nobody has written it in
+        between. None when there is no such binding."""
+        ...
 
     def location(self, key: Key) -> str:
         """Where a session may read the binding, as it is told (`.prose/runs/<run>/bindings/plan.md`)."""
@@ -351,8 +364,8 @@ class Store(Protocol):
 
     def has_memory(self, agent: str, persist: str) -> bool: ...
 
-    def nested(self, handle: str, slug: str, source: str) -> Store:
-        """The store of an imported program's next call (`imports/{handle}--{slug}[--2]`), with its source kept."""
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> Store:
+        """The store of an imported program's call (`imports/{handle}--{slug}[--number]`), with its source kept."""
         ...
 
     async def flush(self) -> None:

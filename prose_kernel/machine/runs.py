@@ -6,18 +6,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
 
 from prose_kernel.errors import StateError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.machine.events import BranchStep, Event, Listener, Place, Warned
 from prose_kernel.machine.frames import Frame, Layer, Slot, Temp, Temps, find
+from prose_kernel.machine.numbering import ANONYMOUS, EXECUTION, Lane, Split
 from prose_kernel.machine.ports import Binding, Key, Ports, Store
 from prose_kernel.machine.turns import Turns
 from prose_kernel.machine.values import ErrorValue, Reference, Value
+from prose_kernel.machine.walking import declared_names
 
 if TYPE_CHECKING:
     from prose_kernel.machine.code import Body
@@ -57,6 +60,7 @@ class Host:
         self.before = before
         self.supplied: Mapping[str, str] = supplied if supplied is not None else {}
         self.turns = Turns()
+        self.told_lost = False
         self._spawns = 0
 
     def next_spawn(self) -> int:
@@ -101,36 +105,30 @@ class Run:
         self.import_calls: dict[str, int] = {}
         self.started_agents: set[str] = set()
         self.supplied: Mapping[str, Value] = {}
-        self.recent: deque[str] = deque(maxlen=RECENT)
+        self.recent = Recent()
         self.finished: deque[str] = deque(maxlen=FINISHED)
         self.cell = 0
         self.ordinal = 0
         self.in_cell = 0
+        self.lane = Lane()
         self._text: tree.Program | None = None
         self._declared: frozenset[str] | None = None
-        self._kept_text: dict[int, tree.Node] = {}
-        self._executions = 0
-        self._anonymous = 0
-        self._parallels = 0
+        self._warned: dict[int, tree.Node] = {}
         self._unsaved: dict[Slot, None] = {}
         self._dirty = False
-        self._held: dict[Key, HeldText] = {}
+        self._held: WeakValueDictionary[Key, HeldText] = WeakValueDictionary()
 
     def begin(self, program: tree.Program) -> None:
         """A file or a cell begins to run."""
         self.cell += 1
         self.in_cell = 0
         self._text, self._declared = program, None
-        self._kept_text = {}
+        self._warned = {}
 
     def continue_from(self, former: Run) -> None:
         """Go on with another run's numbers: none is ever given twice."""
         self.cell, self.ordinal = former.cell, former.ordinal
-        self._executions, self._anonymous, self._parallels = (
-            former._executions,
-            former._anonymous,
-            former._parallels,
-        )
+        self.lane = former.lane
         self.gates = former.gates
         self.started_agents = former.started_agents
         self._held = former._held
@@ -142,20 +140,6 @@ class Run:
         if self._declared is None:
             self._declared = declared_names(self._text) if self._text is not None else frozenset()
         return self._declared
-
-    # ------------------------------------------------------------ numbers
-
-    def next_execution(self) -> int:
-        self._executions += 1
-        return self._executions
-
-    def next_parallel(self) -> int:
-        self._parallels += 1
-        return self._parallels
-
-    def next_anonymous(self, layer: Layer) -> Key:
-        self._anonymous += 1
-        return Key(f"anon_{self._anonymous:03}", layer.frame.execution_id, layer.iterations)
 
     # ------------------------------------------------------------ keeping
 
@@ -175,7 +159,7 @@ class Run:
         """Give every changed variable to the store."""
         unsaved, self._unsaved = self._unsaved, {}
         for slot in unsaved:
-            if isinstance(slot.value, Reference) and slot.value.key == slot.key:
+            if isinstance(slot.value, Reference) and slot.value.key == slot.key and self.is_current(slot.value):
                 continue  # the session's own binding
             self.put(slot.binding())
 
@@ -199,8 +183,14 @@ class Run:
         self._held[key] = held
         return Reference(key, held.read, self.store.location(key), summary)
 
+    def secure_former(self, key: Key) -> None:
+        """A session may write `key`: what it holds now is read, if a value still refers to it."""
+        held = self._held.get(key)
+        if held is not None:
+            held.read()
+
     def hold_former(self, key: Key) -> None:
-        """`key` is about to be written again: a reference to what it held keeps its text."""
+        """`key` is written again: a reference to what it held keeps its text."""
         held = self._held.pop(key, None)
         if held is not None:
             held.detach()
@@ -214,47 +204,16 @@ class Run:
 
     def warns_once(self, node: tree.Node) -> bool:
         """Whether this node has not been warned about yet in this run."""
-        if id(node) in self._kept_text:
+        if id(node) in self._warned:
             return False
-        self._kept_text[id(node)] = node
+        self._warned[id(node)] = node
         return True
-
-
-def declared_names(program: tree.Program) -> frozenset[str]:
-    """Every name that something in the program binds, temporary names included."""
-    return frozenset(name for node in _walk(program) for name in _bound(node))
-
-
-def _bound(node: tree.Node) -> Iterator[str]:
-    if isinstance(node, tree.PipeOperation):
-        yield "item"
-    if isinstance(node, _NO_VARIABLES):
-        return
-    for field_name in ("name", "names", "variable", "item", "index", "parameters"):
-        value = getattr(node, field_name, None)
-        for name in value if isinstance(value, tuple) else (value,):
-            if isinstance(name, tree.Name):
-                yield name.id
-
-
-_NO_VARIABLES = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
-
-
-def _walk(root: tree.Node) -> Iterator[tree.Node]:
-    stack: list[object] = [root]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, tuple):
-            stack.extend(node)
-        elif isinstance(node, tree.Node):
-            yield node
-            stack.extend(getattr(node, f.name) for f in fields(node) if f.name != "span")
 
 
 class HeldText:
     """The text behind a reference: read from the store when somebody wants it, kept once the binding is overwritten."""
 
-    __slots__ = ("_key", "_store", "_text", "detached")
+    __slots__ = ("__weakref__", "_key", "_store", "_text", "detached")
 
     def __init__(self, store: Store, key: Key, text: str | None) -> None:
         self._store = store
@@ -270,6 +229,29 @@ class HeldText:
     def detach(self) -> None:
         self.read()
         self.detached = True
+
+
+class Recent:
+    """The last finished steps as one line of control has seen them; a judge is told (3.4)."""
+
+    __slots__ = ("_own", "_steps")
+
+    def __init__(self, before: Recent | None = None) -> None:
+        self._steps: deque[str] = deque(before._steps if before is not None else (), maxlen=RECENT)
+        self._own = 0
+
+    def note(self, step: str) -> None:
+        self._steps.append(step)
+        self._own += 1
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        return tuple(self._steps)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Those among them that were noted here."""
+        return self.steps[-self._own :] if self._own else ()
 
 
 @dataclass(slots=True)
@@ -290,8 +272,10 @@ class Strand:
         "fate",
         "frame",
         "host",
+        "lane",
         "layer",
         "path",
+        "recent",
         "run",
         "source",
         "statement",
@@ -301,6 +285,8 @@ class Strand:
     def __init__(self, run: Run, layer: Layer, source: Source, cwd: str, path: str) -> None:
         self.run = run
         self.host = run.host
+        self.lane = run.lane
+        self.recent = run.recent
         self.layer = layer
         self.frame = layer.frame
         self.temps: Temps = {}
@@ -313,13 +299,15 @@ class Strand:
         self.path = path
         self.counts: dict[str, int] = {}
 
-    def branch(self, step: BranchStep, iteration: int | None, repeat: int) -> Strand:
+    def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: Split) -> Strand:
         """A strand for one branch or iteration, over a layer of its own (3.7)."""
         iterations = self.layer.iterations if iteration is None else (*self.layer.iterations, iteration)
         layer = Layer(self.frame, self.layer, iterations)
         sign = "b" if iteration is None else "i"
         again = f"~{repeat}" if repeat else ""
         strand = Strand(self.run, layer, self.source, self.cwd, f"{self.path}/{sign}{step.index}{again}")
+        strand.lane = Lane(self.lane, split, step.index)
+        strand.recent = Recent(self.recent)
         strand.temps = self.temps
         strand.statement = self.statement
         strand.branches = (*self.branches, step)
@@ -341,6 +329,15 @@ class Strand:
         number = self.counts.get(what, 0)
         self.counts[what] = number + 1
         return number
+
+    def next_execution(self) -> int:
+        """The id of a block invocation that begins here (3.6)."""
+        return self.lane.next(EXECUTION)
+
+    def next_anonymous(self) -> Key:
+        """Where a value without a name is kept (7.4)."""
+        number = self.lane.next(ANONYMOUS)
+        return Key(f"anon_{number:03}", self.frame.execution_id, self.layer.iterations)
 
     # ------------------------------------------------------------ events
 
@@ -367,6 +364,20 @@ class Strand:
 
     def location(self, span: Span) -> Location:
         return self.source.location(span.start)
+
+    # ------------------------------------------------------------ keeping
+
+    async def flush(self) -> None:
+        """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
+        await self.run.flush()
+        self.tell_lost()
+
+    def tell_lost(self) -> None:
+        """Warn, once in a run, when the store has given up the disk (E219)."""
+        lost = self.run.store.lost
+        if lost is not None and not self.host.told_lost:
+            self.host.told_lost = True
+            self.warn("E219", lost, self.statement.span)
 
     # ------------------------------------------------------------ waiting
 

@@ -31,6 +31,7 @@ from prose_kernel.machine.ports import (
     Target,
 )
 from prose_kernel.machine.runs import AgentEntry, Strand
+from prose_kernel.machine.statements import statement_text
 from prose_kernel.machine.values import Reference, Value, inserted_text
 
 T = TypeVar("T")
@@ -89,12 +90,11 @@ async def run_session(s: Strand, node: tree.Session | tree.Resume, destination: 
     agent: Properties = {p.name.id: p.value for p in entry.node.properties} if entry is not None else {}
     label = node.label.id if isinstance(node, tree.Session) and node.label is not None else None
     memory = _memory(s, node, entry)
+    await s.flush()  # what the context refers to can be read from here on, or is passed by value
     request = await _request(s, node, own, agent, entry, memory)
-    key = destination.key if destination is not None else s.run.next_anonymous(s.layer)
-    source = s.source.slice(s.statement.span)
+    key = destination.key if destination is not None else s.next_anonymous()
+    source = statement_text(s.source, s.statement.span)
     binding = Binding(key, destination.kind if destination is not None else "let", "", source, label)
-    target = Target(key.name, s.run.store.location(key), s.run.store.header(binding))
-    request = dataclasses.replace(request, target=target)
     retries = own["retry"].value if isinstance(own.get("retry"), tree.Number) else 0  # type: ignore[attr-defined]
     spawn = Spawn(
         node,
@@ -109,27 +109,38 @@ async def run_session(s: Strand, node: tree.Session | tree.Resume, destination: 
     return await _attempts(s, spawn, request)
 
 
+def _target(s: Strand, binding: Binding) -> Target | None:
+    """Where the session writes its answer; None where it could not: then its reply is the answer (4.6, 7.6)."""
+    store = s.run.store
+    if store.by_value:
+        return None
+    return Target(binding.key.name, store.location(binding.key), store.header(binding))
+
+
 # ---------------------------------------------------------------- attempts
 
 
 async def _attempts(s: Strand, spawn: Spawn, request: SessionRequest) -> Value:
     attempt = 0
     while True:
-        await s.run.flush()
-        current = dataclasses.replace(request, attempt=attempt)
+        await s.flush()
+        current = dataclasses.replace(request, target=_target(s, spawn.binding), attempt=attempt)
         if s.host.listeners:
             s.emit(SessionStarted(s.place(spawn.node.span), spawn.number, current, spawn.bound_to))
+        again = False
         try:
-            result = await _attempt(s, spawn, current)
-            value = _accept(s, spawn, result)
+            result, value = await _answer(s, spawn, current)
         except ProviderError as failure:
             error: RunError = _failure(failure)
-            final = attempt >= spawn.retries or not failure.retryable
+            again = failure.retryable
+        except (SessionError, SessionTimeout) as failed:
+            error, again = failed, True
         except RunError as failed:
-            error, final = failed, attempt >= spawn.retries
+            error = failed  # not the session's fault: what it did is not done again
         else:
             _finished(s, spawn, current, result=result, value=value)
             return value
+        final = not again or attempt >= spawn.retries
         _finished(s, spawn, current, error=error, final=final)
         if final:
             raise located(s, error, spawn.node)
@@ -143,6 +154,15 @@ async def _pause(s: Strand, spawn: Spawn, attempt: int) -> None:
         s.emit(Retried(s.place(spawn.node.span), spawn.number, attempt, spawn.retries, seconds))
     if seconds > 0:
         await s.outside(s.host.ports.clock.sleep(seconds))
+
+
+async def _answer(s: Strand, spawn: Spawn, request: SessionRequest) -> tuple[SessionResult, Reference]:
+    """One attempt, and its answer kept."""
+    key = spawn.binding.key
+    s.run.secure_former(key)
+    before = s.run.store.mark(key)
+    result = await _attempt(s, spawn, request)
+    return result, _accept(s, spawn, result, before)
 
 
 async def _attempt(s: Strand, spawn: Spawn, request: SessionRequest) -> SessionResult:
@@ -198,12 +218,12 @@ def _failure(failure: ProviderError) -> RunError:
     )
 
 
-def _accept(s: Strand, spawn: Spawn, result: SessionResult) -> Reference:
-    """Keep the answer, or check that the session has kept it (4.6). Raises E218."""
+def _accept(s: Strand, spawn: Spawn, result: SessionResult, before: object) -> Reference:
+    """Keep the answer, or check that the session has kept it since `before` (4.6). Raises E218."""
     key = spawn.binding.key
     if result.text is not None:
         s.run.put(dataclasses.replace(spawn.binding, value=result.text))
-    elif not s.run.store.exists(key):
+    elif s.run.store.mark(key) in (None, before):
         raise SessionError(f"the session announced '{key.name}' but did not write it", code="E218")
     else:
         s.run.hold_former(key)
@@ -223,7 +243,7 @@ def _finished(
     final: bool = True,
 ) -> None:
     name = spawn.bound_to or spawn.binding.key.name
-    s.run.recent.append(f"session {name}: {error.message if error is not None else 'done'}")
+    s.recent.note(f"session {name}: {error.message if error is not None else 'done'}")
     if s.host.listeners:
         place, key = s.place(spawn.node.span), spawn.binding.key
         s.emit(SessionFinished(place, spawn.number, request, spawn.bound_to, key, result, value, error, final))

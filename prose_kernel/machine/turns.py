@@ -7,11 +7,15 @@ It keeps its turn meanwhile, and siblings whose wait has ended queue for theirs,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 
 SLICE = 0.005
 """Seconds of uninterrupted computing before the event loop gets its chance."""
+
+PATIENCE = 1.0
+"""Seconds that a join waits for a branch that only computes, before it goes on without its turn."""
 
 
 class Turns:
@@ -44,20 +48,30 @@ class Turns:
         if self._holder is strand:
             self._holder = to
 
-    async def regain(self, *, patient: bool = True) -> None:
-        """After a wait: go on as soon as no other branch keeps its turn. A cancellation is delivered afterwards.
-
-        A join is not `patient`: it must pass a cancellation on to the very branch that keeps the turn.
-        """
+    async def regain(self) -> None:
+        """After a wait: go on as soon as no other branch keeps its turn. A cancellation is delivered afterwards."""
         cancelled: asyncio.CancelledError | None = None
         while self._holder is not None:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
             try:
-                await turn
+                await self._turn()
             except asyncio.CancelledError as error:
-                if not patient:
-                    raise
                 cancelled = error
         if cancelled is not None:
             raise cancelled
+
+    async def attend(self) -> None:
+        """`regain` for a join, which may have to end the very branch that keeps the turn.
+
+        A cancellation is delivered at once, and a branch that computes without end is not waited for.
+        """
+        if self._holder is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                while self._holder is not None:
+                    await self._turn()
+
+    def _turn(self) -> asyncio.Future[None]:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        return turn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,9 @@ from prose_kernel.machine.values import Reference
 from prose_kernel.state import bindings, layout
 from prose_kernel.state.pending import PendingWrites
 
+_YOUNG: Final = 1_000_000_000
+"""Nanoseconds in which two writes might bear the same time."""
+
 
 class FilesystemStore:
     """A run, or an imported program's call inside it, kept below `state_dir/runs/{run_id}`.
@@ -21,8 +25,6 @@ class FilesystemStore:
     `cwd` is the directory the program was started in: places below it are told relative to it. The run directory
     appears with the first flush after something worth keeping was put, or `start` was called.
     """
-
-    by_value: Final = False
 
     def __init__(
         self,
@@ -39,8 +41,9 @@ class FilesystemStore:
         self._cwd = cwd
         self._home = home
         self._ignore_case = layout.ignores_case(self._state_dir) if ignore_case is None else ignore_case
-        self.pending = PendingWrites()
-        self._place(layout.run_paths(self._state_dir, run_id), ())
+        paths = layout.run_paths(self._state_dir, run_id)
+        self.pending = PendingWrites(paths.directory)
+        self._place(paths, ())
 
     def _place(self, paths: layout.RunPaths, chain: tuple[str, ...]) -> None:
         self.paths = paths
@@ -71,9 +74,22 @@ class FilesystemStore:
         separator = "\n" if self._sources > 1 else ""
         self.pending.log(self.paths.program, f"{separator}{text.rstrip()}\n")
 
-    def nested(self, handle: str, slug: str, source: str) -> FilesystemStore:
-        """The store of an imported program's next call, `imports/{handle}--{slug}[--2]` (6.5)."""
-        name = self._next_call(f"{handle}--{slug}")
+    @property
+    def by_value(self) -> bool:
+        """Sessions read the files, unless there are none."""
+        return self.pending.unavailable is not None
+
+    @property
+    def lost(self) -> str | None:
+        reason = self.pending.unavailable
+        if reason is None:
+            return None
+        place = layout.shown(self._state_dir, self._cwd)
+        return f"the state directory '{place}' cannot be written ({reason}); this run is kept in memory"
+
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> FilesystemStore:
+        """The store of an imported program's call, `imports/{handle}--{slug}[--number]` (6.5)."""
+        name = self._call(f"{handle}--{slug}", number)
         store = object.__new__(FilesystemStore)
         store.run_id = self.run_id
         store._state_dir, store._cwd, store._home = self._state_dir, self._cwd, self._home
@@ -82,9 +98,9 @@ class FilesystemStore:
         store.start(source)
         return store
 
-    def _next_call(self, wanted: str) -> str:
+    def _call(self, wanted: str, number: int) -> str:
         wanted = layout.file_stem(wanted.replace("/", "_").replace("\0", "_"))
-        name, number = wanted, 1
+        name = wanted if number == 1 else f"{wanted}--{number}"
         while (name.casefold() if self._ignore_case else name) in self._calls:
             number += 1
             name = f"{wanted}--{number}"
@@ -111,9 +127,21 @@ class FilesystemStore:
             reason = "there is no such binding" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
             raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name}) from None
 
-    def exists(self, key: Key) -> bool:
+    def mark(self, key: Key) -> object:
+        """Size, time and identity of the binding's file; None when there is none.
+
+        A file that is younger than the clock of the disk can tell apart is dated back, so that the next write shows.
+        """
         path = self._path(key)
-        return self.pending.get(path) is not None or os.path.isfile(path)  # noqa: PTH113 - asked for every session
+        try:
+            found = os.stat(path)  # noqa: PTH116 - asked for every session
+            changed = found.st_mtime_ns
+            if time.time_ns() - changed < _YOUNG:
+                changed -= _YOUNG
+                os.utime(path, ns=(found.st_atime_ns, changed))
+        except OSError:
+            return None
+        return found.st_size, changed, found.st_ino
 
     def location(self, key: Key) -> str:
         return layout.shown(self._path(key), self._cwd)

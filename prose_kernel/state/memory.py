@@ -16,13 +16,13 @@ class MemoryStore:
     """Bindings of one run, or of an imported program's call, in a dictionary. Context is passed by value (7.6)."""
 
     by_value: Final = True
+    lost: Final = None
 
     def __init__(self, *, cwd: Path | None = None, home: Path | None = None, chain: tuple[str, ...] = ()) -> None:
         self.chain = chain
         self._cwd = cwd or Path.cwd()
         self._home = home
         self._bindings: dict[Key, Binding] = {}
-        self._calls: dict[str, int] = {}
 
     def put(self, binding: Binding) -> None:
         if isinstance(binding.value, Reference):
@@ -34,8 +34,9 @@ class MemoryStore:
             raise StateError(f"'{key.name}' could not be read: there is no such binding", details={"binding": key.name})
         return bindings.body(self._bindings[key].value)
 
-    def exists(self, key: Key) -> bool:
-        return key in self._bindings
+    def mark(self, key: Key) -> object:
+        """The binding itself: nobody but the machine writes here."""
+        return self._bindings.get(key)
 
     def location(self, key: Key) -> str:
         """The binding's name as the transcript has it; there is no place to read it from."""
@@ -60,11 +61,8 @@ class MemoryStore:
         home = self._home or Path.home()
         return layout.memory_directory(agent, persist, run=state_dir, state_dir=state_dir, project=self._cwd, home=home)
 
-    def nested(self, handle: str, slug: str, source: str) -> MemoryStore:
-        name = f"{handle}--{slug}"
-        self._calls[name] = self._calls.get(name, 0) + 1
-        if self._calls[name] > 1:
-            name = f"{name}--{self._calls[name]}"
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> MemoryStore:
+        name = f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}"
         return MemoryStore(cwd=self._cwd, home=self._home, chain=(*self.chain, name))
 
     def start(self, program: str) -> None:

@@ -30,10 +30,15 @@ class PendingWrites:
     """Contents waiting for the disk. `put` and `log` are for the loop's thread, `flush` writes in a worker thread.
 
     A small batch is written at once: changing threads costs more than writing three small files.
+
+    Where `directory` cannot be created in the first place, `unavailable` says why, and everything put stays in memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.worth_keeping = False
+        self.unavailable: str | None = None
+        self._directory = directory
+        self._exists = False
         self._files: dict[Path, Binding | str] = {}
         self._being_written: dict[Path, Binding | str] = {}
         self._logs: dict[Path, bytearray] = {}
@@ -56,23 +61,45 @@ class PendingWrites:
 
     def log(self, path: Path, text: str) -> None:
         """Add to the end of the log `path`. Never raises; a long log is written on the way, in large pieces."""
+        if self.unavailable is not None:
+            return
         with self._swap:
             log = self._logs.setdefault(path, bytearray())
             log += text.encode("utf-8", "replace")
             full = len(log) > self._spill_at
         if full and self.worth_keeping and self._disk.acquire(blocking=False):
             try:
-                self._write_log(path)
-                self._spill_at = _SPILL
-            except OSError:
-                self._forget_some(path)
-                self._spill_at = len(self._logs[path]) + _SPILL  # not again with every line
+                if self._is_available():
+                    self._spill(path)
             finally:
                 self._disk.release()
 
+    def _spill(self, path: Path) -> None:
+        try:
+            self._write_log(path)
+            self._spill_at = _SPILL
+        except OSError:
+            self._forget_some(path)
+            self._spill_at = len(self._logs[path]) + _SPILL  # not again with every line
+
+    def _is_available(self) -> bool:
+        """Whether there is a directory to write to; it is created now, or the run stays in memory."""
+        if self._exists or self.unavailable is not None:
+            return self._exists
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.unavailable = _reason(error)
+            self._logs.clear()
+        else:
+            self._exists = True
+        return self._exists
+
     async def flush(self) -> None:
         """Write everything put so far. Raises `StateError` naming what could not be kept; that stays pending."""
-        if not self.worth_keeping or not (self._files or self._being_written or any(self._logs.values())):
+        if not self.worth_keeping or self.unavailable is not None:
+            return
+        if not (self._files or self._being_written or any(self._logs.values())):
             return
         if self._weight <= _SMALL_BATCH and not self._being_written:
             self.write()
@@ -82,6 +109,8 @@ class PendingWrites:
     def write(self) -> None:
         """`flush` for a caller without a loop."""
         with self._disk:
+            if not self._is_available():
+                return
             problems = self._write_files()
             for path in list(self._logs):
                 try:

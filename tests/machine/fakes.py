@@ -163,6 +163,7 @@ class FakeSessions:
             assert request.target is not None
             if reply.stdout:
                 self.world.store.files[request.target.location] = reply.stdout
+                self.world.store.written.append(request.target.location)
             return SessionResult(None, summary="written", provider="fake")
         return SessionResult(reply.stdout, summary="answered", provider="fake")
 
@@ -244,7 +245,9 @@ class FakeGates:
 class MemoryStore:
     """Keeps bindings in a dictionary; `files` are what sessions have written themselves."""
 
-    def __init__(self, chain: tuple[str, ...] = (), files: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, chain: tuple[str, ...] = (), files: dict[str, str] | None = None, written: list[str] | None = None
+    ) -> None:
         self.chain = chain
         self.kept: dict[str, Binding] = {}
         self.puts = 0
@@ -253,7 +256,9 @@ class MemoryStore:
         self.memories: set[str] = set()
         self.inner: dict[str, MemoryStore] = {}
         self.full = False
-        self._calls: dict[str, int] = {}
+        self.by_value = False
+        self.lost: str | None = None
+        self.written: list[str] = [] if written is None else written
 
     @staticmethod
     def stem(key: Key) -> str:
@@ -274,8 +279,11 @@ class MemoryStore:
             raise StateError(f"no binding {self.stem(key)}")
         return full_text(self.kept[self.stem(key)].value)
 
-    def exists(self, key: Key) -> bool:
-        return self.stem(key) in self.kept or self.location(key) in self.files
+    def mark(self, key: Key) -> object:
+        stem, place = self.stem(key), self.location(key)
+        if stem not in self.kept and place not in self.files:
+            return None
+        return self.kept.get(stem), self.written.count(place)
 
     def location(self, key: Key) -> str:
         return "/".join((*self.chain, "bindings", f"{self.stem(key)}.md"))
@@ -289,11 +297,10 @@ class MemoryStore:
     def has_memory(self, agent: str, persist: str) -> bool:
         return agent in self.memories
 
-    def nested(self, handle: str, slug: str, source: str) -> MemoryStore:
-        name = f"{handle}--{slug}"
-        count = self._calls[name] = self._calls.get(name, 0) + 1
-        name = name if count == 1 else f"{name}--{count}"
-        store = self.inner[name] = MemoryStore((*self.chain, name), self.files)
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> MemoryStore:
+        name = f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}"
+        assert name not in self.inner
+        store = self.inner[name] = MemoryStore((*self.chain, name), self.files, self.written)
         return store
 
     async def flush(self) -> None:

@@ -8,6 +8,8 @@ import time
 import pytest
 from machine.fakes import Reply, World, lines
 
+from prose_kernel.errors import UsageError
+from prose_kernel.machine import turns
 from prose_kernel.machine.events import BranchFinished, Caught
 
 
@@ -205,3 +207,54 @@ async def test_siblings_wait_for_a_computing_branch_in_order() -> None:
         text += lines("  do:", f'    exec "{n}"', f"    log = log + {n}")
     await w.run(text)
     assert w.value("log") == [1, 2, 3, 4]
+
+
+async def test_a_failure_ends_a_sibling_that_only_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE", 0.05)
+    w = World(commands_say={"fails": 1})
+    error = await w.fail(
+        lines(
+            "let log = []",
+            "parallel:",
+            "  do:",
+            '    exec "fails"',
+            "  do:",
+            '    exec "works"',
+            "    try:",
+            "      let n = 0",
+            "      loop:",
+            "        n = n + 1",
+            "    finally:",
+            '      log = log + ["ended"]',
+        )
+    )
+    assert (error.code, w.value("log")) == ("E203", ["ended"])
+
+
+async def test_a_sibling_that_computes_for_a_moment_is_not_torn_apart() -> None:
+    w = World(commands_say={"fails": 1})
+    text = lines(
+        "let i = 0",
+        "parallel:",
+        '  exec "fails"',
+        "  do:",
+        '    exec "works"',
+        "    repeat 20000:",
+        "      i = i + 1",
+    )
+    await w.fail(text)
+    assert w.value("i") == 20000
+
+
+async def test_one_run_at_a_time() -> None:
+    w = waiting()
+    first = asyncio.create_task(w.run('exec "wait"\n', cell=True))
+    while not w.commands.ran:
+        await asyncio.sleep(0)
+    with pytest.raises(UsageError, match="a program is running here already"):
+        await w.run("let x = 1\n", cell=True)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await w.run("let x = 1\n", cell=True)
+    assert w.value("x") == 1

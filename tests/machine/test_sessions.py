@@ -7,8 +7,9 @@ import asyncio
 import pytest
 from machine.fakes import Reply, World, lines, value_of
 
+from prose_kernel.errors import StateError
 from prose_kernel.machine.events import Retried, SessionFinished, SessionStarted
-from prose_kernel.machine.ports import ContextItem, SessionRequest
+from prose_kernel.machine.ports import Binding, ContextItem, SessionRequest
 from prose_kernel.machine.values import Reference
 
 
@@ -105,8 +106,7 @@ async def test_the_scope_of_a_block() -> None:
 
 
 async def test_a_value_is_a_reference_and_not_read_when_passed_on() -> None:
-    w = World(sessions_say={"a": Reply("", kind="self")})
-    w.store.files["bindings/x.md"] = "written by the session"
+    w = World(sessions_say={"a": Reply("written by the session", kind="self")})
     await w.run(lines('let x = session "a"', 'session "b"', "  context: x"))
     value = w.machine.bindings()["x"].value
     assert isinstance(value, Reference)
@@ -133,6 +133,66 @@ async def test_an_announced_binding_that_is_missing() -> None:
     w = World(sessions_say={"a": Reply("", kind="self")})
     error = await w.fail('let x = session "a"\n  retry: 1\n')
     assert (error.code, len(w.sessions.requests)) == ("E218", 2)
+
+
+async def test_a_former_value_is_not_what_the_session_announced() -> None:
+    w = World(sessions_say={"b": Reply("", kind="self")})
+    error = await w.fail('let x = session "a"\nx = session "b"\n')
+    assert (error.code, error.message) == ("E218", "the session announced 'x' but did not write it")
+    assert w.value("x") == "<a>"
+
+
+async def test_sessions_that_write_the_same_name_leave_former_values_alone() -> None:
+    w = World(sessions_say={"one": Reply("first", kind="self"), "two": Reply("second", kind="self")})
+    await w.run(lines('let x = session "one"', "let all = [x]", 'x = session "two"', "let back = x", "x = all[0]"))
+    assert w.values("all", "back", "x") == [["first"], "second", "first"]
+    assert w.store.text("x") == "first"
+
+
+async def test_only_what_went_wrong_in_the_session_is_tried_again() -> None:
+    w = World()
+    w.store.put = refuse  # type: ignore[method-assign]
+    error = await w.fail('session "a"\n  retry: 3\n')
+    assert (error.code, w.sessions.tasks) == ("E219", ["a"])
+    assert [(e.final, e.error) for e in w.of(SessionFinished)] == [(True, error)]
+
+
+def refuse(binding: Binding) -> None:
+    raise StateError(f"'{binding.key.name}' could not be stored")
+
+
+# ---------------------------------------------------------------- by value
+
+
+async def test_where_nothing_can_be_read_context_is_passed_by_value() -> None:
+    w = World(commands_say={"test": Reply("out\n", code=1, stderr="bad\n")})
+    w.store.by_value = True
+    await w.run(
+        lines(
+            'let plan = session "plan"',
+            'let log = exec "test"',
+            '  on-fail: "continue"',
+            "let both = [plan, 2]",
+            'session "go"',
+            "  context: [plan, log, both]",
+        )
+    )
+    request = w.sessions.requests[-1]
+    assert request.target is None
+    assert [(item.name, item.location, item.text) for item in request.context or ()] == [
+        ("plan", None, "<plan>"),
+        ("log", None, "exit_code: 1\nstderr:\n  bad\nstdout:\nout\n"),
+        ("both", None, '["<plan>",2]'),
+    ]
+    assert w.warnings() == []
+
+
+async def test_a_long_value_is_passed_whole_with_a_warning() -> None:
+    w = World(sessions_say={"plan": "x" * 2001})
+    w.store.by_value = True
+    await w.run(lines('let plan = session "plan"', "repeat 2:", '  session "go"', "    context: plan"))
+    assert w.sessions.requests[-1].context == (ContextItem("plan", text="x" * 2001),)
+    assert w.warnings() == ["W220"]
 
 
 # ---------------------------------------------------------------- context

@@ -52,7 +52,7 @@ async def test_a_value_reads_back_before_and_after_the_flush(either: Store) -> N
         assert either.read(Key("plan")) == "second"
         assert either.read(Key("plan", 4)) == "inner"
         assert either.read(Key("data")) == '[1,{"a":null}]'
-        assert either.exists(Key("plan")) and not either.exists(Key("plan", 5))
+        assert either.mark(Key("plan", 5)) is None
         await either.flush()
 
 
@@ -72,7 +72,7 @@ async def test_a_reference_is_stored_with_the_text_it_had(either: Store) -> None
 
 async def test_an_imported_program_has_a_store_of_its_own(either: Store) -> None:
     either.put(binding("x", "outer"))
-    one, two = either.nested("local", "tidy", "output x = 1"), either.nested("local", "tidy", "output x = 1")
+    one, two = (either.nested("local", "tidy", "output x = 1", n) for n in (1, 2))
     one.put(binding("x", "first"))
     two.put(binding("x", "second"))
     await either.flush()
@@ -110,7 +110,7 @@ async def test_layout_with_imports(store: FilesystemStore) -> None:
     store.start("use …")
     inner = store.nested("local", "tidy", "# tidy\n")
     deep = inner.nested("url", "fix", "# fix\n")
-    again = store.nested("local", "tidy", "# tidy\n")
+    again = store.nested("local", "tidy", "# tidy\n", 2)
     odd = store.nested("local", "a/b", "# odd\n")
     deep.put(binding("x", "v", 2))
     await deep.flush()
@@ -153,7 +153,7 @@ async def test_a_session_may_write_the_binding_itself(store: FilesystemStore, tm
     place = tmp_path / store.location(target.key)
     place.parent.mkdir(parents=True)
     place.write_text(store.header(target) + "what I found\n")
-    assert store.exists(target.key)
+    assert store.mark(target.key) is not None
     assert store.read(target.key) == "what I found\n"
 
 
@@ -296,9 +296,26 @@ async def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / ".prose").write_text("in the way")
     store = FilesystemStore(Path(".prose"), RUN, cwd=tmp_path)
     store.put(binding("x", "1"))
-    with pytest.raises(StateError, match="'x' could not be stored"):
-        await store.flush()
-    assert store.read(Key("x")) == "1"
+    assert (store.by_value, store.lost) == (False, None)
+    await store.flush()
+    assert store.by_value
+    assert store.lost == "the state directory '.prose' cannot be written (not a directory); this run is kept in memory"
+    store.put(binding("y", "2"))
+    await store.flush()
+    assert [store.read(Key("x")), store.read(Key("y"))] == ["1", "2"]
+    assert (tmp_path / ".prose").read_text() == "in the way"
+
+
+async def test_a_mark_changes_with_every_write(store: FilesystemStore) -> None:
+    store.put(binding("x", "one"))
+    assert store.mark(Key("x")) is None
+    await store.flush()
+    place = store.directory / "bindings" / "x.md"
+    for text in ("one", "two", "two"):
+        before = store.mark(Key("x"))
+        assert store.mark(Key("x")) == before
+        place.write_text(text)
+        assert store.mark(Key("x")) != before
 
 
 def test_a_process_killed_while_it_writes_leaves_whole_files(tmp_path: Path) -> None:
