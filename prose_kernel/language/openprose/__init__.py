@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _UNREADABLE: Final = frozenset({"E001", "E003", "E004", "E104", "E105", "E106"})
+_COUNTS: Final = frozenset({"W121", "W140"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +100,16 @@ def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Sour
 def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], profile: Profile) -> list[Diagnostic]:
     """All findings, without those that only repeat another one.
 
-    A string that is never closed is not empty as well, a statement without effect not undefined as well, and a call
-    whose arguments could not be read has no argument count (W140). What `strict` refuses as a token (E004) is one
+    A string that is never closed is not empty as well, a statement without effect not undefined as well; a call whose
+    arguments could not be read has no argument count (W140), an agent whose head could not be read may have properties
+    (W121). What `strict` refuses as a token (E004) is one
     mistake when a check of its own names it better at the same place.
     """
     unreadable = {d.line for d in read if d.code in _UNREADABLE}
     broken = {(d.line, d.column) for d in read if d.code in ("E001", "E005")}
     found = list(read)
     for d in checked:
-        if (d.line, d.column) not in broken and not (d.code == "W140" and d.line in unreadable):
+        if (d.line, d.column) not in broken and not (d.code in _COUNTS and d.line in unreadable):
             found.append(d)
     return found if profile == "default" else _named_once(found)
 

@@ -231,6 +231,8 @@ def _session(line: Line) -> Trouble | None:
                              f"indent `prompt: {line.written(line.at)}` below it")  # fmt: skip
         return None
     words = line.words(at + 1, line.stop).replace('"', "'").rstrip(":")
+    if words.startswith("('") and words.endswith("')"):  # written as a call
+        words = words[2:-2]
     return line.on(at + 1, "E003", "session without prompt", f'put the prompt in quotes: `session "{words}"`')
 
 

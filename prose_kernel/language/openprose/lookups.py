@@ -296,6 +296,8 @@ class Reader:
             return f"`{name}` is an agent: `session: {name}`"
         if name in ("print", "echo", "puts", "log"):
             return 'to show a value write `output x`, or `exec "echo x"`'
+        if name in ("exec", "session", "throw", "assert", "do"):
+            return f"`{name}` is a statement and takes no parentheses"
         programs = [*survey.programs, *survey.known.programs]
         return did_you_mean(survey.near(name, programs)) or 'a call needs an import: `use "./file.prose" as name`'
 
