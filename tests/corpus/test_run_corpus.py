@@ -74,6 +74,7 @@ def lay_out(path: Path, place: Path) -> Case:
 
 def judge(case: Case, status: int, out: str, err: str) -> None:
     """Compare all that the expectation speaks of; the report shows everything that differs at once."""
+    assert out.endswith("}\n"), err
     result = json.loads(out.splitlines()[-1])
     assert result.keys() == {"status", "run_id", "outputs", "bindings", "error"}
     wanted = case.expected

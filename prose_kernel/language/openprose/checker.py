@@ -66,6 +66,7 @@ class Checker:
         self._started: set[str] = set()
         self._resumed: list[Name] = []
         self._repeated: set[int] = set()
+        self._tolerated: set[int] = set()
         self._missing_agents: list[Name] = []
         self._missing_blocks: list[Name] = []
         self._defined: dict[str, set[str]] = {"agent": set(), "block": set()}
@@ -399,6 +400,8 @@ class Checker:
                 if branch.name.id in names:
                     self._repeated.add(id(branch))  # that is E154, and nothing else
                 names.add(branch.name.id)
+            if node.modifiers.on_fail == "continue":
+                self._tolerated.add(id(branch))
         for branch in reversed(node.branches):
             self._then(self._branch, (branch, construct, bound))
 
@@ -430,7 +433,9 @@ class Checker:
         name, statement = branch.name, branch.statement
         if name is None or not isinstance(statement, tree.ExpressionStatement) or id(branch) in self._repeated:
             return
-        self.declarations.declare(name, "branch", self._held(statement.value))
+        # What may fail is an error value by then, which has members (3.7).
+        held = None if id(branch) in self._tolerated and _may_raise(statement.value) else self._held(statement.value)
+        self.declarations.declare(name, "branch", held)
 
     def _leave_branch(self, bound: list[str]) -> None:
         """Siblings do not see what this branch bound (3.7)."""
@@ -550,3 +555,18 @@ class Checker:
         place = self.survey.frame.place.child(Construct(self.survey.frame.place))
         names = node.names or (Name(id="item", span=node.span),)
         self._open(place, body, *[(name, "pipeline variable") for name in names])
+
+
+def _may_raise(value: Node) -> bool:
+    """Whether a branch that is this value can fail: all but a command whose own `on-fail` says otherwise."""
+    if not isinstance(value, tree.Exec):
+        return True
+    for item in value.properties:
+        if item.name.id == "on-fail":
+            policy = item.value
+            return not isinstance(policy, tree.Name | tree.Text) or _policy(policy) == "throw"
+    return True
+
+
+def _policy(word: tree.Name | tree.Text) -> str:
+    return word.id if isinstance(word, tree.Name) else word.raw
