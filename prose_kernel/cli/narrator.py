@@ -82,7 +82,7 @@ class Narrator:
     # -------------------------------------------------- commands
 
     def _command_started(self, event: e.CommandStarted) -> None:
-        if event.bound_to is None:
+        if event.bound_to is None and not event.consumed:
             self._bare.add(event.spawn)
 
     def _command_output(self, event: e.CommandOutput) -> None:
@@ -95,7 +95,7 @@ class Narrator:
         result = event.result
         if bare and event.raised:
             self._raised = event
-        if result.kind is not None and not event.raised and bare:
+        if result.kind is not None and not event.raised and event.bound_to is None:
             how = result.signal or ("timed out" if result.timed_out else f"exit status {result.exit_code}")
             self._order.say(event.place.branches, _Note(f"{clip(event.command, 60)}: {how}", "yellow"))
 
