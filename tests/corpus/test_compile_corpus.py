@@ -88,3 +88,81 @@ def test_the_canonical_form_of_every_valid_program_is_stable_and_brings_no_new_f
         codes = Counter(d["code"] for d in json.loads(line)["diagnostics"])
         new[file.name] = codes - Counter(found.split("@")[0] for found in expected(file, "default"))
     assert {name: codes for name, codes in new.items() if codes} == {}
+
+
+BYTES = {
+    "bom": (b"\xef\xbb\xbflet a = b\n", ["E131@1:9"]),
+    "crlf": (b"agent a:\r\n  model: sonnet\r\nsession: b\r\n", ["E007@3:10"]),
+    "mixed line ends": (b'session "a"\nsession: b\r\nsession: c\n', ["E007@2:10", "E007@3:10"]),
+    "not UTF-8": (b'session "ok"\nsession "\xff"\n', ["E109@2:10"]),
+    "half a surrogate": (b'session "\xed\xa0\x80"\n', ["E109@1:10"]),
+    "empty": (b"", []),
+    "no newline at the end": (b"session: b", ["E007@1:10"]),
+    "blank lines at the end": (b"session: b\n\n   \n\t\n", ["E007@1:10"]),
+    "NUL": (b"\x00\nsession: b\n", ["E106@1:1", "E007@2:10"]),
+    "no-break space": (b'session\xc2\xa0"a"\n', ["E106@1:8"]),
+    "tabs only": (b"\tsession: b\n", ["E101@1:1"]),
+    "mask": (b"repeat 2:\n" * 3, ["W120@1:1", "W120@2:1", "W120@3:1"]),
+}
+
+
+def test_bytes_that_no_editor_shows(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.prose" for number in range(len(BYTES))]
+    for file, (data, _) in zip(files, BYTES.values(), strict=True):
+        file.write_bytes(data)
+    lines = prose("compile", "--format", "json", *map(str, files)).stdout.splitlines()
+    found = {
+        name: [f"{d['code']}@{d['line']}:{d['column']}" for d in json.loads(line)["diagnostics"]]
+        for name, line in zip(BYTES, lines, strict=True)
+    }
+    assert found == {name: wanted for name, (_, wanted) in BYTES.items()}
+
+
+HELPER = """\
+input topic: "T"
+input depth: "D"
+let x = session "work {topic} {depth}"
+input later: "L"
+output findings = x
+if **something more is there**:
+  output sources = session "s {later}"
+"""
+
+IMPORTING = """\
+use "./helper.prose"
+use "./missing.prose" as gone
+use "./broken.prose" as bad
+use "sub/inner.prose" as inner
+let r = helper(topic: "a")
+let s = helper(topic: "a", depth: "b", colour: "c")
+let { findings, nothing } = helper(topic: "a", depth: "b", later: "c")
+session "x {r.findings} {r.sources} {r.nope}"
+  context: r.nope
+let t = inner()
+let u = gone(x: "1")
+let v = r.nope
+session "{t.o} {t.p}"
+"""
+
+
+def test_the_contracts_of_imported_files(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "helper.prose").write_text(HELPER)
+    (tmp_path / "broken.prose").write_text("session: nobody\n")
+    (tmp_path / "sub/inner.prose").write_text('use "../helper.prose" as h\noutput o = h(topic: "a", depth: "b")\n')
+    (tmp_path / "main.prose").write_text(IMPORTING)
+    (tmp_path / "one.prose").write_text('use "./two.prose"\nlet r = two()\n')
+    (tmp_path / "two.prose").write_text('use "./one.prose"\nlet r = one()\n')
+    (tmp_path / "self.prose").write_text('use "./self.prose"\nsession "x"\n')
+    names = ("main", "one", "two", "self")
+    done = prose("compile", "--format", "json", *(str(tmp_path / f"{name}.prose") for name in names))
+    found = {
+        name: " ".join(f"{d['code']}@{d['line']}:{d['column']}" for d in json.loads(line)["diagnostics"])
+        for name, line in zip(names, done.stdout.splitlines(), strict=True)
+    }
+    assert found == {
+        "main": "E215@2:5 E215@3:5 E026@5:9 E027@6:40 E028@7:17 E028@8:37 E028@9:14 E028@12:11 E028@13:16",
+        "one": "E112@1:5",
+        "two": "E112@1:5",
+        "self": "E112@1:5",
+    }

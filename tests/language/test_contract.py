@@ -64,6 +64,7 @@ def test_anonymous_outputs(text, outputs):
         ("  output a = 1\n  if **the build is green**:\n    output b = 2\n", ("a", "b")),
         ('  parallel:\n    a = exec "x"\n    exec "y"\n    b = exec "z"\n', ("a", "b")),
         ('  parallel:\n    a = exec "x"\n  exec "y"\n', ()),
+        ('  output o = 1\n  parallel:\n    a = exec "x"\n', ("o",)),
         ("  let a = 1\n  output a\n", ()),
     ],
 )

@@ -79,8 +79,9 @@ def contract(program: Program) -> Contract:
 def block_exports(block: Block) -> tuple[str, ...]:
     """The names that a bare `do` of this block can make readable in the caller (3.6), in source order."""
     names = dict.fromkeys(name for statement in _statements(block.body) for name in _given(statement, anonymous=False))
+    certain = any(any(_given(statement, anonymous=False)) for statement in block.body)
     last = block.body[-1] if block.body else None
-    if isinstance(last, ExpressionStatement) and isinstance(last.value, Parallel):
+    if not certain and isinstance(last, ExpressionStatement) and isinstance(last.value, Parallel):
         names.update(dict.fromkeys(b.name.id for b in last.value.branches if b.name))
     return tuple(names)
 
