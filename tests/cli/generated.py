@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from prose_kernel.cli.main import cli
 from prose_kernel.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
+PACKAGE = DOCS.parent / "prose_kernel"
 NOTE = "<!-- Written by `make docs`; change the source of it instead. -->"
 
 
@@ -59,7 +61,21 @@ default. A value that makes no sense is an error that names what would.
 """
 
 
-PAGES: dict[str, Callable[[], str]] = {"cli.md": command_line, "settings.md": settings}
+def modules() -> str:
+    """docs/modules.md: what each module is for, from the first sentence of its docstring, room by room."""
+    rooms: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.name == "__init__.py":
+            continue
+        place = path.relative_to(PACKAGE)
+        about = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
+        row = f"| `{place.name}` | {' '.join(about.split()).replace('|', '&#124;')} |"
+        rooms.setdefault(f"{place.parent}/" if place.parent.parts else "prose_kernel/", []).append(row)
+    tables = [f"## {room}\n\n| Module | For |\n| --- | --- |\n" + "\n".join(rooms[room]) for room in sorted(rooms)]
+    return f"# Where to find what\n\n{NOTE}\n\n" + "\n\n".join(tables) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"cli.md": command_line, "modules.md": modules, "settings.md": settings}
 
 
 def main() -> int:
