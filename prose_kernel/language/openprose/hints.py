@@ -18,6 +18,10 @@ _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
 
 
+MOST_WORDS: Final = 200
+"""Characters of the reader's own words in a hint."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A code, the offsets of the offending token, message and hint."""
@@ -59,8 +63,11 @@ class Line:
         return self.text[start:end]
 
     def words(self, first: int, last: int) -> str:
-        """The text from token `first` up to token `last`, exclusive."""
-        return self.text[self.tokens[first][1] : self.tokens[last - 1][2]] if last > first else ""
+        """The text from token `first` up to token `last`, exclusive; a long one is cut."""
+        if last <= first:
+            return ""
+        start, end = self.tokens[first][1], self.tokens[last - 1][2]
+        return self.text[start:end] if end - start <= MOST_WORDS else self.text[start : start + MOST_WORDS] + "..."
 
     @property
     def head(self) -> str:

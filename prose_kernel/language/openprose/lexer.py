@@ -112,6 +112,7 @@ class Lexer:
         self.brackets: list[tuple[str, int]] = []
         self.column = 0  # of the current logical line
         self.line_start = 0  # index of its first token
+        self.line_end = 0  # offset where the physical line of the last marker ends
         self.tabs = "\t" in text
         self.tab_width = 0
         self.crowded = len(text) > LINE_LIMIT and any(
@@ -333,12 +334,12 @@ class Lexer:
     def _report_unprintable(self) -> None:
         """E106 for characters that no text has, wherever they stand; one for a line."""
         reported = {found.line for found in self.findings.found if found.code == "E106"}
-        for match in _NEVER.finditer(self.text):
-            line = self.findings.source.line_column(match.start())[0]
-            if line not in reported:
-                reported.add(line)
+        match = _NEVER.search(self.text)
+        while match is not None:
+            if self.findings.source.line_column(match.start())[0] not in reported:
                 shown = f"illegal character U+{ord(match[0]):04X}"
                 self.findings.add("E106", match.start(), match.end(), shown, "remove it")
+            match = _NEVER.search(self.text, self.text.index("\n", match.start()))
 
     def _end(self) -> None:
         if self.brackets:
@@ -467,7 +468,9 @@ class Lexer:
         """A discretion marker (1.7). Four stars and no more on the line are an empty `**` marker."""
         text, at = self.text, start + len(mark)
         found = self.quotes.marker_end(at, mark)
-        line_end = text.index("\n", start)
+        if start >= self.line_end:
+            self.line_end = text.index("\n", start)
+        line_end = self.line_end
         if mark == "***" and text[at] == "*" and text[at + 1] != "*" and (found is None or found > line_end):
             return self._append_marker(start, at - 1, at - 1, at + 1)
         if mark == "**" and found is not None and found > line_end:

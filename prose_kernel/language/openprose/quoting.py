@@ -14,6 +14,8 @@ _LINE_BODY: Final = re.compile(r'(?:[^"\\\n]++|\\[^\n])*+')
 _TO_RUN: Final = re.compile(r'(?:[^"\\]++|\\.|"(?!""))*+("++)', re.DOTALL)
 _RUN: Final = re.compile(r'\\.|("{3,}+)', re.DOTALL)
 _OPENS: Final = re.compile(r"(?::[ \t]*|=[ \t]*|\b(?:session|exec|throw)[ \t]+)\Z")
+_ALONE_BEFORE: Final = re.compile(r"(?:\n|\A)[ \t]*+\Z")
+_ALONE_BEHIND: Final = re.compile(r"[ \t]*+(?:\n|\Z)")
 _NOTHING: Final = re.compile(r"[ \t]*+(?:#|\n|\Z)")
 
 
@@ -69,13 +71,11 @@ class Quotes:
     def _is_opener(self, start: int, end: int) -> bool:
         if self.text[end : end + 1] != "\n":
             return False
-        begin = max(self.text.rfind("\n", 0, start) + 1, start - 80)
-        return _OPENS.search(self.text, begin, start) is not None
+        return _OPENS.search(self.text, max(0, start - 80), start) is not None
 
     def _is_closer(self, start: int, end: int) -> bool:
-        begin = self.text.rfind("\n", 0, start) + 1
-        line_end = self.text.find("\n", end)
-        return end - start == 3 and not self.text[begin:start].strip() and not self.text[end:line_end].strip()
+        alone = _ALONE_BEFORE.search(self.text, max(0, start - 200), start) is not None
+        return alone and end - start == 3 and _ALONE_BEHIND.match(self.text, end) is not None
 
     @cached_property
     def _runs(self) -> list[tuple[int, int]]:
