@@ -101,8 +101,8 @@ BYTES = {
     "blank lines at the end": (b"session: b\n\n   \n\t\n", ["E007@1:10"]),
     "NUL": (b"\x00\nsession: b\n", ["E106@1:1", "E007@2:10"]),
     "no-break space": (b'session\xc2\xa0"a"\n', ["E106@1:8"]),
-    "tabs only": (b"\tsession: b\n", ["E101@1:1"]),
-    "mask": (b"repeat 2:\n" * 3, ["W120@1:1", "W120@2:1", "W120@3:1"]),
+    "tabs only": (b"\tsession: b\n", ["E101@1:1", "E007@1:11"]),
+    "empty bodies": (b"repeat 2:\n" * 3, ["W120@1:1", "W120@2:1", "W120@3:1"]),
 }
 
 

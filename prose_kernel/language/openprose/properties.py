@@ -116,6 +116,8 @@ class PropertyChecker:
             if owner == "gate":
                 hint = 'a gate shows its text as written: `prompt: "..."`'
                 self._report("E196", value, "The prompt of a gate must be a string", hint)
+            else:
+                self._no_text(item)
             return
         if owner == "session":
             self.session_prompt(value)
@@ -124,6 +126,12 @@ class PropertyChecker:
             self._report("W004", value, f"The prompt of this {owner} is empty")
         self._length(value)
         self.reader.text(value)
+
+    def _no_text(self, item: Property) -> None:
+        """E004 for a value that the grammar (2.1) wants as a string."""
+        word = item.name.id
+        inside = f"{{{item.value.id}}}" if isinstance(item.value, Name) else "..."
+        self._report("E004", item.value, f"`{word}` must be a string", f'write `{word}: "{inside}"`')
 
     def session_prompt(self, text: Text) -> None:
         """The inline text or the `prompt` of a session: W001, W002, W003 and its names."""
@@ -217,7 +225,10 @@ class PropertyChecker:
         if name not in PERMISSION_TYPES:
             near = did_you_mean(self.survey.near(name, PERMISSION_TYPES))
             self._report("W008", entry.type, f"Unknown permission type `{name}`", near)
-        if isinstance(value, Array) and name != "bash":
+        if isinstance(value, Text):
+            bare = f"`{raw_text(value)}` without quotes" if name in ("bash", "network") else "the patterns in brackets"
+            self._report("E004", value, "A permission is a word or an array of patterns", f"write {bare}")
+        elif isinstance(value, Array) and name != "bash":
             for pattern in value.elements:
                 self._pattern(pattern)
         elif name in ("bash", "network"):
@@ -225,7 +236,7 @@ class PropertyChecker:
             if word not in PERMISSION_WORDS:
                 hint = "write `prompt`" if word == "ask" else "one of allow, deny, prompt"
                 self._report("W009", value, f"Unknown value for the permission `{name}`", hint)
-        elif not isinstance(value, (Name, Text)):
+        elif not isinstance(value, Name):
             self._report("E016", value, "A permission is an array of patterns, or a word")
 
     def _pattern(self, pattern: Node) -> None:
@@ -254,9 +265,11 @@ class PropertyChecker:
             self._report("E052", item.value, "Unknown on-fail value", near or "one of throw, continue, ignore")
 
     def _cwd(self, item: Property, _owner: Owner) -> None:
-        if isinstance(item.value, Text):
-            for part in item.value.interpolations:
-                self.reader.interpolation(part, "E053")
+        if not isinstance(item.value, Text):
+            self._no_text(item)
+            return
+        for part in item.value.interpolations:
+            self.reader.interpolation(part, "E053")
 
     # ---- gates
 
