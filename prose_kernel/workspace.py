@@ -280,10 +280,11 @@ class Workspace:
 
     def _gatekeeper(self, kept: FilesystemStore | None, asker: Asker) -> Gatekeeper:
         from prose_kernel.state.gates import Gatekeeper, Prior
-        from prose_kernel.state.records import FileRecords, MemoryRecords
+        from prose_kernel.state.records import FallbackRecords, FileRecords, MemoryRecords
 
         if kept is not None:
-            records: FileRecords | MemoryRecords = FileRecords(kept.paths.gates, kept.run_id, self._clock)
+            files = FileRecords(kept.paths.gates, kept.run_id, self._clock)
+            records: FallbackRecords | MemoryRecords = FallbackRecords(files, self._clock)
         else:
             records = MemoryRecords(self._clock)
         prior = Prior(self.start.decisions, self._supplied.get)

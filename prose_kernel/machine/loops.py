@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prose_kernel.errors import RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
@@ -43,6 +43,22 @@ class _Passes:
         if s.host.listeners:
             s.emit(LoopLeft(s.place(self.node.span), index, self.maximum, reason))
 
+    async def all(self, count: int, begin: Callable[[int], None], used: bool) -> Value:
+        """So many passes, each after `begin`; the array of their values when somebody wants it."""
+        found: list[Value] = []
+        index, reason = -1, "end"
+        for index in range(count):
+            begin(index)
+            self.begins(index)
+            goes_on = await self.one()
+            if used:
+                found.append(kept_element(self.s, self.value, self.node))
+            if not goes_on:
+                reason = "break"
+                break
+        self.left(index, reason)
+        return found if used else None
+
     async def one(self) -> bool:
         """Run the body once, without its own coroutine where nothing can wait; False after `break`."""
         s = self.s
@@ -78,28 +94,19 @@ class ForCode(Code):
 
     async def _run(self, s: Strand) -> Value:
         items = await collection(self.parts[0], s)
-        passes = _Passes(s, self.node, self.body, len(items))
-        found: list[Value] = []
         outer = s.temps
         s.temps = temps = dict(outer)
         item, number = self.node.item.id, self.node.index
-        index, reason = -1, "end"
+
+        def begin(index: int) -> None:
+            temps[item] = Temp(items[index], "loop variable")
+            if number is not None:
+                temps[number.id] = Temp(index, "loop variable")
+
         try:
-            for index, value in enumerate(items):
-                temps[item] = Temp(value, "loop variable")
-                if number is not None:
-                    temps[number.id] = Temp(index, "loop variable")
-                passes.begins(index)
-                goes_on = await passes.one()
-                if self.used:
-                    found.append(kept_element(s, passes.value, self.node))
-                if not goes_on:
-                    reason = "break"
-                    break
+            return await _Passes(s, self.node, self.body, len(items)).all(len(items), begin, self.used)
         finally:
             s.temps = outer
-        passes.left(index, reason)
-        return list(found) if self.used else None
 
 
 async def collection(code: Code, s: Strand) -> list[Value]:
@@ -123,28 +130,18 @@ class RepeatCode(Code):
 
     async def _run(self, s: Strand) -> Value:
         count = self._count(s, await value_of(self.parts[0], s))
-        passes = _Passes(s, self.node, self.body, count)
-        found: list[Value] = []
         variable = self.node.variable
         outer = s.temps
-        if variable is not None:
-            s.temps = dict(outer)
-        index, reason = -1, "end"
+        s.temps = temps = dict(outer) if variable is not None else outer
+
+        def begin(index: int) -> None:
+            if variable is not None:
+                temps[variable.id] = Temp(index, "loop variable")
+
         try:
-            for index in range(count):
-                if variable is not None:
-                    s.temps[variable.id] = Temp(index, "loop variable")
-                passes.begins(index)
-                goes_on = await passes.one()
-                if self.used:
-                    found.append(kept_element(s, passes.value, self.node))
-                if not goes_on:
-                    reason = "break"
-                    break
+            return await _Passes(s, self.node, self.body, count).all(count, begin, self.used)
         finally:
             s.temps = outer
-        passes.left(index, reason)
-        return list(found) if self.used else None
 
     def _count(self, s: Strand, value: Value) -> int:
         number = as_number(value)

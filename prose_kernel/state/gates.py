@@ -159,8 +159,8 @@ class Gatekeeper:
 
     @property
     def _waits(self) -> bool:
-        """Whether the gate stays open for the outside alone."""
-        return self._mode == "wait" and not self._notebook
+        """Whether the gate stays open for the outside alone, which must be able to reach it."""
+        return self._mode == "wait" and not self._notebook and self._records.outside
 
     @property
     def _watches(self) -> bool:

@@ -243,6 +243,34 @@ class MemoryRecords:
         return list(self._events)
 
 
+class FallbackRecords:
+    """Records as files, or in memory where the directory of the run cannot be created in the first place (E219)."""
+
+    def __init__(self, files: FileRecords, clock: Clock) -> None:
+        self._records: FileRecords | MemoryRecords = files
+        self._clock = clock
+
+    @property
+    def outside(self) -> bool:
+        return self._records.outside
+
+    def command(self, record: Record) -> str:
+        return self._records.command(record)
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        records = self._records
+        try:
+            return records.open(request, outside=outside)
+        except StateError:
+            if not isinstance(records, FileRecords) or records.directory.parent.is_dir():
+                raise
+            self._records = MemoryRecords(self._clock)
+            return self._records.open(request, outside=outside)
+
+    def resolve(self, record: Record, proposal: GateDecision | None) -> GateDecision | None:
+        return self._records.resolve(record, proposal)
+
+
 # ---------------------------------------------------------------- data
 
 

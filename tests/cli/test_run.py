@@ -254,6 +254,26 @@ def test_in_context_leaves_nothing_behind(run: Run) -> None:
     assert run('exec "true"\n', "--in-context", "--state", "filesystem").status == 2
 
 
+def test_where_nothing_can_be_written_the_run_goes_on_in_memory(run: Run) -> None:
+    Path("blocked").write_text("in the way")
+    seen = run(
+        """
+        let x = exec "printf 'kept'"
+        gate ok:
+          prompt: "go?"
+        parallel for n in [1, 2]:
+          let part = exec "echo {n}"
+        output y = x
+        """,
+        *("--state-dir", "blocked", "--yes", "ok"),
+    )
+    assert (seen.status, seen.out) == (0, "y: kept\n")
+    warning = "the state directory 'blocked' cannot be written (not a directory); this run is kept in memory [E219]"
+    assert seen.err.count("E219") == 1
+    assert warning in seen.err
+    assert Path("blocked").read_text() == "in the way"
+
+
 def test_another_state_directory(run: Run) -> None:
     seen = run('output x = "y"\n', "--state-dir", "kept/here", "--format", "json")
     assert Path("kept/here/runs", str(seen.result["run_id"])).is_dir()

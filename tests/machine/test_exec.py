@@ -162,3 +162,11 @@ async def test_output_kind() -> None:
     assert await w.run('output log = exec "a"\n') == {"log": w.machine.bindings()["log"].value}
     assert w.store.kept["log"].kind == "output"
     assert await value_of(lines('const x = exec "a"')) == "a"
+
+
+async def test_the_trace_of_bare_commands_is_on_disk_when_the_cell_ends() -> None:
+    w = World(commands_say={"fails": 1})
+    await w.run('exec "a"\n', cell=True)
+    assert w.store.flushes == 1
+    await w.fail('exec "fails"\n', cell=True)
+    assert w.store.flushes == 2
