@@ -33,11 +33,19 @@ async def permit(s: Strand) -> AsyncIterator[None]:
     if permits is None:
         yield
         return
-    await s.outside(permits.acquire())
+    taken = False
+
+    async def take() -> None:
+        nonlocal taken
+        await permits.acquire()
+        taken = True  # also when the branch is cancelled before it has its turn again
+
     try:
+        await s.outside(take())
         yield
     finally:
-        permits.release()
+        if taken:
+            permits.release()
 
 
 def word(value: object) -> str:

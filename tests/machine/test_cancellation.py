@@ -10,7 +10,7 @@ from machine.fakes import Reply, World, lines
 
 from prose_kernel.errors import UsageError
 from prose_kernel.machine import turns
-from prose_kernel.machine.events import BranchFinished, Caught
+from prose_kernel.machine.events import BranchFinished, Caught, CommandFinished
 
 
 async def interrupt(w: World, text: str, *, once: bool = True) -> None:
@@ -258,3 +258,18 @@ async def test_one_run_at_a_time() -> None:
         await first
     await w.run("let x = 1\n", cell=True)
     assert w.value("x") == 1
+
+
+async def test_an_interrupt_gives_back_the_place_of_a_command_that_never_began() -> None:
+    w = World(concurrency=1)
+    text = lines("parallel:", "  do:", '    exec "a"', "    loop:", "      let n = 0", '  exec "b"')
+    task = asyncio.create_task(w.run(text, cell=True))
+    while not w.of(CommandFinished):
+        await asyncio.sleep(0)
+    for _ in range(5):  # the first branch computes, the second one has its place and waits for its turn
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(w.run('exec "c"\n', cell=True), 5)
+    assert w.commands.ran == ["a", "c"]
