@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 _UNREADABLE: Final = frozenset({"E001", "E003", "E004", "E104", "E105", "E106"})
-_COUNTS: Final = frozenset({"W121", "W140"})
+_NAMES: Final = frozenset({"E007", "E131", "E132", "E140"})
+_PARTS: Final = frozenset({"W121", "W140", "E196"})  # on the line of what could not be read
+_PARTS_BELOW: Final = frozenset({"W121", "E015"})  # on the line before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +102,26 @@ def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Sour
 def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], profile: Profile) -> list[Diagnostic]:
     """All findings, without those that only repeat another one.
 
-    A string that is never closed is not empty as well, a statement without effect not undefined as well; a call whose
-    arguments could not be read has no argument count (W140), an agent whose head could not be read may have properties
-    (W121). What `strict` refuses as a token (E004) is one
-    mistake when a check of its own names it better at the same place.
+    A string that is never closed is not empty as well, a statement without effect not undefined as well. A part that
+    could not be read is not counted, and not called missing. What `strict` refuses as a token (E004) is one mistake
+    when a check of its own names it better at the same place.
     """
+    from prose_kernel.language.openprose.builder import UNREAD
+
     unreadable = {d.line for d in read if d.code in _UNREADABLE}
-    broken = {(d.line, d.column) for d in read if d.code in ("E001", "E005")}
+    places = {(d.line, d.column, d.code) for d in read}
     found = list(read)
     for d in checked:
-        if (d.line, d.column) not in broken and not (d.code in _COUNTS and d.line in unreadable):
-            found.append(d)
+        place = d.line, d.column
+        if (*place, "E001") in places or (*place, "E005") in places:
+            continue
+        if (*place, "E004") in places and (profile == "default" or d.code in _NAMES):
+            continue
+        if d.line in unreadable and (d.code in _PARTS or f"`{UNREAD}`" in d.message):
+            continue
+        if d.line + 1 in unreadable and d.code in _PARTS_BELOW:
+            continue
+        found.append(d)
     return found if profile == "default" else _named_once(found)
 
 

@@ -167,11 +167,11 @@ class Builder:
         body: Body,
     ) -> tree.Block:
         self._empty(start, "block", body)
-        if parameters == ():
-            self.strict(*name.span, "a parameter list needs a name", "leave the parentheses out")
         return self._defined(tree.Block(name, parameters or (), depth, body, span=Span(start, end)))
 
     def parameters(self, start: int, end: int, names: tuple[Name, ...] | None) -> tuple[Name, ...]:
+        if names is None and not self.findings.error_since(start):
+            self.strict(end - 1, end, "a parameter list needs a name", "leave the parentheses out")
         return names or ()
 
     def names(self, start: int, end: int, first: Name, others: Sequence[Name] = ()) -> tuple[Name, ...]:
@@ -481,7 +481,7 @@ class Builder:
                 given[word] = self._modifier(word, value)
         count = given.get("count")
         strategy: Literal["all", "first", "any"] = given.get("strategy") or "all"
-        if count is not None and strategy != "any":
+        if count is not None and strategy != "any" and given.get("strategy", strategy) is not None:
             at = next(value for name, value in (first, *others) if name is not None and name.id == "count")
             self.add("E152", *at.span, '`count` needs the strategy "any"', f'write `("any", count: {count})`')
             count = None
