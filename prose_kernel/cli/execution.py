@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from prose_kernel.language.openprose.tree import Program
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
+NOT_LOADABLE = "E215"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -175,10 +176,13 @@ class NotebookRun(ProgramRun):
 
 
 def _status(error: ProseError | None, done: int) -> int:
-    """The exit status; what is wrong with a later cell of a notebook comes after the start."""
+    """The exit status; what is wrong with a later cell of a notebook comes after the start.
+
+    Imports are loaded before anything runs, so one that cannot be is found before the start.
+    """
     if error is None:
         return 0
-    if isinstance(error, RunError):
+    if isinstance(error, RunError) and not (error.code == NOT_LOADABLE and not done):
         return NOBODY if error.nobody else FAILED
     return FAILED if done else NOT_STARTED
 
