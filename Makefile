@@ -69,8 +69,8 @@ clean:
 	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1"
 	@touch $@
 
-# The package itself is installed editable; its kernelspec is a copy, hence the dependency on kernel.json.
-.make/package: .make/venv pyproject.toml $(wildcard kernelspec/*)
+# The package itself is installed editable; its kernelspec and labextension are copies, hence the dependency on them.
+.make/package: .make/venv pyproject.toml $(wildcard kernelspec/* labextension/* labextension/static/*)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	@touch $@
 

@@ -8,6 +8,7 @@ from pygments.lexer import RegexLexer, bygroups, include, words  # type: ignore[
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, Punctuation, String, Text  # type: ignore[import-untyped]
 
 _NAME = r"[A-Za-z_](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_]))*"
+_HEADER = r"(?:session|resume|parallel|do|try|catch|finally|else|loop|output|if|elif)[ \t]*:"
 _STATEMENTS = [
     "session",
     "resume",
@@ -61,7 +62,7 @@ class ProseLexer(RegexLexer):  # type: ignore[misc]
             (r"\*\*\*", Generic.Emph, "marker3"),
             (r"\*\*", Generic.Emph, "marker2"),
             (rf"^([ \t]*)(agent|block|gate)([ \t]+)({_NAME})", bygroups(Text, Keyword.Declaration, Text, Name.Class)),
-            (rf"^([ \t]+)({_NAME})([ \t]*)(:)(?=[ \t])", bygroups(Text, Name.Attribute, Text, Punctuation)),
+            (rf"^([ \t]+)(?!{_HEADER})({_NAME})([ \t]*)(:)(?=\s)", bygroups(Text, Name.Attribute, Text, Punctuation)),
             (r"\n|[ \t]+", Text.Whitespace),
             (words(("true", "false", "null"), suffix=r"(?![\w-])"), Keyword.Constant),
             (words(_STATEMENTS, prefix=r"(?<![\w.-])", suffix=r"(?![\w-])(?![ \t]*[=.,])"), Keyword),
@@ -75,7 +76,8 @@ class ProseLexer(RegexLexer):  # type: ignore[misc]
         ],
         "inner": [
             (r"\\.", String.Escape),
-            (rf"\{{{_NAME}(?:\.{_NAME}|\[(?:\d+|{_NAME})\])*\}}", String.Interpol),
+            (rf"\{{{_NAME}(?:\.{_NAME}|\[(?:\d+|{_NAME})\])*\}}(?!\}})", String.Interpol),
+            (r"\{{2,}", String),  # braces next to braces are text
         ],
         "string": [include("inner"), (r'"|$', String.Double, "#pop"), (r'[^"\\{\n]+|\{', String.Double)],
         "triple": [include("inner"), (r'"{3,}', String.Double, "#pop"), (r'[^"\\{]+|["{\\]', String.Double)],

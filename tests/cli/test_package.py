@@ -40,6 +40,8 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
     ends = (
         ".data/data/share/jupyter/kernels/prose/kernel.json",
         "prose_kernel/kernelspec/kernel.json",
+        ".data/data/share/jupyter/labextensions/prose-kernel/package.json",
+        ".data/data/share/jupyter/labextensions/prose-kernel/install.json",
         "prose_kernel/examples/01-hello.prose",
         "prose_kernel/examples/lib/measure.prose",
         "licenses/LICENSE",

@@ -1,0 +1,113 @@
+/* Loads the container as JupyterLab would, with stubs of what JupyterLab shares, and answers questions about it.
+ *
+ * node container.js SCRIPT < questions.json > answers.json
+ * A question is {"do": "tokens", "text": ...}, {"do": "indent", "text": ..., "after": ..., "typed": ...},
+ * {"do": "plugins"} or {"do": "wanted", "lines": [...]}.
+ */
+'use strict';
+const fs = require('fs');
+const vm = require('vm');
+
+class Stream {
+  constructor(string) {
+    Object.assign(this, { string, pos: 0 });
+  }
+  sol() { return this.pos === 0; }
+  eol() { return this.pos >= this.string.length; }
+  next() { return this.string[this.pos++]; }
+  indentation() { return /^\s*/.exec(this.string)[0].length; }
+  eatSpace() {
+    const before = this.pos;
+    this.pos += /^\s*/.exec(this.string.slice(before))[0].length;
+    return this.pos > before;
+  }
+  match(pattern, consume = true) {
+    const rest = this.string.slice(this.pos);
+    const found = typeof pattern === 'string' ? rest.startsWith(pattern) && [pattern] : pattern.exec(rest);
+    if (!found || found.index > 0) return null;
+    if (consume) this.pos += found[0].length;
+    return typeof pattern === 'string' ? true : found;
+  }
+}
+
+let parser = null;
+const registered = {};
+const stubs = {
+  '@jupyterlab/codemirror': {
+    IEditorLanguageRegistry: 'languages',
+    IEditorExtensionRegistry: 'extensions',
+    EditorExtensionRegistry: { createImmutableExtension: (extension) => extension },
+  },
+  '@codemirror/language': {
+    LanguageSupport: class { constructor(language) { this.language = language; } },
+    StreamLanguage: { define: (defined) => (parser = defined) },
+  },
+  '@codemirror/state': {
+    Compartment: class {
+      of(content) { this.content = content; return this; }
+      get() { return this.content; }
+      reconfigure(content) { return { slot: this, content }; }
+    },
+    EditorState: { transactionExtender: { of: (extend) => ({ extend }) } },
+    Prec: { highest: (extension) => extension },
+  },
+  '@codemirror/view': { ViewPlugin: { define: () => ({}) } },
+};
+
+const stale = { get: async () => { throw new Error('a copy that is not loaded was asked for'); } };
+const share = (module) => ({ '99.0.0': stale, '1.2.0': { loaded: true, get: async () => () => module } });
+
+// All tokens as [line, text, style], and the state behind the last one. Each line starts from a copy, as in CodeMirror.
+const run = (text, unit = 4) => {
+  let state = parser.startState(unit);
+  const tokens = [];
+  text.split('\n').forEach((line, number) => {
+    state = parser.copyState(state);
+    const stream = new Stream(line);
+    while (!stream.eol()) {
+      const start = stream.pos;
+      const style = parser.token(stream, state);
+      if (stream.pos <= start) throw new Error(`no progress in ${JSON.stringify(line)} at ${start}`);
+      const last = tokens[tokens.length - 1];
+      const piece = line.slice(start, stream.pos);
+      if (last && last[0] === number && last[2] === style) last[1] += piece;
+      else tokens.push([number, piece, style]);
+    }
+  });
+  return { tokens, state };
+};
+
+const answers = {
+  tokens: ({ text }) => run(text).tokens,
+  // `typed`: the arm's line as it stands now; without it a new line is being made.
+  indent: ({ text, after, typed }) => {
+    const context = typed === undefined ? { simulatedBreak: 1, pos: 1 } : { pos: 1, lineAt: () => ({ text: typed }) };
+    return parser.indent(run(text).state, after || '', { unit: 4, ...context });
+  },
+  plugins: () => ({ ...registered, languageData: { ...parser.languageData, indentOnInput: undefined } }),
+  reindents: ({ line }) => parser.languageData.indentOnInput.test(line),
+  wanted: ({ lines }) => {
+    const [slot, { extend }] = registered.magics.factory();
+    const doc = { lines: lines.length, line: (number) => ({ text: lines[number - 1] }) };
+    const change = extend({ newDoc: doc, startState: {} });
+    if (change) slot.content = change.effects.content;
+    if (extend({ newDoc: doc, startState: {} })) throw new Error('the same text changes the slot again');
+    return Boolean(change);
+  },
+};
+
+(async () => {
+  const window = {};
+  vm.runInNewContext(fs.readFileSync(process.argv[2], 'utf8'), { window, Promise });
+  const container = window._JUPYTERLAB['prose-kernel'];
+  container.init(Object.fromEntries(Object.entries(stubs).map(([name, module]) => [name, share(module)])));
+  const { default: plugins } = (await container.get('./extension'))();
+  for (const plugin of plugins) {
+    plugin.activate({}, {
+      addLanguage: (language) => Object.assign(registered, { [plugin.id]: plugin.requires, language }),
+      addExtension: (magics) => Object.assign(registered, { [plugin.id]: plugin.requires, magics }),
+    });
+  }
+  const questions = JSON.parse(fs.readFileSync(0, 'utf8'));
+  process.stdout.write(JSON.stringify(questions.map((question) => answers[question.do](question))));
+})();
