@@ -9,24 +9,31 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prose_kernel.machine.events import CommandFinished
 from prose_kernel.machine.ports import CommandResult, SessionResult
 from prose_kernel.machine.values import ErrorValue, ExecText, Reference, Value, full_text, kind_of, plain
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import clip, html_text, markdown, preview, visible
+from prose_kernel.notebook.safety import LITERAL, clip, html_text, markdown, preview, visible
 
 ROWS = 30
 """Rows of a table that are shown; the rest is counted."""
+OFTEN = 3
+"""Times that the same note is shown before it is counted."""
 _LINE = 80
 """Characters that one line of a report may have."""
 
 _CODE = re.compile(r"`([^`]+)`")
+_AS_CODE = r"<code>\1</code>"
 _QUIET = 'style="opacity: 0.65"'
-_CARD = 'style="border-left: 3px solid rgba(128, 128, 128, 0.5); padding: 2px 10px; margin: 2px 0"'
-_BAD = 'style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
+_CARD = f'{LITERAL} style="border-left: 3px solid rgba(128, 128, 128, 0.5); padding: 2px 10px; margin: 2px 0"'
+_BAD = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
+_TABLE = f'{LITERAL} style="margin: 0"'
+_LEFT = 'style="text-align: left"'
+_QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
 _PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"'
 
 
@@ -117,20 +124,23 @@ def _single(name: str, value: Value) -> Display:
 
 def _table(recent: Sequence[Recent]) -> Display:
     body, lines = "", []
+    facts: dict[str, object] = {}
     for one in recent[:ROWS]:
         kind = _kind(one.value) + (f", bound {one.times} times" if one.times > 1 else "")
         name, text = visible(one.name), one_line(one.value)
-        remarks = _exec_remarks(one.value)[0] if isinstance(one.value, ExecText) else ()
+        remarks: Sequence[str] = ()
+        if isinstance(one.value, ExecText):
+            remarks, facts[one.name], _ = _exec_remarks(one.value)
         more = "".join(f"<div {_QUIET}>{html_text(clip(r))}</div>" for r in remarks)
-        body += f"<tr><td><code>{html_text(name)}</code></td><td {_QUIET}>{html_text(kind)}</td>"
-        body += f"<td>{html_text(text)}{more}</td></tr>"
+        body += f"<tr><td {_LEFT}><code>{html_text(name)}</code></td><td {_QUIET_LEFT}>{html_text(kind)}</td>"
+        body += f"<td {_LEFT}>{html_text(text)}{more}</td></tr>"
         lines.append(f"{name}: {kind}" + (f" = {text}" if text else ""))
         lines += [f"  [{clip(r)}]" for r in remarks]
     if len(recent) > ROWS:
         left = f"and {len(recent) - ROWS:,} more; %bindings lists them"
-        body += f'<tr><td colspan="3" {_QUIET}>{left}</td></tr>'
+        body += f'<tr><td colspan="3" {_QUIET_LEFT}>{left}</td></tr>'
         lines.append(left)
-    return Display({"text/html": f"<table>{body}</table>", "text/plain": "\n".join(lines)})
+    return Display({"text/html": f"<table {_TABLE}>{body}</table>", "text/plain": "\n".join(lines)}, facts)
 
 
 # ---------------------------------------------------------------- commands
@@ -172,22 +182,23 @@ def command_facts(result: CommandResult) -> dict[str, object]:
     return {"duration": round(result.duration, 3), "max_rss": result.max_rss, "cpu_s": round(result.cpu_s, 3)}
 
 
-def result_card(event: CommandFinished, not_shown: Iterable[str], directory: str | None) -> Display | None:
+def result_card(event: CommandFinished, not_shown: Iterable[str], directory: str = "") -> Display | None:
     """The compact card after an `exec` that makes no card of a name, or None when there is nothing to say.
 
     `not_shown` names the streams whose live display was stopped; `directory` is the new directory as it may be shown.
+    What the command printed is not repeated where it has been shown already.
     """
     result = event.result
     remarks = [] if event.raised else outcome(result)
     bad = bool(remarks)
     remarks += cuts(result)
     remarks += [f"{name}: display stopped, the value was still collected" for name in not_shown]
-    if directory is not None:
-        remarks.append(f"directory: {directory}" if directory else "the working directory changed")
+    if directory:
+        remarks.append(f"directory: {directory}")
     if not remarks:
         return None
-    if bad:
-        remarks.append(_streams(result) if not event.consumed else _stderr(result))
+    if bad and event.consumed:
+        remarks.append(_stderr(result))
     if result.spawn_error:
         remarks.append(result.spawn_error)
     command = clip(event.command)
@@ -195,12 +206,6 @@ def result_card(event: CommandFinished, not_shown: Iterable[str], directory: str
     markup = f"<div {_BAD if bad else _CARD}><code>$ {html_text(command)}</code>{parts}</div>"
     text = "\n".join([f"$ {command}", *(f"  {visible(r)}" for r in remarks)])
     return Display({"text/html": markup, "text/plain": text}, command_facts(result))
-
-
-def _streams(result: CommandResult) -> str:
-    return ", ".join(
-        f"{n}: {_size(getattr(result, f'{n}_bytes')) if getattr(result, n) else 'empty'}" for n in ("stdout", "stderr")
-    )
 
 
 # ---------------------------------------------------------------- sessions
@@ -229,14 +234,41 @@ def session_display(
 # ---------------------------------------------------------------- notes and branches
 
 
-def notes_display(lines: Sequence[str]) -> Display:
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A quiet line: a condition, set apart where there is one, and what is to be said."""
+
+    text: str
+    condition: str = ""
+
+
+def notes_display(notes: Sequence[Note]) -> Display:
     """Quiet lines about what the machine decided: conditions, retries, gates, warnings."""
-    shown = [visible(line) for line in lines[:ROWS]]
-    if len(lines) > ROWS:
-        shown.append(f"and {len(lines) - ROWS:,} more of this kind")
-    marked = [_CODE.sub(r"<code>\1</code>", html_text(line)) for line in shown]
-    rows = "".join(f"<div>{line}</div>" for line in marked)
-    return Display({"text/html": f"<div {_CARD}><small>{rows}</small></div>", "text/plain": "\n".join(shown)})
+    found = _counted(notes)
+    shown = found[:ROWS]
+    if len(found) > ROWS:
+        shown.append(Note(f"and {len(found) - ROWS:,} more of this kind"))
+    rows = "".join(f"<div>{_emphasis(note)}{_CODE.sub(_AS_CODE, html_text(note.text))}</div>" for note in shown)
+    text = "\n".join(visible(f"{note.condition} {note.text}".lstrip()) for note in shown)
+    return Display({"text/html": f"<div {_CARD}><small>{rows}</small></div>", "text/plain": text})
+
+
+def _emphasis(note: Note) -> str:
+    return f"<em>{html_text(note.condition)}</em> " if note.condition else ""
+
+
+def _counted(notes: Sequence[Note]) -> list[Note]:
+    """What is said more than `OFTEN` times, as by the passes of a loop, is one line with its number."""
+    times = Counter(notes)
+    found: list[Note] = []
+    said: set[Note] = set()
+    for note in notes:
+        if times[note] <= OFTEN:
+            found.append(note)
+        elif note not in said:
+            said.add(note)
+            found.append(replace(note, text=f"{note.text}, {times[note]:,} times"))
+    return found
 
 
 @dataclass(slots=True)
@@ -262,15 +294,16 @@ def parallel_display(rows: Sequence[BranchRow], total: int, *, final: bool) -> D
     shown = rows[:ROWS]
     lines = [head, *(f"  {_MARKS[r.status]} {visible(r.label)}" + (f": {r.text}" if r.text else "") for r in shown)]
     body = "".join(
-        f"<tr><td>{_MARKS[r.status]}</td><td><code>{html_text(r.label)}</code></td><td>{html_text(r.text)}</td></tr>"
+        f"<tr><td {_LEFT}>{_MARKS[r.status]}</td><td {_LEFT}><code>{html_text(r.label)}</code></td>"
+        f"<td {_LEFT}>{html_text(r.text)}</td></tr>"
         for r in shown
     )
     if more := len(rows) - len(shown):
         lines.append(f"  and {more:,} more")
-        body += f'<tr><td colspan="3" {_QUIET}>and {more:,} more</td></tr>'
+        body += f'<tr><td colspan="3" {_QUIET_LEFT}>and {more:,} more</td></tr>'
     ended = sum(counts.get(status, 0) for status in ("done", "failed", "cancelled"))
     bar = "" if final else f'<progress value="{ended}" max="{max(total, 1)}"></progress> '
-    markup = f"<div {_CARD}>{bar}<span {_QUIET}>{html_text(head)}</span><table>{body}</table></div>"
+    markup = f"<div {_CARD}>{bar}<span {_QUIET}>{html_text(head)}</span><table {_TABLE}>{body}</table></div>"
     return Display({"text/html": markup, "text/plain": "\n".join(lines)})
 
 

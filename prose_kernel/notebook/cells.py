@@ -124,7 +124,7 @@ class Cells:
                 self._task.uncancel()
             if view is not None:
                 view.fail()
-            problem = problem_of(error)
+            problem = problem_of(error, stderr_shown=view is not None and error is view.told_error)
             output.error(problem)
             return problem
         finally:

@@ -17,7 +17,7 @@ from prose_kernel.language.diagnostics import Diagnostic, caret
 from prose_kernel.notebook.output import Problem
 from prose_kernel.notebook.safety import clip, visible
 
-_RED, _DIM, _BOLD, _END = "\x1b[1;31m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
+_DIM, _BOLD, _END = "\x1b[2m", "\x1b[1m", "\x1b[0m"  # no colour: none can be read on every background
 DIAGNOSTICS = 50
 """Diagnostics of one cell that are shown; the rest is counted."""
 LISTED = 10
@@ -26,13 +26,13 @@ _TAIL_LINES, _TAIL_CHARACTERS = 20, 4000
 _QUOTED = re.compile(r"`([^`]*)`")
 
 
-def problem_of(error: BaseException) -> Problem:
-    """The error output of anything that ended a cell."""
+def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
+    """The error output of anything that ended a cell; `stderr_shown` tells that the cell shows its stderr already."""
     match error:
         case CompileError():
             return _compile_problem(error)
         case RunError():
-            return Problem(error.type, visible(error.message), tuple(_run_lines(error)))
+            return Problem(error.type, visible(error.message), tuple(_run_lines(error, stderr_shown)))
         case asyncio.CancelledError() | KeyboardInterrupt():
             return simple("KeyboardInterrupt", "the cell was interrupted")
         case UsageError() | ProviderError():
@@ -49,7 +49,7 @@ def problem_of(error: BaseException) -> Problem:
 
 def simple(name: str, message: str, hint: str | None = None) -> Problem:
     """An error that has no place in a program."""
-    lines = [f"{_RED}{name}{_END}: {visible(message)}"]
+    lines = [f"{_BOLD}{name}{_END}: {visible(message)}"]
     if hint:
         lines.append(f"{_DIM}hint: {visible(hint)}{_END}")
     return Problem(name, visible(message), tuple(lines))
@@ -76,20 +76,19 @@ def _compile_problem(error: CompileError) -> Problem:
 
 def _diagnostic(found: Diagnostic) -> str:
     head, newline, rest = found.render().partition("\n")
-    colour = _RED if found.severity == "error" else _BOLD
-    return f"{colour}{visible(head)}{_END}{newline}{visible(rest)}"
+    return f"{_BOLD}{visible(head)}{_END}{newline}{visible(rest)}"
 
 
-def _run_lines(error: RunError) -> list[str]:
+def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
     place = error.location
     where = ""
     if place is not None:
         where = f" at line {place.line}, column {place.column}"
         where += f" of {visible(place.source)}" if place.source != "cell" else ""
-    lines = [f"{_RED}{error.type}{_END}{where}: {visible(error.message)} [{error.code}]"]
+    lines = [f"{_BOLD}{error.type}{_END}{where}: {visible(error.message)} [{error.code}]"]
     if place is not None:
         lines.append(visible(caret(place.text, place.column, None).lstrip("\n")))
-    lines += _command_lines(error)
+    lines += _command_lines(error, stderr_shown)
     if error.hint:
         lines.append(f"hint: {visible(error.hint)}")
     if error.call_stack:
@@ -97,8 +96,8 @@ def _run_lines(error: RunError) -> list[str]:
     return lines
 
 
-def _command_lines(error: RunError) -> list[str]:
-    """What a failed command left behind: the command as it ran, its exit code, the end of its stderr."""
+def _command_lines(error: RunError, stderr_shown: bool) -> list[str]:
+    """What a failed command left behind: the command, its exit code, the end of its stderr unless that is shown."""
     details = error.details
     lines = []
     command = details.get("interpolated") or details.get("command")
@@ -107,7 +106,7 @@ def _command_lines(error: RunError) -> list[str]:
     if "exit_code" in details:
         lines.append(f"exit code {details['exit_code']}")
     stderr = details.get("stderr")
-    if isinstance(stderr, str) and stderr.strip():
+    if not stderr_shown and isinstance(stderr, str) and stderr.strip():
         lines.append(tail(stderr))
     return lines
 
@@ -137,6 +136,8 @@ def _warning(code: str, group: Sequence[Diagnostic]) -> str:
         )
     hints = {found.hint for found in group}
     hint = hints.pop() if len(hints) == 1 else None
+    if code == "W051" and hint is None:
+        hint = "use only values that you trust"
     several = "s" if len({found.line for found in group}) > 1 else ""
     return f"Warning at line{several} {lines}: {message}{f' ({hint})' if hint else ''} [{code}]"
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.events import (
@@ -26,6 +27,7 @@ from prose_kernel.machine.events import (
     CommandOutput,
     CommandStarted,
     Event,
+    Failed,
     GateOpened,
     GateResolved,
     Judged,
@@ -120,7 +122,7 @@ class CellView:
     """The listener of one cell. Call `finish` or `fail` exactly once at its end.
 
     `live` tells that a person is watching (`allow_stdin`); `cap` is the number of characters of one command's stream
-    that are shown; `directory_name` says how a new working directory may be shown ("" hides a path that is not stable).
+    that are shown; `directory_name` says how a new working directory may be shown ("" for one that is not shown).
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class CellView:
         self.directory_name = directory_name
         self._commands: dict[int, _Command] = {}
         self._cards: dict[str, cards.Recent] = {}
-        self._notes: list[str] = []
+        self._notes: list[cards.Note] = []
         self._card_statement: object = None
         self._displays = 0
         self._late: list[Display] = []
@@ -146,6 +148,9 @@ class CellView:
         self._statement: tree.Node | None = None
         self._shown: deque[object] = deque(maxlen=REMEMBERED)
         self._joined = False
+        self._told: CommandFinished | None = None
+        self.told_error: RunError | None = None
+        """The error of the bare command that failed last, if the cell shows the whole of its stderr."""
 
     def __call__(self, event: Event) -> None:
         handler = self._handlers.get(type(event))
@@ -163,10 +168,11 @@ class CellView:
     def finish(self, value: Value) -> None:
         """The cell succeeded. Its last value becomes the result, unless it has been shown already.
 
-        The result of a binding is its card. The value of a compound statement is whatever its body has shown.
+        The result of a binding is its card, or the table that it stands in with others. The value of a compound
+        statement is whatever its body has shown.
         """
         self._leave_join()
-        card, pending = self._take_last(value)
+        last, pending = self._take_last(value)
         if pending is not None and pending.value is not value:
             self._send(pending.display)
             pending = None
@@ -174,8 +180,8 @@ class CellView:
         self._flush_late()
         if pending is not None:
             self.output.result(pending.display)
-        elif card is not None:
-            self.output.result(cards.card_display([card]))
+        elif last:
+            self.output.result(cards.card_display(last))
         elif self._worth_showing(value):
             self.output.result(cards.value_display(value))
 
@@ -203,18 +209,24 @@ class CellView:
         """What the compiler had to say about a program that may run; before its first output."""
         lines = warning_lines(diagnostics)
         if lines:
-            self._send(cards.notes_display(lines))
+            self._send(cards.notes_display([cards.Note(line) for line in lines]))
 
-    def _take_last(self, value: Value) -> tuple[cards.Recent | None, _Pending | None]:
-        """The last card, when the cell's value is what it shows, and the display that waits to become the result."""
+    def _take_last(self, value: Value) -> tuple[list[cards.Recent], _Pending | None]:
+        """The last card, when the cell's value is what it shows, with the table that it would follow; and the display
+        that waits to become the result."""
         pending, self._pending = self._pending, None
         name = self._last_name
         if name is None or not (self._last is value or isinstance(self._statement, _BINDING)):
-            return None, pending
+            return [], pending
         card = self._cards.get(name)
         if card is None or card.times > 1 or next(reversed(self._cards)) != name:
-            return None, pending
-        return self._cards.pop(name), pending
+            return [], pending
+        others = [one for one in self._cards.values() if one is not card]
+        if len(others) > 1 or any(one.times > 1 for one in others):
+            self._cards = {}
+            return [*others, card], pending
+        del self._cards[name]
+        return [card], pending
 
     def _worth_showing(self, value: Value) -> bool:
         if value is None or isinstance(self._statement, _COMPOUND + _BINDING):
@@ -332,6 +344,8 @@ class CellView:
             if name in command.stopped:
                 self._emit(event, name, "\n… display stopped, capture continues\n")
         self._shown.append(event.result)
+        if event.raised and "stderr" not in command.stopped:
+            self._told = event
         stopped = [name for name in ("stdout", "stderr") if name in command.stopped]
         card = cards.result_card(event, stopped, self._directory(event))
         if card is not None:
@@ -343,14 +357,19 @@ class CellView:
         that takes the value has one."""
         steps = event.place.branches
         if event.bound_to is None or (steps and steps[-1].label == event.bound_to):
-            card = cards.result_card(event, (), None)
+            card = cards.result_card(event, ())
             if card is not None:
                 self._show(event, card)
 
-    def _directory(self, event: CommandFinished) -> str | None:
-        """The new working directory, as it may be shown; None where it is back as soon as a branch or program ends."""
+    def _failed(self, event: Failed) -> None:
+        """Remember the error of a command whose stderr the cell shows, so that nobody reads it twice."""
+        if self._told is not None and self._told.place.span == event.place.span:
+            self.told_error = event.error
+
+    def _directory(self, event: CommandFinished) -> str:
+        """The new working directory, as it may be shown; "" where it is back as soon as a branch or program ends."""
         if event.directory_changed is None or event.place.branches or event.place.program:
-            return None
+            return ""
         return self.directory_name(event.directory_changed)
 
     def _emit(self, event: Event, name: Stream, text: str) -> None:
@@ -393,8 +412,10 @@ class CellView:
 
     def _judged(self, event: Judged) -> None:
         shown = _verdict(event.answer)
-        why = f": {clip(event.reason, 200)}" if event.reason else ""
-        self._note(event, f"**{clip(event.question, 120)}** → {shown} ({event.by}{why})")
+        rule, colon, why = event.reason.partition(": ")
+        by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
+        because = f"{by}: {clip(reason, 200)}" if reason else by
+        self._note(event, f"→ {shown} ({because})", clip(event.question, 120))
 
     def _gate_opened(self, event: GateOpened) -> None:
         self._begin_visible(event)
@@ -411,12 +432,13 @@ class CellView:
     def _warned(self, event: Warned) -> None:
         self._note(event, f"Warning: {event.message} [{event.code}]")
 
-    def _note(self, event: Event, text: str) -> None:
+    def _note(self, event: Event, text: str, condition: str = "") -> None:
+        note = cards.Note(text, condition)
         if self._join is not None and event.place.branches:
-            self._join.branch(event.place.branches).items.append(cards.notes_display([text]))
+            self._join.branch(event.place.branches).items.append(cards.notes_display([note]))
             return
         self._flush_pending()
-        self._notes.append(text)
+        self._notes.append(note)
         self._card_statement = event.place.ordinal
 
     # ------------------------------------------------------------ parallel
@@ -509,6 +531,7 @@ class CellView:
         CommandStarted: _command_started,
         CommandOutput: _command_output,
         CommandFinished: _command_finished,
+        Failed: _failed,
         SessionStarted: _session_started,
         SessionFinished: _session_finished,
         Retried: _retried,

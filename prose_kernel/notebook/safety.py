@@ -79,6 +79,10 @@ def html_text(text: str) -> str:
     return html.escape(visible(text))
 
 
+LITERAL = 'class="mathjax_ignore tex2jax_ignore"'
+"""Attribute of an HTML element whose text is what it is: a dollar sign begins no formula."""
+
+
 def clip(text: str, width: int = 120) -> str:
     """The first line, cut to `width` characters; an ellipsis tells that something is missing."""
     line, newline, rest = text[: width * 4].lstrip("\n").partition("\n")
@@ -94,7 +98,8 @@ def preview(text: str, lines: int = 10, characters: int = 1000) -> tuple[str, st
     kept = "\n".join(shown[:lines])
     if len(kept) == len(text) or text[len(kept) :].strip("\n") == "":
         return visible(kept).rstrip("\n"), ""
-    return visible(kept).rstrip("\n"), f"{len(text):,} characters, {text.count(chr(10)) + 1:,} lines in all"
+    total = text.count("\n") + (not text.endswith("\n"))
+    return visible(kept).rstrip("\n"), f"{len(text):,} characters, {total:,} line{'s' if total > 1 else ''} in all"
 
 
 # ---------------------------------------------------------------- Markdown
@@ -106,6 +111,7 @@ _LIVE = re.compile(r"<(?=[A-Za-z/!?])|!\[|\]\(|^ {0,3}\[[^\]\n]+\]:", re.M)
 _TARGET = re.compile(
     r"(?P<open>\]\([ \t]*+\n?+[ \t]*+|^ {0,3}\[[^\]]{1,999}\]:[ \t]*+\n?+[ \t]*+)(?P<target>[^\s)]{1,4000})", re.M
 )
+_FORMULA = re.compile(r"[$\\]")
 _SCHEME = re.compile(r"[^a-z0-9]*(?P<scheme>[a-z][a-z0-9+.-]*):")
 _ALLOWED = frozenset({"http", "https", "mailto", "ftp"})
 
@@ -167,13 +173,19 @@ def _target(match: re.Match[str]) -> str:
 
 def _entities(text: str) -> str:
     """Text inside an HTML tag inside Markdown: nothing of it means anything to either, nor becomes a link."""
-    return re.sub(r"[*_`$~\[\]\\|{}!#:@]", lambda m: f"&#{ord(m.group())};", html.escape(text))
+    return re.sub(r"[*_`$~\[\]\\|{}!#:@]", lambda m: f"&#{ord(m.group())};", html.escape(text, quote=False))
 
 
 def inline_code(text: str) -> str:
     """One line as a Markdown code span that nothing in it can close; also safe in a table cell."""
     text = " ".join(visible(text).split("\n"))
     return f"<code>{_entities(text)}</code>" if text else ""
+
+
+def inline_text(text: str) -> str:
+    """One line as Markdown in which nothing means anything; also safe in a table cell."""
+    text = " ".join(visible(text).split("\n"))
+    return f"<span {LITERAL}>{_entities(text)}</span>" if _FORMULA.search(text) else _entities(text)
 
 
 def fenced(text: str, language: str = "") -> str:

@@ -12,7 +12,7 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.machine.values import ExecText, Reference, full_text, kind_of
 from prose_kernel.notebook import cards, keywords
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import clip, fenced, inline_code, markdown, visible
+from prose_kernel.notebook.safety import clip, fenced, inline_code, inline_text, markdown, visible
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
@@ -30,7 +30,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], code: Iterable[int
     shown = rows[:ROWS]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for row in shown:
-        cells = [inline_code(cell) if at in as_code else _cell(cell) for at, cell in enumerate(row)]
+        cells = [inline_code(cell) if at in as_code else inline_text(cell) for at, cell in enumerate(row)]
         lines.append(f"| {' | '.join(cells)} |")
     widths = [max(len(visible(cell)) for cell in column) for column in zip(head, *shown, strict=True)]
     plain = [
@@ -40,11 +40,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], code: Iterable[int
         lines.append(f"\n… and {more:,} more")
         plain.append(f"… and {more:,} more")
     return Display({"text/markdown": "\n".join(lines), "text/plain": "\n".join(plain)})
-
-
-def _cell(text: str) -> str:
-    """One line of text in a cell, where nothing of it is Markdown."""
-    return inline_code(text)[6:-7] if text else ""
 
 
 def _nothing(text: str) -> Display:
@@ -86,7 +81,7 @@ def binding(cells: Cells, name: str) -> Display:
     remarks: list[str] = []
     if isinstance(value, ExecText):
         remarks, facts = _exec_lines(value)
-    body = markdown(text) if isinstance(value, Reference | str) else fenced(text, "json" if _is_data(value) else "")
+    body = markdown(text) if isinstance(value, Reference) else fenced(text, "json" if _is_data(value) else "")
     quoted = fenced(clip(info.source, 500), "prose") if info.source else ""
     parts = [head, quoted, *(f"- {inline_code(r)}" for r in remarks), body + rest]
     plain = [f"{name}: {info.kind}, {kind_of(value)}", *(f"  {visible(r)}" for r in remarks), visible(text) + rest]

@@ -11,6 +11,8 @@ from notebook.recording import Recording
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.notebook.cells import Cells
 
+TRUST = " (use only values that you trust) [W051]"
+
 
 class Person:
     """Somebody with prepared answers."""
@@ -82,10 +84,18 @@ async def test_a_binding_is_shown_whole_with_its_metadata(cells: Cells) -> None:
     assert sorted(output.calls[0][1].data) == ["text/markdown", "text/plain"]
 
 
-async def test_a_text_binding_is_markdown_that_cannot_act(cells: Cells) -> None:
-    await fine(cells, 'let page = "# Title\\n<script>x</script>"')
-    (call,) = (await fine(cells, "%binding page")).calls
-    assert "# Title" in call[1].data["text/markdown"] and "<script" not in call[1].data["text/markdown"]
+async def test_a_text_binding_is_shown_as_it_is_and_cannot_act(cells: Cells) -> None:
+    await fine(cells, 'let page = "# Title\\n<script>x</script>"\nlet price = "costs $5 and $6"')
+    page, price = [(await fine(cells, f"%binding {name}")).calls[0][1].data for name in ("page", "price")]
+    assert "<pre><code>&#35; Title\n&lt;script>" in page["text/markdown"].replace("&gt;", ">")
+    assert price["text/markdown"].endswith("\n\n```\ncosts $5 and $6\n```")
+
+
+async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
+    await fine(cells, 'let price = "costs $5 and $6"\nlet plain = "costs 5"')
+    markup = (await fine(cells, "%bindings")).calls[0][1].data["text/markdown"]
+    assert '<span class="mathjax_ignore tex2jax_ignore">costs &#36;5 and &#36;6</span>' in markup
+    assert "| costs 5 |" in markup
 
 
 @pytest.mark.parametrize(
@@ -198,7 +208,7 @@ async def test_clear_removes_what_was_shown(cells: Cells) -> None:
 async def test_warnings_are_shown_once_and_can_be_switched_off(cells: Cells) -> None:
     code = 'let x = "a"\nexec "echo {x}"\nexec "echo {x}"'
     first = await fine(cells, code)
-    assert first.texts[0] == "Warning at lines 2 and 3: the value of `x` goes into the command unquoted [W051]"
+    assert first.texts[0] == "Warning at lines 2 and 3: the value of `x` goes into the command unquoted" + TRUST
     quiet = await fine(cells, "%warnings off\n" + code)
     assert not any("W051" in text for text in quiet.texts)
     assert (await fine(cells, "%warnings")).texts == ["off"]
@@ -235,7 +245,7 @@ async def test_who_answers_can_change_within_a_run(cells: Cells, tmp_path: Path)
 
 async def test_rules_can_be_switched_off_within_a_run(cells: Cells) -> None:
     code = "if **score >= 60**:\n  let passed = true"
-    assert "yes (rules" in (await fine(cells, "let score = 72\n" + code)).texts[0]
+    assert "yes (rule: score is 72)" in (await fine(cells, "let score = 72\n" + code)).texts[0]
     await fine(cells, "%judge off")
     assert (await wrong(cells, code))[0] == "JudgeError"
     await fine(cells, "%judge first\n" + code)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from notebook.recording import Recording
-from notebook.test_cells import Person, fine
+from notebook.test_cells import TRUST, Person, fine, wrong
 
 from prose_kernel.notebook.cells import Cells
 
@@ -41,6 +41,14 @@ PARALLEL = "parallel, 2 branches: 2 done\n  ✓ {}: one\n  ✓ {}: two"
     [
         pytest.param(
             "let a = 1\nlet b = [1, 2]", [("display", "a: number = 1"), ("result", "b: array = [1, 2]")], id="let"
+        ),
+        pytest.param(
+            "let a = 1\nlet b = 2\nlet c = 3", [("result", "a: number = 1\nb: number = 2\nc: number = 3")], id="lets"
+        ),
+        pytest.param(
+            "let a = 1\na = 2\nlet c = 3",
+            [("result", "a: number, bound 2 times = 2\nc: number = 3")],
+            id="assignment and let",
         ),
         pytest.param("let a = 1\na = 2", [("display", "a: number, bound 2 times = 2")], id="assignment"),
         pytest.param("%input who=Ada\ninput who: ~Who?~", [("result", "who: text = Ada")], id="input"),
@@ -161,6 +169,28 @@ async def test_what_a_caught_failure_of_a_consumed_command_said_is_no_output(cel
     assert outputs(await fine(cells, code)) == [("stdout", "1\n")]
 
 
+async def test_stderr_that_was_shown_is_not_in_the_error_again(cells: Cells) -> None:
+    for code, shown in (
+        ('exec "echo broken >&2; exit 4"', True),
+        ('parallel:\n  exec "echo broken >&2; exit 4"', True),
+        ('let x = exec "echo broken >&2; exit 4"', False),
+        ('try:\n  exec "echo other >&2; exit 3"\ncatch:\n  let x = exec "echo broken >&2; exit 4"', False),
+    ):
+        name, _, traceback = await wrong(cells, code)
+        assert name == "ExecError" and "exit code 4" in traceback
+        assert ("broken" in traceback.replace("echo broken", "")) is not shown, code
+    cells.overrides["display_cap"] = 3
+    *_, traceback = await wrong(cells, 'exec "echo broken >&2; exit 4"')
+    assert "broken" in traceback.replace("echo broken", "")  # only its beginning was shown
+
+
+async def test_a_table_keeps_what_varies_in_its_metadata(cells: Cells) -> None:
+    recording = await fine(cells, 'let a = exec "echo 1"\nlet b = 2\nlet c = 3')
+    (call,) = recording.calls
+    assert call[0] == "result" and set(call[1].metadata["prose"]) == {"a"}
+    assert "duration" in call[1].metadata["prose"]["a"]
+
+
 async def test_commands_of_imported_programs_do_not_move_the_notebook(cells: Cells, tmp_path: Path) -> None:
     (tmp_path / "away.prose").write_text('exec "cd / && echo away"\noutput done = true\n')
     found = outputs(await fine(cells, 'use "./away.prose"\naway()'))
@@ -175,7 +205,7 @@ async def test_warnings_of_one_code_are_one_line(cells: Cells) -> None:
     code = 'let a = "x"\nlet b = "y"\nexec "echo {a}"\nexec "echo {b}"\nexec "echo {a}"\nlet c = 1\nif a == "x":\n  let c = 2'
     warnings = (await fine(cells, code)).calls[0][1].data
     assert warnings["text/plain"].split("\n") == [
-        "Warning at lines 3, 4 and 5: the values of `a`, `b` go into the command unquoted [W051]",
+        "Warning at lines 3, 4 and 5: the values of `a`, `b` go into the command unquoted" + TRUST,
         "Warning at line 8: `c` is already declared further out; this acts as an assignment (write `c = ...`) [W136]",
     ]
     assert "<code>a</code>" in warnings["text/html"]

@@ -53,6 +53,18 @@ def test_a_colour_cut_in_two_stays_a_colour() -> None:
     assert stream.end() == "␛"
 
 
+def test_markup_inside_of_code_is_escaped_once() -> None:
+    assert safety.inline_code("ls '*.py' \"<b>\"") == "<code>ls '&#42;.py' \"&lt;b&gt;\"</code>"
+
+
+@pytest.mark.parametrize(
+    ("count", "rest"),
+    [(5, ""), (400, "1,492 characters, 400 lines in all"), (401, "1,496 characters, 401 lines in all")],
+)
+def test_a_line_end_at_the_end_begins_no_line(count: int, rest: str) -> None:
+    assert safety.preview("".join(f"{i}\n" for i in range(1, count + 1)))[1] == rest
+
+
 def test_a_megabyte_line_costs_little() -> None:
     text = "x" * 20_000_000
     started = time.perf_counter()
