@@ -165,6 +165,12 @@ def headline(request: SessionRequest) -> str:
     return " · ".join(facts)
 
 
+def asked(request: SessionRequest) -> str:
+    """One line for the one who answers in its place: agent or label, else `session`; and the retry."""
+    who = request.agent or request.label or "session"
+    return f"{who} · retry {request.attempt}" if request.attempt else who
+
+
 def permission_lines(permissions: Mapping[str, str | tuple[str, ...]]) -> list[str]:
     """One line a permission type; an empty list of patterns reads `nothing` (4.5)."""
     return [
@@ -176,10 +182,10 @@ def permission_lines(permissions: Mapping[str, str | tuple[str, ...]]) -> list[s
 def shown(request: SessionRequest, *, to_answer: bool = False) -> str:
     """A session as a person is shown it: headline, permissions, skills, and the assembled message.
 
-    For the one who is to answer (`to_answer`) the output instruction is left out: the answer is typed, not written to a
-    file, and the provider says how it ends.
+    For the one who is to answer (`to_answer`) the headline says who is asked, and the output instruction is left out:
+    the answer is typed, not written to a file, and the provider says how it ends.
     """
-    lines = [headline(request)]
+    lines = [asked(request) if to_answer else headline(request)]
     if request.permissions:
         lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]
     if request.skills:

@@ -167,6 +167,11 @@ class Gatekeeper:
         """Whether a decision from outside counts."""
         return self._records.outside and self._mode in ("auto", "wait")
 
+    def _name(self, record: Record) -> str:
+        """The gate as its author wrote it; with the id of the instance where another process may decide by that."""
+        name = record.request.name
+        return f"{name} ({record.id})" if self._watches and record.id != name else name
+
     # ------------------------------------------------------------ deciders
 
     def _keep(self, record: Record, proposal: GateDecision) -> GateDecision:
@@ -180,13 +185,14 @@ class Gatekeeper:
         if answer is None:
             return None
         if answer.approved and answer.principal not in record.request.allow:
-            self._asker.show(_refusal(record.request, answer.principal))
+            self._asker.show(_refusal(self._name(record), record.request, answer.principal))
             return None
         return GateDecision(answer.status, answer.principal, answer.comment, source="option")
 
     async def _race(self, record: Record, deadline: float) -> GateDecision:
         """The first of deadline, person and outside. What the others were doing is withdrawn."""
-        conversation = _Conversation(record.request, self._asker, "cell" if self._notebook else "terminal")
+        source = "cell" if self._notebook else "terminal"
+        conversation = _Conversation(record.request, self._name(record), self._asker, source)
         late = asyncio.create_task(self._deadline(deadline))
         tasks: list[asyncio.Task[GateDecision]] = [late]
         if self._asks:
@@ -226,8 +232,9 @@ class Gatekeeper:
 class _Conversation:
     """Asking one person about one gate."""
 
-    def __init__(self, request: GateRequest, asker: Asker, source: str) -> None:
+    def __init__(self, request: GateRequest, name: str, asker: Asker, source: str) -> None:
         self._request = request
+        self._name = name
         self._asker = asker
         self._source = source
         self._asking = False
@@ -237,7 +244,7 @@ class _Conversation:
         turn = getattr(self._asker, "turn", contextlib.nullcontext)
         async with turn():
             self._asking = True
-            prompt = question(self._request)
+            prompt = question(self._name, self._request)
             while True:
                 try:
                     answer = read_answer(await self._asker.ask(prompt))
@@ -248,7 +255,7 @@ class _Conversation:
                 if answer is None:
                     prompt = "please answer approve or reject, with a comment after a colon if you like: "
                 elif answer.approved and answer.principal not in self._request.allow:
-                    prompt = f"{_refusal(self._request, answer.principal)}\napprove or reject? "
+                    prompt = f"{_refusal(self._name, self._request, answer.principal)}\napprove or reject? "
                 else:
                     return self._answered(
                         GateDecision(answer.status, answer.principal, answer.comment, source=self._source)
@@ -263,17 +270,17 @@ class _Conversation:
         if not self._asking:
             return
         if decision.status == "timeout":
-            self._asker.show(f"gate {self._request.id} timed out after {self._request.timeout_text}")
+            self._asker.show(f"gate {self._name} timed out after {self._request.timeout_text}")
         else:
-            self._asker.show(f"gate {self._request.id}: already {decision.status} by {decision.by}")
+            self._asker.show(f"gate {self._name}: already {decision.status} by {decision.by}")
 
 
-def question(request: GateRequest) -> str:
-    """What a person is shown: the prompt verbatim, below it the id, who may decide (unless anybody), the timeout."""
+def question(name: str, request: GateRequest) -> str:
+    """What a person is shown: the prompt verbatim, below it the gate, who may decide (unless anybody), the timeout."""
     allow = "" if request.allow == ("user",) else f", allow {', '.join(request.allow) or 'nobody'}"
-    return f"{request.prompt}\ngate {request.id}{allow}, timeout {request.timeout_text}\napprove or reject? "
+    return f"{request.prompt}\ngate {name}{allow}, timeout {request.timeout_text}\napprove or reject? "
 
 
-def _refusal(request: GateRequest, principal: str) -> str:
+def _refusal(name: str, request: GateRequest, principal: str) -> str:
     allowed = ", ".join(request.allow) or "nobody"
-    return f"gate {request.id}: {principal} may not approve, allowed: {allowed}"
+    return f"gate {name}: {principal} may not approve, allowed: {allowed}"

@@ -167,7 +167,7 @@ async def test_a_person_reads_the_whole_and_answers_in_lines() -> None:
     assert (result.text, result.summary) == ("Old pond\n\n.\n:skip\n:smile:", "Old pond")
     assert (result.provider, result.origin) == ("human", "human")
     assert person.transcript == [
-        f"session c1/s0\nPermissions:\n  bash: deny\n\nWrite a haiku\n\n{HELP}",
+        f"session\nPermissions:\n  bash: deny\n\nWrite a haiku\n\n{HELP}",
         *["? > "] * 6,
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,19 @@ def test_a_person_sees_headline_permissions_skills_and_message() -> None:
         "Skills: search\n\nProgram: tidy.prose\n"
     )
     assert text.endswith(assemble(FULL).text)
+
+
+@pytest.mark.parametrize(
+    ("facts", "who"),
+    [
+        ({}, "session"),
+        ({"label": "outline"}, "outline"),
+        ({"agent": "captain", "label": "outline"}, "captain"),
+        ({"agent": "captain", "attempt": 2}, "captain · retry 2"),
+    ],
+)
+def test_the_one_who_answers_sees_who_is_asked(facts: dict[str, Any], who: str) -> None:
+    assert shown(SessionRequest("session", "Go", "c4/1/s0", **facts), to_answer=True) == f"{who}\n\nGo"
 
 
 # ---------------------------------------------------------------- replies

@@ -149,6 +149,13 @@ async def test_approved_by_the_person(keeper: Keeper, records: FileRecords) -> N
     assert log(records)[1]["comment"] == "looks good"
 
 
+@pytest.mark.parametrize(("mode", "shown"), [("auto", "release_ok (release_ok--2)"), ("ask", "release_ok")])
+async def test_the_id_is_named_where_the_outside_may_decide(keeper: Keeper, mode: Mode, shown: str) -> None:
+    person = Person("y")
+    await keeper(person, mode).decide(request(id="release_ok--2"))
+    assert person.asked == [f"Publish 1.2?\ngate {shown}, timeout 10m\napprove or reject? "]
+
+
 async def test_the_pending_record(keeper: Keeper, records: FileRecords) -> None:
     task = asyncio.create_task(
         keeper(Person()).decide(request("ok", id="ok__7", execution_id=7, allow=("user", "ops")))

@@ -19,7 +19,7 @@ NAMES = ("scripted", "human", "dry-run")
 NOTICE = """\
 No model is configured, so you are answering this program's sessions yourself.
 Choose who answers with `%provider NAME`, or PROSE_PROVIDER: scripted, human, dry-run.
-A live model needs `%pip install prose_kernel[llm]`.
+To have answers read from a file: `%provider scripted FILE`.
 To only see what each session would be asked: `%provider dry-run`."""
 
 
