@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
+from prose_kernel.language.openprose.nearest import Nearest, did_you_mean
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
@@ -373,6 +374,26 @@ def _other_words(line: Line) -> Trouble | None:
     return line.here("E004", f"unexpected {_shown(line, line.at)}", hint)
 
 
+def _misspelt(line: Line) -> Trouble | None:
+    """A line that begins with what is nearly the word of a statement."""
+    if line.head != "NAME" or line.at != line.first + 1 or line.kind(0) not in _AFTER_A_HEAD:
+        return None
+    word = line.head_word
+    meant = Nearest()(word, _HEADS)
+    if meant is None or word[0] != meant[0]:  # people rarely miss the first letter; another one makes another word
+        return None
+    if len(word) == len(meant) == 3 and sorted(word) != sorted(meant):
+        return None
+    return line.here("E004", f"unexpected {_shown(line, line.at)}", did_you_mean(meant))
+
+
+_AFTER_A_HEAD: Final = _WORD_KINDS | {"STRING", "COLON", "LBRACE", "DISCRETION", "NUMBER"}
+_HEADS: Final = (
+    "agent", "assert", "block", "catch", "choice", "const", "exec", "finally", "for", "gate", "import", "input", "let",
+    "loop", "option", "output", "parallel", "repeat", "resume", "return", "session", "throw", "try", "use",
+)  # fmt: skip
+
+
 def _unquoted(line: Line) -> Trouble | None:
     """`exec ls -la`, `use path`, `throw some words` (9.6)."""
     index = next((k for k in range(line.at - 1, line.first - 1, -1) if line.written(k) in _QUOTED), -1)
@@ -494,5 +515,5 @@ def first_word(tokens: Sequence[RawToken], index: int) -> Any:
 
 _RULES: Final[tuple[Rule, ...]] = (
     _character, _indent, _on_reject, _missing_part, _missing_condition, _alias, _session, _arms, _options,
-    _property_line, _pipe, _call, _other_words, _catch, _input, _condition, _unquoted, _line_end,
+    _property_line, _pipe, _call, _other_words, _catch, _input, _condition, _unquoted, _misspelt, _line_end,
 )  # fmt: skip
