@@ -15,7 +15,7 @@ SLICE = 0.005
 """Seconds of uninterrupted computing before the event loop gets its chance."""
 
 PATIENCE = 1.0
-"""Seconds that a join waits for a branch that only computes, before it goes on without its turn."""
+"""Seconds of computing that a join lets a branch do, before it goes on without its turn."""
 
 
 class Turns:
@@ -64,12 +64,12 @@ class Turns:
 
         A cancellation is delivered at once, and a branch that computes without end is not waited for.
         """
-        if self._holder is None:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
-                while self._holder is not None:
-                    await self._turn()
+        begun = time.thread_time()
+        while self._holder is not None and time.thread_time() - begun < PATIENCE:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    while self._holder is not None:
+                        await self._turn()
 
     def _turn(self) -> asyncio.Future[None]:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

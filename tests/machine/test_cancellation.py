@@ -180,10 +180,10 @@ async def test_an_interrupt_while_siblings_are_being_cancelled() -> None:
 async def test_computing_can_be_interrupted_and_serves_the_loop(text: str) -> None:
     w = World(listening=False)
     task = asyncio.create_task(w.run(text))
-    longest, ticks, last = 0.0, 0, time.perf_counter()
+    longest, ticks, last = 0.0, 0, time.thread_time()
     while ticks < 10:
         await asyncio.sleep(0)
-        now = time.perf_counter()
+        now = time.thread_time()
         longest, last, ticks = max(longest, now - last), now, ticks + 1
     assert not task.done()
     task.cancel()
@@ -239,11 +239,11 @@ async def test_a_sibling_that_computes_for_a_moment_is_not_torn_apart() -> None:
         '  exec "fails"',
         "  do:",
         '    exec "works"',
-        "    repeat 20000:",
+        "    repeat 10000:",
         "      i = i + 1",
     )
     await w.fail(text)
-    assert w.value("i") == 20000
+    assert w.value("i") == 10000
 
 
 async def test_one_run_at_a_time() -> None:
