@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,7 +30,7 @@ _AS_CODE = r"<code>\1</code>"
 _QUIET = 'style="opacity: 0.65"'
 _CARD = f'{LITERAL} style="border-left: 3px solid rgba(128, 128, 128, 0.5); padding: 2px 10px; margin: 2px 0"'
 _BAD = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
-_TABLE = f'{LITERAL} style="margin: 0"'
+_TABLE = 'style="margin: 0"'
 _LEFT = 'style="text-align: left"'
 _QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
 _PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"'
@@ -140,7 +139,7 @@ def _table(recent: Sequence[Recent]) -> Display:
         left = f"and {len(recent) - ROWS:,} more; %bindings lists them"
         body += f'<tr><td colspan="3" {_QUIET_LEFT}>{left}</td></tr>'
         lines.append(left)
-    return Display({"text/html": f"<table {_TABLE}>{body}</table>", "text/plain": "\n".join(lines)}, facts)
+    return Display({"text/html": f"<table {LITERAL} {_TABLE}>{body}</table>", "text/plain": "\n".join(lines)}, facts)
 
 
 # ---------------------------------------------------------------- commands
@@ -236,10 +235,15 @@ def session_display(
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A quiet line: a condition, set apart where there is one, and what is to be said."""
+    """A quiet line: a condition, set apart where there is one, what is to be said, and why."""
 
     text: str
     condition: str = ""
+    why: str = ""
+
+    @property
+    def rest(self) -> str:
+        return f"{self.text} ({self.why})" if self.why else self.text
 
 
 def notes_display(notes: Sequence[Note]) -> Display:
@@ -248,8 +252,8 @@ def notes_display(notes: Sequence[Note]) -> Display:
     shown = found[:ROWS]
     if len(found) > ROWS:
         shown.append(Note(f"and {len(found) - ROWS:,} more of this kind"))
-    rows = "".join(f"<div>{_emphasis(note)}{_CODE.sub(_AS_CODE, html_text(note.text))}</div>" for note in shown)
-    text = "\n".join(visible(f"{note.condition} {note.text}".lstrip()) for note in shown)
+    rows = "".join(f"<div>{_emphasis(note)}{_CODE.sub(_AS_CODE, html_text(note.rest))}</div>" for note in shown)
+    text = "\n".join(visible(f"{note.condition} {note.rest}".lstrip()) for note in shown)
     return Display({"text/html": f"<div {_CARD}><small>{rows}</small></div>", "text/plain": text})
 
 
@@ -258,16 +262,20 @@ def _emphasis(note: Note) -> str:
 
 
 def _counted(notes: Sequence[Note]) -> list[Note]:
-    """What is said more than `OFTEN` times, as by the passes of a loop, is one line with its number."""
-    times = Counter(notes)
-    found: list[Note] = []
-    said: set[Note] = set()
+    """What is said more than `OFTEN` times, as by the passes of a loop, is one line with its number; its reasons may
+    differ, then the last one is given."""
+    alike: dict[tuple[str, str], list[Note]] = {}
     for note in notes:
-        if times[note] <= OFTEN:
+        alike.setdefault((note.condition, note.text), []).append(note)
+    found: list[Note] = []
+    for note in notes:
+        same = alike[note.condition, note.text]
+        if len(same) <= OFTEN:
             found.append(note)
-        elif note not in said:
-            said.add(note)
-            found.append(replace(note, text=f"{note.text}, {times[note]:,} times"))
+        elif note is same[0]:
+            last = same[-1].why
+            why = last if all(one.why == last for one in same) else f"{last}, the last time"
+            found.append(replace(note, text=f"{note.text}, {len(same):,} times", why=why))
     return found
 
 

@@ -415,7 +415,7 @@ class CellView:
         rule, colon, why = event.reason.partition(": ")
         by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
         because = f"{by}: {clip(reason, 200)}" if reason else by
-        self._note(event, f"→ {shown} ({because})", clip(event.question, 120))
+        self._note(event, cards.Note(f"→ {shown}", clip(event.question, 120), because))
 
     def _gate_opened(self, event: GateOpened) -> None:
         self._begin_visible(event)
@@ -432,8 +432,8 @@ class CellView:
     def _warned(self, event: Warned) -> None:
         self._note(event, f"Warning: {event.message} [{event.code}]")
 
-    def _note(self, event: Event, text: str, condition: str = "") -> None:
-        note = cards.Note(text, condition)
+    def _note(self, event: Event, said: str | cards.Note) -> None:
+        note = cards.Note(said) if isinstance(said, str) else said
         if self._join is not None and event.place.branches:
             self._join.branch(event.place.branches).items.append(cards.notes_display([note]))
             return

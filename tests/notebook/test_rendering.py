@@ -235,11 +235,16 @@ def test_a_condition_is_set_apart_and_cannot_act() -> None:
     assert markup.startswith('<div class="mathjax_ignore tex2jax_ignore"')
 
 
-@pytest.mark.parametrize(("passes", "lines"), [(3, ["ready → no (rule)"] * 3), (4, ["ready → no (rule), 4 times"])])
+@pytest.mark.parametrize(("passes", "lines"), [(3, ["ready → no (rule)"] * 3), (4, ["ready → no, 4 times (rule)"])])
 def test_the_same_verdict_of_many_passes_is_one_line(passes: int, lines: list[str]) -> None:
     happened = [events.Judged(place(), "ready", False, "rules") for _ in range(passes)]
     output = show([*happened, events.Judged(place(), "ready", True, "rules")])
     assert output.texts[0].split("\n") == [*lines, "ready → yes (rule)"]
+
+
+def test_of_many_reasons_the_last_one_is_given() -> None:
+    happened: list[Event] = [events.Judged(place(), "n is 9", False, "rules", f"word: n is {n}") for n in range(8)]
+    assert show(happened).texts == ["n is 9 → no, 8 times (rule: n is 7, the last time)"]
 
 
 def _parallel() -> list[Event]:
