@@ -19,7 +19,7 @@ from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.notebook_file import Cell, read_cells
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
-from prose_kernel.machine.values import Value, full_text, plain
+from prose_kernel.machine.values import Value, full_text, verbatim
 from prose_kernel.workspace import Start, Workspace
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ class ProgramRun:
                 128 + received[0] if received else _status(error, done),
                 run_id=workspace.run_id,
                 run_directory=workspace.run_directory,
-                outputs=self._plain(outputs),
-                bindings=self._plain(bindings),
+                outputs=self._data(outputs),
+                bindings=self._data(bindings),
                 products=self._products(outputs),
                 error=None if received else error,
                 text_name=self.text_name,
@@ -146,9 +146,9 @@ class ProgramRun:
             return None if cause else unkept
         return None
 
-    def _plain(self, values: Mapping[str, Value]) -> dict[str, object]:
+    def _data(self, values: Mapping[str, Value]) -> dict[str, object]:
         """Values as JSON data; only where they are asked for, because it reads every binding."""
-        return {name: plain(value) for name, value in values.items()} if self.request.json else {}
+        return {name: verbatim(value) for name, value in values.items()} if self.request.json else {}
 
     def _products(self, outputs: Mapping[str, Value]) -> tuple[str, ...]:
         """The outputs for people; without any, the value of the last statement if nothing has shown it yet."""

@@ -132,3 +132,16 @@ def plain(value: Value) -> object:
             return dict(value.fields)
         case _:
             return value
+
+
+def verbatim(value: Value) -> object:
+    """The value as plain JSON data, every text as it is kept: exec text with its trailing newlines (5.4)."""
+    match value:
+        case list():
+            return [verbatim(v) for v in value]
+        case dict():
+            return {k: verbatim(v) for k, v in value.items()}
+        case ExecText():
+            return value.text
+        case _:
+            return plain(value)
