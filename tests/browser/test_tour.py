@@ -42,6 +42,8 @@ def _picture(lab: Lab, notebook: Notebook, pictures: Pictures) -> None:
     lab.page.set_viewport_size({"width": 1200, "height": 3000})
     lab.page.keyboard.press("Control+b")
     first.scroll_into_view_if_needed()
+    for cell in (first, last):  # the notebook lays itself out anew in the larger window
+        cell.element_handle().wait_for_element_state("stable")
     top, bottom = first.bounding_box(), last.bounding_box()
     assert top and bottom
     area = {"x": 40, "y": top["y"] + 2, "width": 1120, "height": bottom["y"] + bottom["height"] + 8 - top["y"]}
