@@ -82,8 +82,8 @@ def test_json_is_the_only_line_of_stdout(run: Run) -> None:
     assert "shown" in seen.err
     assert result["status"] == "completed"
     assert result["error"] is None
-    assert result["outputs"] == {"log": "text", "data": {"n": 2, "ok": True}}
-    assert result["bindings"] == {"n": 2, "words": ["a", "b"], "log": "text", "data": {"n": 2, "ok": True}}
+    assert result["outputs"] == {"log": "text\n", "data": {"n": 2, "ok": True}}
+    assert result["bindings"] == {"n": 2, "words": ["a", "b"], "log": "text\n", "data": {"n": 2, "ok": True}}
     assert Path(".prose/runs", str(result["run_id"]), "state.md").is_file()
 
 

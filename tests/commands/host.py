@@ -20,7 +20,12 @@ async def main(state_dir: str, fork: str, *texts: str) -> None:
     engine = Engine(state_dir=Path(state_dir))
     commands = ShellCommands(engine, "bash")
     print(engine.marker, flush=True)
-    running = asyncio.gather(*(commands.run(CommandRequest(text, "/", 3600.0)) for text in texts))
+
+    async def run(text: str) -> None:
+        await commands.run(CommandRequest(text, "/", 3600.0))
+        print("one ended", flush=True)
+
+    running = asyncio.gather(*map(run, texts))
     if fork:
         await asyncio.sleep(0.3)
         copy = os.fork()

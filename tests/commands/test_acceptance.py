@@ -96,6 +96,7 @@ async def test_acceptance_3_the_cap(workspace: Workspace, character: str) -> Non
     assert "stdout_truncated: true" in binding(workspace, "b")
 
 
+@pytest.mark.timing
 async def test_acceptance_4_the_time_limit(workspace: Workspace, tmp_path: Path) -> None:
     start = time.monotonic()
     with pytest.raises(ExecError) as caught:
@@ -105,6 +106,7 @@ async def test_acceptance_4_the_time_limit(workspace: Workspace, tmp_path: Path)
     assert alive(tmp_path) == []
 
 
+@pytest.mark.timing
 async def test_acceptance_5_branches_at_the_same_time_and_apart(workspace: Workspace, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -141,6 +143,7 @@ async def test_acceptance_9_interpolation_strips_what_the_file_keeps(workspace: 
     assert binding(workspace, "v").endswith("\na\n")
 
 
+@pytest.mark.timing
 async def test_acceptance_10_a_background_process(workspace: Workspace, tmp_path: Path) -> None:
     """That it is gone when the kernel is killed is tested in test_watchdog.py."""
     start = time.monotonic()

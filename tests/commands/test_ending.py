@@ -17,7 +17,8 @@ from prose_kernel.commands.ladder import GRACE as GRACE_FOR_USERS
 from prose_kernel.commands.ladder import ladder
 from prose_kernel.machine.ports import CommandRequest
 
-SLACK = 0.5
+SLACK = 1.0
+"""What a busy machine may add to a ladder; two more steps would cost more."""
 
 
 async def test_the_table_of_exit_codes(run: Runner) -> None:
@@ -37,6 +38,7 @@ async def test_the_table_of_exit_codes(run: Runner) -> None:
     assert (third.exit_code, third.kind) == (3, "exit")
 
 
+@pytest.mark.timing
 async def test_acceptance_4_the_time_limit(run: Runner, engine: Engine) -> None:
     start = time.monotonic()
     result = await run("echo before; sleep 10", timeout=1.0)
@@ -60,6 +62,7 @@ def test_users_get_two_seconds_between_the_steps() -> None:
     }
 
 
+@pytest.mark.timing
 async def test_hazard_19_term_ignored(run: Runner) -> None:
     start = time.monotonic()
     result = await run("trap '' TERM; while :; do sleep 0.05; done", timeout=0.3)
@@ -67,6 +70,7 @@ async def test_hazard_19_term_ignored(run: Runner) -> None:
     assert 0.3 + GRACE <= time.monotonic() - start < 0.3 + GRACE + SLACK
 
 
+@pytest.mark.timing
 async def test_hazard_20_the_leader_obeys_and_its_sibling_does_not(run: Runner, engine: Engine) -> None:
     start = time.monotonic()
     result = await run("(trap '' TERM; sleep 30; sleep 30) & sleep 30", timeout=0.3)
@@ -76,6 +80,7 @@ async def test_hazard_20_the_leader_obeys_and_its_sibling_does_not(run: Runner, 
     assert marked(engine.marker) == []
 
 
+@pytest.mark.timing
 async def test_hazard_21_a_stopped_process_ends(run: Runner) -> None:
     start = time.monotonic()
     result = await run("kill -STOP $$; sleep 30", timeout=0.3)
@@ -83,6 +88,7 @@ async def test_hazard_21_a_stopped_process_ends(run: Runner) -> None:
     assert time.monotonic() - start < 0.3 + SLACK
 
 
+@pytest.mark.timing
 async def test_hazard_22_a_background_job_immune_to_int(run: Runner, engine: Engine) -> None:
     task = run.start("sleep 30 & touch ready; wait")
     await appears(run.directory / "ready")
@@ -94,7 +100,10 @@ async def test_hazard_22_a_background_job_immune_to_int(run: Runner, engine: Eng
     assert marked(engine.marker) == []
 
 
-async def test_hazard_23_a_program_that_cleans_up_keeps_its_code_and_its_last_words(run: Runner) -> None:
+async def test_hazard_23_a_program_that_cleans_up_keeps_its_code_and_its_last_words(
+    run: Runner, engine: Engine
+) -> None:
+    engine.grace = 30.0
     task = run.start("trap 'sleep .1; echo bye; exit 7' INT; touch ready; while :; do sleep 0.02; done")
     await appears(run.directory / "ready")
     run.commands.interrupt()
@@ -195,6 +204,7 @@ async def test_hazard_38_a_file_size_limit_does_not_touch_the_capture(run: Runne
     assert result.exit_code != 0
 
 
+@pytest.mark.timing
 async def test_hazard_75_ten_stubborn_branches_cost_one_ladder(run: Runner, engine: Engine) -> None:
     stubborn = "trap '' INT TERM; touch ready{}; while :; do sleep 0.05; done"
     tasks = [run.start(stubborn.format(index)) for index in range(10)]
@@ -208,6 +218,7 @@ async def test_hazard_75_ten_stubborn_branches_cost_one_ladder(run: Runner, engi
     assert marked(engine.marker) == []
 
 
+@pytest.mark.timing
 async def test_hazard_76_a_second_interrupt_kills_at_once(engine: Engine, run: Runner) -> None:
     engine.grace = 20.0
     task = run.start("trap '' INT TERM; touch ready; while :; do sleep 0.05; done")
@@ -221,14 +232,13 @@ async def test_hazard_76_a_second_interrupt_kills_at_once(engine: Engine, run: R
 
 
 async def test_obedient_children_end_at_once_on_an_interrupt(run: Runner, engine: Engine) -> None:
+    engine.grace = 30.0  # what ends them is the INT, as the exit code says, and no later step
     tasks = [run.start("sleep 30") for _ in range(4)]
     while named(engine.marker, "sleep") < 4:  # an INT between a shell's fork and exec would be the shell's own loss
         await asyncio.sleep(0.005)
-    start = time.monotonic()
     run.commands.interrupt()
     results = await asyncio.gather(*tasks)
     assert {(result.outcome, result.exit_code, result.kind) for result in results} == {("interrupted", 130, "signal")}
-    assert time.monotonic() - start < GRACE
 
 
 async def test_an_interrupt_does_not_touch_later_commands(run: Runner) -> None:
@@ -236,6 +246,7 @@ async def test_an_interrupt_does_not_touch_later_commands(run: Runner) -> None:
     assert (await run("echo fine")).stdout == "fine\n"
 
 
+@pytest.mark.timing
 async def test_cancelling_ends_the_group_before_the_call_ends(run: Runner, engine: Engine) -> None:
     task = run.start("trap '' TERM; (trap '' TERM; sleep 30; sleep 30) & touch ready; while :; do sleep 0.05; done")
     await appears(run.directory / "ready")
@@ -252,8 +263,9 @@ async def test_cancelling_ends_the_group_before_the_call_ends(run: Runner, engin
     assert marked(engine.marker) == []
 
 
-async def test_cancelling_after_an_interrupt_lets_its_ladder_go_on(run: Runner) -> None:
+async def test_cancelling_after_an_interrupt_lets_its_ladder_go_on(run: Runner, engine: Engine) -> None:
     """What the workspace does: the program gets its INT and its time, and the call ends as cancelled."""
+    engine.grace = 30.0
     task = run.start("trap 'sleep .1; touch cleaned; exit 7' INT; touch ready; while :; do sleep 0.02; done")
     await appears(run.directory / "ready")
     run.commands.interrupt()
@@ -298,6 +310,7 @@ async def test_what_a_command_left_is_ended_when_it_is_cancelled_while_draining(
     assert marked(engine.marker) == []
 
 
+@pytest.mark.timing
 async def test_hazard_33_the_clock_on_the_wall_means_nothing(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 0.0)
     result = await run("sleep 10", timeout=0.3)
@@ -317,6 +330,7 @@ def test_a_caller_whose_loop_is_gone_leaves_nothing(engine: Engine) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
+@pytest.mark.timing
 async def test_what_even_kill_does_not_end_is_given_up_counted_and_reaped_later(
     run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

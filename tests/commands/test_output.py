@@ -43,6 +43,7 @@ async def test_hazard_1_a_gigabyte_on_both_streams_in_constant_memory(run: Runne
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
 
+@pytest.mark.timing
 async def test_hazard_2_a_flood_does_not_move_the_limit(run: Runner) -> None:
     seen, start = Seen(), time.monotonic()
     result = await run("yes & yes >&2", seen, timeout=0.5)
@@ -51,6 +52,7 @@ async def test_hazard_2_a_flood_does_not_move_the_limit(run: Runner) -> None:
     assert result.stdout == "y\n" * (KEPT // 2)
 
 
+@pytest.mark.timing
 async def test_hazard_3_a_background_child_that_keeps_the_pipes(run: Runner) -> None:
     """Also acceptance 10 of 2.11."""
     start = time.monotonic()
@@ -60,15 +62,17 @@ async def test_hazard_3_a_background_child_that_keeps_the_pipes(run: Runner) -> 
 
 
 async def test_hazard_4_a_detached_child_is_left_alone(run: Runner) -> None:
-    result = await run("setsid env -i sleep 7.1 & sleep 0.05; echo hi")
+    result = await run("setsid env -i sh -c 'touch ready; exec sleep 7.1' & until [ -e ready ]; do :; done; echo hi")
     assert (result.stdout, result.pipes_held, result.background_left) == ("hi\n", True, 0)
 
 
+@pytest.mark.timing
 async def test_hazard_5_what_a_straggler_writes_right_after_the_exit_is_captured(run: Runner) -> None:
     result = await run("(sleep .05; echo tail) & echo head")
     assert (result.stdout, result.pipes_held) == ("head\ntail\n", False)
 
 
+@pytest.mark.timing
 async def test_draining_ends_after_a_second_even_when_the_pipe_is_never_silent(run: Runner) -> None:
     start = time.monotonic()
     result = await run("yes & sleep .05; exit 4")
@@ -76,6 +80,7 @@ async def test_draining_ends_after_a_second_even_when_the_pipe_is_never_silent(r
     assert (result.outcome, result.exit_code, result.pipes_held) == ("exited", 4, True)
 
 
+@pytest.mark.timing
 async def test_hazard_6_closed_streams_are_not_the_end(run: Runner) -> None:
     start = time.monotonic()
     result = await run("exec >&- 2>&-; sleep 60", timeout=0.4)
@@ -152,10 +157,10 @@ async def test_hazard_13_many_small_writes_are_few_deliveries(run: Runner) -> No
 
 
 async def test_two_hundred_thousand_lines_are_complete_in_few_deliveries(run: Runner) -> None:
-    seen = Seen()
+    seen, start = Seen(), time.monotonic()
     await run("seq 200000", seen)
     assert seen.text() == "".join(f"{number}\n" for number in range(1, 200_001))
-    assert len(seen.pieces) <= 25
+    assert len(seen.pieces) <= 20 * (time.monotonic() - start) + 3
 
 
 @pytest.mark.parametrize("consumer", ["raises", "blocks"])
@@ -184,6 +189,7 @@ async def test_hazard_14_the_command_goes_on_while_the_front_end_is_blocked(run:
     assert (await task).exit_code == 0
 
 
+@pytest.mark.timing
 async def test_hazard_15_a_prompt_without_newline_is_shown_at_once(run: Runner) -> None:
     seen = Seen()
     task = run.start("printf 'x? '; sleep 5", seen)
@@ -206,9 +212,9 @@ async def test_hazard_16_escape_sequences_are_stored_verbatim(run: Runner) -> No
 
 async def test_hazard_17_a_writer_after_our_close_is_told_and_nothing_else_happens(run: Runner) -> None:
     """The shell there would be ended by SIGPIPE, had it not chosen to see the error."""
-    result = await run("(trap '' PIPE; sleep .4; echo late || echo refused >told) 2>/dev/null & echo hi")
+    result = await run("(trap '' PIPE; sleep 1; echo late || echo refused >told) 2>/dev/null & echo hi")
     assert (result.stdout, result.pipes_held) == ("hi\n", True)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 10
     while not (run.directory / "told").exists() and time.monotonic() < end:
         await asyncio.sleep(0.01)
     assert (run.directory / "told").read_text() == "refused\n"
@@ -221,6 +227,7 @@ async def test_hazard_18_order_within_a_stream_is_exact(run: Runner) -> None:
     assert seen.text("stderr") == "".join(f"e{i}\n" for i in range(1, 501))
 
 
+@pytest.mark.timing
 async def test_streams_apart_in_time_arrive_in_the_order_of_their_writing(run: Runner) -> None:
     seen = Seen()
     await run("echo 1; sleep .1; echo 2 >&2; sleep .1; echo 3", seen)
@@ -257,6 +264,7 @@ async def test_exactly_the_display_cap_is_shown_without_a_line(engine: Engine, r
     assert seen.text() == "12345\n67\n\n[display stopped after 10 bytes; capture continues]\n"
 
 
+@pytest.mark.timing
 async def test_a_line_every_fifty_milliseconds_is_not_held_up(run: Runner) -> None:
     delays: list[float] = []
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands.conftest import GRACE, Runner, appears
+from commands.conftest import Runner, appears
 
 import prose_kernel.commands
 from prose_kernel.commands import Engine, ShellCommands
@@ -143,7 +143,7 @@ async def test_hazard_49_without_descriptors_nothing_leaks_and_the_next_one_work
     highest = max(int(name) for name in before)
     kept = []
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 48, hard))
         while (opened := _open_one()) is not None:
             kept.append(opened)
         results = [await run("true")]
@@ -290,20 +290,22 @@ async def test_hazard_27_children_start_with_default_dispositions_and_an_empty_m
     assert result["SigIgn"] & bits(*wanted, signal.SIGPIPE) == 0
 
 
-async def test_hazard_27_an_interrupt_reaches_a_program_though_the_kernel_ignores_it(run: Runner) -> None:
+async def test_hazard_27_an_interrupt_reaches_a_program_though_the_kernel_ignores_it(
+    run: Runner, engine: Engine
+) -> None:
+    engine.grace = 30.0  # what ends it is the INT, and no later step
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         task = run.start("trap 'echo got it; exit 9' INT; touch ready; while :; do sleep 0.02; done")
         await appears(run.directory / "ready")
-        start = time.monotonic()
         run.commands.interrupt()
         result = await task
     finally:
         signal.signal(signal.SIGINT, before)
     assert (result.stdout, result.exit_code) == ("got it\n", 9)
-    assert time.monotonic() - start < GRACE
 
 
+@pytest.mark.timing
 async def test_acceptance_5_branches_run_at_the_same_time_and_apart(run: Runner) -> None:
     (run.directory / "a").mkdir()
     (run.directory / "b").mkdir()

@@ -23,7 +23,7 @@ def test_200_000_lines_arrive_complete_in_few_messages(client: Client) -> None:
 def test_a_slow_reader_gets_everything(client: Client) -> None:
     request = client.send(f'exec "seq {LINES}"')
     client.reply(request)  # all of it waits in the sockets by now
-    time.sleep(1)
+    time.sleep(1)  # slow on purpose, as each read below
     text, idle = "", False
     while not idle:
         message = client.channels.get_iopub_msg(timeout=30)

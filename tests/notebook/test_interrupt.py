@@ -19,6 +19,7 @@ def interrupted(client: Client, request: str) -> None:
     assert client.run("let after = 1").status == "ok"
 
 
+@pytest.mark.timing
 def test_a_waiting_cell(client: Client) -> None:
     request = client.send('exec "echo started; sleep 4711.1"')
     client.until_text(request, "started")

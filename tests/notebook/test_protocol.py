@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from notebook.kernels import Client
@@ -152,16 +151,14 @@ def test_queued_cells_run_when_the_front_end_says_so(client: Client) -> None:
 
 def test_looking_is_answered_while_a_cell_runs(client: Client) -> None:
     client.run("let plan = 1")
-    request = client.send('exec "echo started; sleep 30"')
+    request = client.send('exec "echo started; sleep 4717"')  # it ends by the interrupt alone, after all answers
     client.until_text(request, "started")
-    started = time.monotonic()
     assert "plan" in client.ask("complete_request", {"code": "let x = pl", "cursor_pos": 10})["content"]["matches"]
     assert client.ask("inspect_request", {"code": "plan", "cursor_pos": 2, "detail_level": 0})["content"]["found"]
     assert client.ask("is_complete_request", {"code": "repeat 2:"})["content"]["status"] == "incomplete"
     assert client.ask("kernel_info_request", {})["content"]["status"] == "ok"
     assert client.ask("history_request", {"hist_access_type": "tail", "n": 1, "output": False, "raw": True})
     assert client.ask("comm_info_request", {})["content"]["comms"] == {}
-    assert time.monotonic() - started < 5
     client.interrupt()
     assert client.finish(request).error["ename"] == "KeyboardInterrupt"
 

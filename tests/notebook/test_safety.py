@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scaling import assert_linear
 
 from prose_kernel.notebook import safety
 
@@ -65,12 +66,18 @@ def test_a_line_end_at_the_end_begins_no_line(count: int, rest: str) -> None:
     assert safety.preview("".join(f"{i}\n" for i in range(1, count + 1)))[1] == rest
 
 
+@pytest.mark.timing
 def test_a_megabyte_line_costs_little() -> None:
-    text = "x" * 20_000_000
-    started = time.perf_counter()
-    assert safety.terminal(text) == text
-    assert safety.clip(text) == "x" * 119 + "…"
-    assert time.perf_counter() - started < 1.0
+    def work(size: int) -> Callable[[], None]:
+        text = "x" * size
+
+        def show() -> None:
+            assert safety.terminal(text) == text
+            assert safety.clip(text) == "x" * 119 + "…"
+
+        return show
+
+    assert_linear(work, 5_000_000)
 
 
 @given(st.text(alphabet=st.sampled_from("<>/!`~[](){}*_$\\ \n\tascriptjv:&#x61;\"'"), max_size=200))
@@ -116,11 +123,13 @@ def test_an_escaped_backtick_does_not_hide_a_link() -> None:
     assert "](javascript" not in safety.markdown(r"\`[x](javascript:alert(1))\`")
 
 
+@pytest.mark.timing
 def test_markdown_is_linear_on_unclosed_fences() -> None:
-    text = "```a\n" * 50_000 + "``` b\n" * 50_000 + "[" * 50_000 + "](" * 50_000 + "](   \n" * 10_000
-    started = time.perf_counter()
-    safety.markdown(text)
-    assert time.perf_counter() - started < 3.0
+    def work(n: int) -> Callable[[], object]:
+        text = "```a\n" * 5 * n + "``` b\n" * 5 * n + "[" * 5 * n + "](" * 5 * n + "](   \n" * n
+        return lambda: safety.markdown(text)
+
+    assert_linear(work, 2_500)
 
 
 @given(st.text())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scaling import assert_linear
 
 from prose_kernel.notebook.scan import inside, literals, segments
 
@@ -76,9 +77,12 @@ def test_an_indented_percent_sign_is_no_magic() -> None:
     assert [s.magic for s in segments("do:\n  %bindings\n")] == [False]
 
 
+@pytest.mark.timing
 def test_scanning_is_linear() -> None:
-    code = ('let x = "a" # "b"\n' * 50_000) + f"session {QUOTED}" + '"' * 100_001 + "**" * 30_001
-    started = time.perf_counter()
-    literals(code)
-    segments(code + "\n%help")
-    assert time.perf_counter() - started < 3
+    def work(count: int) -> Callable[[], object]:
+        code = (
+            ('let x = "a" # "b"\n' * 5 * count) + f"session {QUOTED}" + '"' * (10 * count + 1) + "**" * (3 * count + 1)
+        )
+        return lambda: (literals(code), segments(code + "\n%help"))
+
+    assert_linear(work, 2_500)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scaling import assert_linear
 
 from prose_kernel.errors import StateError
 from prose_kernel.machine.ports import CommandResult, Key
@@ -292,31 +292,30 @@ def test_any_text_gets_a_ruling(text: str, value: Value) -> None:
     "text",
     ["(" * 5000, "not " * 450 + "t is 1", "t is 1 and " * 180 + "t is 1", "x" * 1_000_000, '"' * 1999, "a.b" * 600],
 )
-def test_hostile_conditions_end_at_once(text: str) -> None:
-    began = time.perf_counter()
-    rules.decide(text, KNOWN)
-    assert time.perf_counter() - began < 1.0
+@pytest.mark.timeout(60)
+def test_hostile_conditions_end(text: str) -> None:
+    assert rules.decide(text, KNOWN).answer is None
 
 
 @pytest.mark.parametrize(
     "pattern", ["(a*)*b", "a*a*a*a*b", "(a|a)*b", "a?" * 30 + "a" * 30, r"(a)\1+b", "(", "a{1,9}{1,9}", "(?=a+)+"]
 )
-def test_hostile_patterns_end_at_once(pattern: str) -> None:
-    began = time.perf_counter()
+@pytest.mark.timeout(60)
+def test_hostile_patterns_end(pattern: str) -> None:
     assert rules.decide(f"x matches /{pattern}/", {"x": "a" * 20_000}).answer in (None, False)
-    assert time.perf_counter() - began < 1.0
 
 
-def test_a_condition_costs_microseconds() -> None:
-    texts = [text for text, _, _ in EXAMPLES]
-    merged = {name: value for _, bindings, _ in EXAMPLES for name, value in bindings.items()}
-    best = min(_timed(texts, merged) for _ in range(5))
-    assert best / len(texts) < 50e-6
+@pytest.mark.timing
+def test_a_condition_costs_what_its_length_says() -> None:
+    def work(count: int) -> Callable[[], None]:
+        text = "t is 1 and " * count + "t is 1"
+        assert len(text) < rules.LONGEST
 
+        def decide() -> None:
+            for _ in range(20):
+                rules.parse.cache_clear()
+                rules.decide(text, KNOWN)
 
-def _timed(texts: list[str], bindings: dict[str, Value]) -> float:
-    rules.parse.cache_clear()
-    began = time.perf_counter()
-    for text in texts:
-        rules.decide(text, bindings)
-    return time.perf_counter() - began
+        return decide
+
+    assert_linear(work, 40)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -208,14 +207,13 @@ def test_imports_nest_to_any_depth(tmp_path: Path) -> None:
     assert LocalPrograms(tmp_path).load_contract("./p0.prose") == Contract({}, ())
 
 
+@pytest.mark.timeout(60)  # 2^40 paths lead through them
 def test_shared_imports_are_checked_once(tmp_path: Path) -> None:
     for n in range(40):
         write(tmp_path, **{f"p{n}": f'use "./p{n + 1}.prose" as a\nuse "./q{n + 1}.prose" as b\n'})
         write(tmp_path, **{f"q{n}": f'use "./p{n + 1}.prose" as a\nuse "./q{n + 1}.prose" as b\n'})
     write(tmp_path, p40='output x = "1"\n', q40='output x = "1"\n')
-    started = time.perf_counter()
     assert LocalPrograms(tmp_path).load_contract("./p0.prose") == Contract({}, ())
-    assert time.perf_counter() - started < 30  # 2^40 paths lead through them
 
 
 # ---------------------------------------------------------------- loading for a run

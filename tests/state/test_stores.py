@@ -194,6 +194,7 @@ async def test_what_is_put_while_a_flush_runs_is_written_by_the_next(store: File
     assert len(files(store.directory)) == 500
 
 
+@pytest.mark.timing
 async def test_ten_thousand_bindings_cost_the_same_each(tmp_path: Path) -> None:
     async def cost(count: int, run: str) -> float:
         store = FilesystemStore(tmp_path, run, cwd=tmp_path)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
@@ -284,7 +283,6 @@ async def test_a_log_that_cannot_be_written_neither_raises_nor_grows(tmp_path: P
     (tmp_path / ".prose").write_text("in the way")
     store = FilesystemStore(Path(".prose"), RUN, cwd=tmp_path)
     trace = Trace(store, FixedClock())
-    started = time.perf_counter()
     tracemalloc.start()
     try:
         for n in range(100_000):
@@ -293,7 +291,6 @@ async def test_a_log_that_cannot_be_written_neither_raises_nor_grows(tmp_path: P
     finally:
         tracemalloc.stop()
     assert peak < 40 * 1024 * 1024
-    assert time.perf_counter() - started < 60
 
 
 def test_in_context_markers() -> None:

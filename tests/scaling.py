@@ -1,0 +1,22 @@
+"""How the cost of something grows with its size: two sizes, measured in the same test, on the same machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def seconds(action: Callable[[], object], rounds: int = 3) -> float:
+    """The least processor time of several rounds, in seconds."""
+    times = []
+    for _ in range(rounds):
+        began = time.process_time()
+        action()
+        times.append(time.process_time() - began)
+    return min(times)
+
+
+def assert_linear(work: Callable[[int], Callable[[], object]], size: int) -> None:
+    """Four times the size costs less than eight times the time. `work` prepares what is measured for a size."""
+    small, large = seconds(work(size)), seconds(work(4 * size))
+    assert large < 8 * small + 0.02, f"{small:.4f} s for {size}, {large:.4f} s for {4 * size}"
