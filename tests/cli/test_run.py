@@ -248,7 +248,7 @@ def test_gates_are_decided_beforehand(run: Run) -> None:
 def test_in_context_leaves_nothing_behind(run: Run) -> None:
     seen = run('output x = exec "echo y"\n', "--in-context", "--format", "json")
     assert seen.result["run_id"] is None
-    assert seen.result["outputs"] == {"x": "y"}
+    assert seen.result["outputs"] == {"x": "y\n"}
     assert [p.name for p in Path().iterdir()] == ["p.prose"]
     assert run('exec "true"\n', "--in-context", "--gates", "wait").status == 2
     assert run('exec "true"\n', "--in-context", "--state", "filesystem").status == 2
