@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 
 
 def seconds(action: Callable[[], object], rounds: int = 3) -> float:
-    """The least processor time of several rounds, in seconds."""
+    """The least processor time of several rounds, in seconds; without the collector, whose work all live tests share."""
     times = []
-    for _ in range(rounds):
-        began = time.process_time()
-        action()
-        times.append(time.process_time() - began)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            began = time.process_time()
+            action()
+            times.append(time.process_time() - began)
+    finally:
+        gc.enable()
     return min(times)
 
 
 def assert_linear(work: Callable[[int], Callable[[], object]], size: int) -> None:
-    """Four times the size costs less than eight times the time. `work` prepares what is measured for a size."""
-    small, large = seconds(work(size)), seconds(work(4 * size))
-    assert large < 8 * small + 0.02, f"{small:.4f} s for {size}, {large:.4f} s for {4 * size}"
+    """Four times the size costs less than eight times the time. `work` prepares what is measured for a size.
+
+    A machine that is busy elsewhere gets a second and a third chance; what grows with the square never passes.
+    """
+    for _ in range(3):
+        small, large = seconds(work(size)), seconds(work(4 * size))
+        if large < 8 * small + 0.02:
+            return
+    raise AssertionError(f"{small:.4f} s for {size}, {large:.4f} s for {4 * size}: more than linear")

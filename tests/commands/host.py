@@ -27,7 +27,8 @@ async def main(state_dir: str, fork: str, *texts: str) -> None:
 
     running = asyncio.gather(*map(run, texts))
     if fork:
-        await asyncio.sleep(0.3)
+        while not list(Path(state_dir).glob("jobs-*")):  # the watchdog knows of them
+            await asyncio.sleep(0.01)
         copy = os.fork()
         if copy == 0:
             time.sleep(60)

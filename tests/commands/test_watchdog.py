@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,6 +83,15 @@ def host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
         each.close()
 
 
+def kept(directory: Path) -> list[Path]:
+    return sorted(directory.glob("jobs-*"))
+
+
+def told(directory: Path) -> int:
+    """Of how many processes the watchdogs know."""
+    return sum(file.read_text().count("child") for file in kept(directory))
+
+
 def ready(directory: Path, *names: str) -> bool:
     return until(lambda: all((directory / name).exists() for name in names))
 
@@ -144,10 +152,13 @@ async def test_hazard_73_a_killed_watchdog_is_replaced_and_told_again(
 ) -> None:
     victim = host(f"touch {shlex.quote(str(tmp_path))}/ready; sleep 600", "sleep 600 & true")
     assert ready(tmp_path, "ready")
+    state = tmp_path / "state"
+    assert until(lambda: told(state) == 3)
     (first,) = watchdogs(victim.marker)
+    kept(state)[0].unlink()  # what stands there from now on is of the second one
     os.kill(first, signal.SIGKILL)
     assert until(lambda: len(now := watchdogs(victim.marker)) == 1 and now != [first])
-    time.sleep(0.2)  # it reads what it is told
+    assert until(lambda: told(state) == 3)
     victim.kill()
     assert until(lambda: marked(victim.marker) == [], 4.0)
 
@@ -208,14 +219,11 @@ def test_a_forked_copy_of_the_kernel_does_not_hide_its_death(host: Callable[...,
 # ---------------------------------------------------------------- the sweep
 
 
-def kept(directory: Path) -> list[Path]:
-    return sorted(directory.glob("jobs-*"))
-
-
 def test_kernel_and_watchdog_killed_together_the_next_start_sweeps(host: Callable[..., Host], tmp_path: Path) -> None:
     victim = host("sleep 600", "sleep 600 & true")
     state = tmp_path / "state"
-    assert until(lambda: len(kept(state)) == 1 and kept(state)[0].read_text().count("child") == 3)
+    assert until(lambda: told(state) == 3)
+    assert len(kept(state)) == 1
     assert kept(state)[0].stat().st_mode & 0o777 == 0o600
     assert state.stat().st_mode & 0o777 == 0o700
     (watchdog,) = watchdogs(victim.marker)

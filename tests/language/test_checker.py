@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from language.marked import PROFILES, cases, findings, places, unmark
 from language.programs import PROGRAMS
+from scaling import assert_linear
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Diagnostic
@@ -258,16 +259,9 @@ def test_depth_costs_no_stack():
     ],
 )
 def test_cost_is_linear(line):
-    def cost(size: int) -> float:
+    def work(size: int) -> Callable[[], object]:
         source = Source("let y = 1\n" + "".join(line.replace("{n}", str(n)) for n in range(size)))
         program = parse(source, "default").program
-        best = min(_seconds(lambda: check(program, source)) for _ in range(3))
-        return best / size
+        return lambda: check(program, source)
 
-    assert cost(4_000) < 4 * cost(500)
-
-
-def _seconds(action: object) -> float:
-    start = time.perf_counter()
-    action()  # type: ignore[operator]
-    return time.perf_counter() - start
+    assert_linear(work, 1_000)

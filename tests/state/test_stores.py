@@ -206,8 +206,11 @@ async def test_ten_thousand_bindings_cost_the_same_each(tmp_path: Path) -> None:
         assert len(files(store.directory)) == count
         return spent / count
 
-    small, large = await cost(1_000, "a"), await cost(10_000, "b")
-    assert large < small * 5  # flat; the margin is for a busy machine
+    for attempt in range(3):  # a busy machine gets more than one chance
+        small, large = await cost(1_000, f"a{attempt}"), await cost(10_000, f"b{attempt}")
+        if large < small * 4:
+            return
+    raise AssertionError(f"{small} s each of 1,000, {large} s each of 10,000")
 
 
 async def test_a_value_of_100_mb(store: FilesystemStore) -> None:
