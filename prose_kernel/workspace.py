@@ -7,6 +7,7 @@ file take the same two calls: `compile` with what is known by then, `run` the tr
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -82,6 +83,7 @@ class Workspace:
         self._listeners = list(listeners)
         self._supplied = dict(start.supplied)
         self._engine: Engine | None = None
+        self._warnings: deque[str] = deque()
         self._run: _Run | None = None
         self._programs: LocalPrograms | None = None
         self._task: asyncio.Task[object] | None = None
@@ -176,6 +178,8 @@ class Workspace:
             )
         finally:
             self._task = None
+            while self._warnings:
+                self._asker.show(f"Warning: {self._warnings.popleft()}")
 
     async def execute(self, text: str, name: str = "cell", inputs: Mapping[str, str] | None = None) -> Value:
         """Compile and run a text. Raises `CompileError` when it has errors: then nothing of it was executed."""
@@ -294,7 +298,8 @@ class Workspace:
         if self._engine is None:
             from prose_kernel.commands import Engine
 
-            self._engine = Engine()
+            # said in the engine's thread, at any time; the person is told at the end of a cell
+            self._engine = Engine(on_warning=self._warnings.append)
         return self._engine
 
     def _resolver(self) -> LocalPrograms:

@@ -27,6 +27,8 @@ _CHUNKS_AT_ONCE = 16
 _DRAIN_IDLE = 0.1
 _DRAIN_TOTAL = 1.0
 _LOOK = 0.003
+_LOST = 0.05
+"""Seconds after which a signal that had to end a process, and did not, must have been lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,12 +310,15 @@ class Process:
 
     async def _run_step(self, number: signal.Signals, end: float, last: bool) -> bool:
         """Signal the scope, wait until it is empty (true), the time is over, or a second interrupt came (false)."""
-        self._signal(number)
-        delay = 0.001
+        told = self._signal(number)
+        delay, again = 0.001, self._owner.loop.time() + _LOST
         while not self._scope_is_empty():
             now = self._owner.loop.time()
             if now >= end or (self._kill_now and not last):
                 return False
+            if told and now >= again:
+                self._repeat(number, told)
+                told = {}
             await self._pause(_LOOK if self._empty_in is not None else min(delay, end - now))
             delay = min(delay * 2, 0.02)
             if last:
@@ -326,12 +331,31 @@ class Process:
         await self._wake.wait()
         timer.cancel()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> dict[int, bytes]:
+        """Signal the scope; what each process in it executed just before, where that matters."""
         assert self._child is not None
-        table = self._owner.table()
+        table, told = self._owner.table(), dict[int, bytes]()
+        if number != signal.SIGKILL:
+            told = process_table.programs_below(self._child.pid)
         process_table.signal_scope(self._child.pid, number, table)
         if number != signal.SIGKILL:
             process_table.signal_scope(self._child.pid, signal.SIGCONT, table)
+        return told
+
+    def _repeat(self, number: signal.Signals, told: dict[int, bytes]) -> None:
+        """Signal again what has lost the signal.
+
+        A shell's child still has the shell's handlers until it executes its program; what comes before that is noted
+        there and forgotten. Whoever executes the same program as before has got the signal, and may be cleaning up.
+        """
+        assert self._child is not None
+        for member in self._owner.table():
+            before = told.get(member.pid) if process_table.in_scope(member, self._child.pid) else None
+            if before is None or not process_table.dies_of(member.pid, number):
+                continue
+            if process_table.program_of(member.pid) != before:
+                with contextlib.suppress(OSError):
+                    os.kill(member.pid, number)
 
     def _scope_is_empty(self) -> bool:
         assert self._child is not None

@@ -56,6 +56,37 @@ def carries(pid: int, marker: str) -> bool:
     return f"PROSE_JOB={marker}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
+def program_of(pid: int) -> bytes:
+    """What the process executes, and with which arguments; empty when it is gone or not ours to see."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe".encode()) + b"\0" + _read(f"/proc/{pid}/cmdline")  # noqa: PTH115
+    except OSError:
+        return b""
+
+
+def dies_of(pid: int, number: int) -> bool:
+    """Whether a signal would end the process: it neither blocks nor ignores nor handles it."""
+    bit, masks = 1 << (number - 1), 0
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:")):
+            masks |= int(line.split()[1], 16)
+            if line.startswith(b"SigCgt:"):
+                return not masks & bit
+    return False
+
+
+def programs_below(pid: int) -> dict[int, bytes]:
+    """A process and all below it, each with `program_of`. Much quicker than a look at the whole table."""
+    found: dict[int, bytes] = {}
+    waiting = [pid]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found[pid] = program_of(pid)
+            waiting += [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    return found
+
+
 def in_scope(member: Member, leader: int) -> bool:
     """Whether a process belongs to the command that `leader` was started for.
 

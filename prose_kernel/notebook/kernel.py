@@ -15,6 +15,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ CONCURRENT = frozenset(
 _ESCALATE_SECONDS = 0.2
 """How long an interrupt waits for the loop before it stops code that never gives the loop a turn."""
 _SHUTDOWN_SECONDS = 5.0
+_ONE_CLOCK = timedelta(seconds=10)
+"""Two dates further apart than this were not taken from the same clock, or the clock was set in between."""
 
 Message = dict[str, Any]
 
@@ -117,13 +120,17 @@ class ProseKernel(Kernel):
         super().__init__(**options)
         self.help_links = [{"text": "OpenProse", "url": "https://github.com/openprose/prose"}]
         self.shell_handlers = _Guarded(self, self.shell_handlers)
-        self.control_handlers = _Guarded(self, self.control_handlers)
+        # cells wait for each other on the shell channel; the control thread has another loop, and runs none
+        there = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
+        self.control_handlers = _Guarded(self, there)
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None
         self._cell: asyncio.Task[Problem | None] | None = None
         self._waiting: list[object] = []
         self._queued: set[object] = set()
         self._aborted: set[object] = set()
+        self._taking_turns = threading.Lock()
+        self._early: Message | None = None
         self._forced = False
         self._delivered = threading.Event()
         self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
@@ -218,6 +225,8 @@ class ProseKernel(Kernel):
         }
         if kind == "execute_reply":
             content["execution_count"] = self.execution_count
+            # some clients look at the reply only, others only at the outputs
+            CellOutput(self, parent, self.execution_count).error(Problem(name, message, (f"{name}: {message}",)))
         self.session.send(stream, kind, content, parent=parent, ident=ident)
 
     async def _read_queue(self) -> None:
@@ -253,7 +262,11 @@ class ProseKernel(Kernel):
         self.asker.available = allow_stdin
         output = (SilentOutput if silent else CellOutput)(self, parent, self.execution_count)
         self._output = output
-        self._cell = asyncio.ensure_future(self.cells.run(code, output, live=allow_stdin and not silent))
+        with self._taking_turns:
+            early, self._early = self._early, None
+            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=allow_stdin and not silent))
+        if early is not None and _order(parent["header"], early) < 0:
+            self._interrupt()  # it was meant for this cell, and overtook it on its own channel
         try:
             problem = await self._cell
         finally:
@@ -271,7 +284,7 @@ class ProseKernel(Kernel):
             "user_expressions": self._expressions(user_expressions or {}),
         }
 
-    def _expressions(self, wanted: Mapping[str, str]) -> dict[str, object]:
+    def _expressions(self, wanted: Mapping[str, object]) -> dict[str, object]:
         """`user_expressions`: names of bindings, each as a MIME bundle."""
         if not wanted:
             return {}
@@ -280,7 +293,7 @@ class ProseKernel(Kernel):
         values = self.cells.values()
         found: dict[str, object] = {}
         for key, name in wanted.items():
-            if name in values:
+            if isinstance(name, str) and name in values:
                 found[key] = {"status": "ok", "data": dict(value_display(values[name]).data), "metadata": {}}
             else:
                 message = f"no binding is called {name}"
@@ -296,8 +309,18 @@ class ProseKernel(Kernel):
     # ------------------------------------------------------------ interrupt
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: Message) -> None:
-        """End the running cell; called on the control thread, in either interrupt mode."""
-        self._interrupt()
+        """End the running cell; called on the control thread, in either interrupt mode.
+
+        Two channels keep no order between them. Where the sender's clock tells that the interrupt was sent before the
+        running cell, it was meant for an earlier one and is over; where no cell runs yet, the next one is asked.
+        """
+        header = parent["header"]
+        with self._taking_turns:
+            running = None if self._cell is None else self._request[1].get("header", {})
+            if running is None:
+                self._early = header
+        if running is not None and _order(header, running) >= 0:
+            self._interrupt()
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
     def _on_sigint(self, signum: int, frame: object) -> None:
@@ -307,10 +330,12 @@ class ProseKernel(Kernel):
             self._interrupt()
             return
         self._forced = False
-        if in_cell.get():
-            if asyncio.current_task(self._loop) is self._cell:
+        if in_cell.get() and (task := _current_task(self._loop)) is not None:
+            if task is self._cell:
                 self._delivered.set()  # this exception is the cancellation; a second one would end `finally` bodies
             raise asyncio.CancelledError
+        if self._cell is not None:  # an output is being sent, which is not to be cut in half; soon there is a task
+            self._escalate_later(self._delivered, self._cell)
 
     def _interrupt(self) -> None:
         cell = self._cell
@@ -324,6 +349,9 @@ class ProseKernel(Kernel):
                 self.cells.interrupt()
 
         self._loop.call_soon_threadsafe(deliver)
+        self._escalate_later(delivered, cell)
+
+    def _escalate_later(self, delivered: threading.Event, cell: asyncio.Task[Any]) -> None:
         timer = threading.Timer(_ESCALATE_SECONDS, self._escalate, (delivered, cell))
         timer.daemon = True
         timer.start()
@@ -401,7 +429,7 @@ class ProseKernel(Kernel):
             case "range":
                 rows = self.history.range(session or 0, start or 0, stop)
             case "search":
-                rows = self.history.search(pattern or "*", n, unique)
+                rows = self.history.search((pattern or "*").encode("utf-8", "replace").decode("utf-8"), n, unique)
             case _:
                 rows = self.history.tail(n if n is not None else 10)
         return {
@@ -431,6 +459,24 @@ class ProseKernel(Kernel):
         self._error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
 
 
+def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
+    """The task whose step is being run; none in a callback, and none while the loop waits."""
+    try:
+        return asyncio.current_task(loop)
+    except RuntimeError:
+        return None
+
+
+def _order(one: Message, other: Message) -> int:
+    """Which of two headers was sent first, by the clock of their session: -1, 1, or 0 where that cannot be told."""
+    first, second = one.get("date"), other.get("date")
+    if one.get("session") != other.get("session") or not isinstance(first, datetime):
+        return 0
+    if not isinstance(second, datetime) or abs(first - second) > _ONE_CLOCK:
+        return 0
+    return (first > second) - (first < second)
+
+
 Handler = Callable[[Any, Any, Message], Awaitable[None] | None]
 
 
@@ -452,21 +498,58 @@ class _Guarded(dict[str, Handler]):
         return unknown
 
 
-def _guard(kernel: ProseKernel, handler: Handler) -> Handler:
-    needed = {
-        "execute_request": "code",
-        "complete_request": "code",
-        "inspect_request": "code",
-        "is_complete_request": "code",
-    }
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "execute_request": ("code",),
+    "complete_request": ("code",),
+    "inspect_request": ("code",),
+    "is_complete_request": ("code",),
+    "history_request": ("hist_access_type",),
+}
+_FIELDS: Mapping[str, type] = {
+    "code": str,
+    "user_expressions": dict,
+    "cursor_pos": int,
+    "detail_level": int,
+    "hist_access_type": str,
+    "session": int,
+    "start": int,
+    "stop": int,
+    "n": int,
+    "pattern": str,
+}
+"""What the fields of requests must be, where they are given and not null."""
+_LARGEST = 1 << 62
 
+
+def _wrong(kind: str, content: object) -> str | None:
+    """Why the content of a request cannot be used. Nulls are taken away, and absurd numbers cut."""
+    if not isinstance(content, dict):
+        return "its content is not a mapping"
+    if kind not in _REQUIRED:
+        return None
+    for name in [name for name, value in content.items() if value is None]:
+        del content[name]
+    for name in _REQUIRED[kind]:
+        if name not in content:
+            return f"{name} is missing"
+    for name, value in content.items():
+        wanted = _FIELDS.get(name)
+        if wanted is not None and not isinstance(value, wanted):
+            return f"{name} is of the wrong type"
+        if wanted is int and isinstance(value, int):
+            content[name] = max(-_LARGEST, min(value, _LARGEST))
+    return None
+
+
+def _guard(kernel: ProseKernel, handler: Handler) -> Handler:
     async def guarded(stream: Any, ident: Any, parent: Message) -> None:
         kind = parent["header"]["msg_type"]
-        content = parent.get("content")
-        if not isinstance(content, dict) or (kind in needed and not isinstance(content.get(needed[kind]), str)):
-            kernel._error_reply(stream, ident, parent, "BadRequest", f"malformed {kind}")
+        content: Any = parent.get("content")
+        wrong = _wrong(kind, content)
+        if wrong is not None:
+            kernel._error_reply(stream, ident, parent, "BadRequest", f"malformed {kind}: {wrong}")
             return
-        parent["metadata"] = parent.get("metadata") or {}
+        parent["metadata"] = metadata if isinstance(metadata := parent.get("metadata"), dict) else {}
         if kind in ("complete_request", "inspect_request"):
             content.setdefault("cursor_pos", len(content["code"]))
         if kind == "shutdown_request":

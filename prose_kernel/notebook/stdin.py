@@ -48,13 +48,36 @@ class StdinChannel:
             while True:  # answers to questions that were withdrawn
                 socket.recv_multipart(zmq.NOBLOCK)
         ident, parent = self._current()
-        session.send(socket, "input_request", {"prompt": prompt, "password": False}, parent, ident=ident)
+        question = session.send(socket, "input_request", {"prompt": prompt, "password": False}, parent, ident=ident)
+        answered = (question["header"]["msg_id"], parent.get("header", {}).get("msg_id"))
         while True:
-            _, reply = session.recv(socket, mode=zmq.NOBLOCK)
-            if reply is not None:
+            value = self._answer(answered, ident)
+            if value is not None:
                 break
             await asyncio.sleep(_POLL_SECONDS)
-        value = reply["content"].get("value", "")
         if value == "\x04":
             raise EOFError
-        return str(value)
+        return value
+
+    def _answer(self, wanted: tuple[object, ...], asked: list[bytes] | bytes | None) -> str | None:
+        """The answer, if it has come.
+
+        Passed over: what somebody sends who was not asked, a late answer to a question that was withdrawn (where the
+        front end says what it answers), and what is no message at all.
+        """
+        socket, session = self._kernel.stdin_socket, self._kernel.session
+        first = (asked[0] if asked else None) if isinstance(asked, list) else asked
+        while True:
+            try:
+                sender, reply = session.recv(socket, mode=zmq.NOBLOCK)
+            except Exception:  # noqa: S112 - not signed, or not to be decoded
+                continue
+            if reply is None:
+                return None
+            content, header = reply["content"], reply["parent_header"]
+            if reply["msg_type"] != "input_reply" or not isinstance(content, dict):
+                continue
+            if header and header.get("msg_id") not in wanted:
+                continue
+            if not first or sender[:1] == [first]:
+                return str(content.get("value", ""))

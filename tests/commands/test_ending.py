@@ -355,3 +355,40 @@ async def test_without_pidfd_a_thread_sees_the_exit(run: Runner, monkeypatch: py
     assert (await run("sleep 30", timeout=0.2)).outcome == "timed_out"
     left = await run("sleep 60 & echo hi")
     assert (left.pipes_held, left.background_left) == (True, 1)
+
+
+async def test_a_signal_that_was_lost_is_sent_again(run: Runner, commands: ShellCommands) -> None:
+    """A child still has the handlers of the shell it was forked from, until it executes its program."""
+    program = (
+        "import os, signal; signal.signal(signal.SIGINT, lambda *_: None); print('ready', flush=True);"
+        "signal.pause(); os.execvp('sleep', ['sleep', '60'])"
+    )
+    ready = asyncio.Event()
+    running = run.start(f'python3 -c "{program}"; true', lambda stream, text: ready.set())
+    await ready.wait()
+    start = time.monotonic()
+    commands.interrupt()
+    assert (await running).outcome == "interrupted"
+    assert time.monotonic() - start < GRACE
+
+
+async def test_who_gives_up_its_handler_to_clean_up_is_left_alone(run: Runner, commands: ShellCommands) -> None:
+    """A second interrupt would end it, but there was only one."""
+    program = (
+        "import os, signal, sys, time\n"
+        "def stop(*_):\n"
+        "    signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        "    time.sleep(0.2)\n"
+        "    print('cleaned', flush=True)\n"
+        "    sys.exit(7)\n"
+        "signal.signal(signal.SIGINT, stop)\n"
+        "os.write(1, b'ready\\n')\n"
+        "time.sleep(60)\n"
+    )
+    (run.directory / "program.py").write_text(program)
+    ready = asyncio.Event()
+    running = run.start("python3 program.py; exit $?", lambda stream, text: ready.set())
+    await ready.wait()
+    commands.interrupt()
+    result = await running
+    assert (result.outcome, result.stdout, result.exit_code) == ("interrupted", "ready\ncleaned\n", 7)
