@@ -361,8 +361,8 @@ async def test_a_signal_that_was_lost_is_sent_again(run: Runner, engine: Engine,
     """A child still has the handlers of the shell it was forked from, until it executes its program."""
     engine.grace = 30.0  # what ends it is an INT, as the exit code says, and no later step
     program = (
-        "import os, signal; signal.signal(signal.SIGINT, lambda *_: None); print('ready', flush=True);"
-        "signal.pause(); os.execvp('sleep', ['sleep', '60'])"
+        "import os, signal; signal.signal(signal.SIGINT, lambda *_: os.execvp('sleep', ['sleep', '60']));"
+        "print('ready', flush=True); [signal.sigtimedwait([], 0.01) for _ in range(6000)]"
     )
     ready = asyncio.Event()
     running = run.start(f'python3 -c "{program}"; true', lambda stream, text: ready.set())
