@@ -105,6 +105,7 @@ def test_line_magics_show_the_same(client: Client, python: Client, magic: str) -
 
 
 def test_values_go_in_and_come_out(python: Client) -> None:
+    python.run("%prose reset")
     python.run("topic = 'bi\"rds {x}\\n\\\\'\nnumbers = [1, 2.5, True, None, {'a': 'b'}]")
     ran = python.run("%%prose --in topic numbers --out both listing\nlet both = topic\nlet listing = numbers")
     assert ran.status == "ok", ran.content
