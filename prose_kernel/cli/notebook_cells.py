@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from prose_kernel.cli.notebook_file import Cell
@@ -23,7 +23,7 @@ class NotebookCells(Cells):
 
     def __init__(self, run: ProgramRun) -> None:
         given = run.request
-        notebook = (given.cwd / Path(given.name).expanduser()).resolve()
+        notebook = (given.cwd / os.path.expanduser(given.name)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
         super().__init__(notebook.parent, run.asker)
         self._told_by = run
         self._start = Start(self.cwd, notebook.name, supplied=given.inputs, decisions=given.decisions)

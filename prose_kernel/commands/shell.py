@@ -118,7 +118,7 @@ def resolve_shell(shell: str | None) -> str:
     """
     if shell is not None:
         if "/" in shell:
-            return str(Path(shell).expanduser().absolute())
+            return str(Path(os.path.expanduser(shell)).absolute())  # noqa: PTH111 - a home directory of nobody stays as it is
         return _look_up(shell) or shell
     return _look_up("bash") or _look_up("sh") or "/bin/sh"
 

@@ -260,7 +260,8 @@ def _path(
     workspace = cells.started
     base = Path(workspace.machine.cwd if workspace is not None else cells.cwd)
     parent, _, prefix = typed.rpartition("/")
-    folder = Path(parent + "/" if parent or typed.startswith("/") else "").expanduser()
+    named = parent + "/" if parent or typed.startswith("/") else ""
+    folder = Path(os.path.expanduser(named))  # noqa: PTH111 - a home directory of nobody stays as it is
     matches = list(_entries(base / folder, prefix, directories, programs)) if typed or directories or programs else []
     begin = cursor - len(prefix)
     return Completions(begin, cursor, tuple(matches))

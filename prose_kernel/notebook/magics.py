@@ -6,6 +6,7 @@ A magic is never silently ignored: an unknown name or a wrong use is a `UsageErr
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -164,8 +165,9 @@ async def run(call: Call) -> None:
     path = _below(call.cells, call.words[0])
     try:
         data = path.read_bytes()
-    except OSError as problem:
-        raise UsageError(f"%run: {call.words[0]} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
+    except (OSError, ValueError) as problem:
+        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "this is no file name"
+        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}") from None
     source = decode(data, call.words[0])
     value = await call.cells.program(source.text, call.view, call.words[0])
     call.view.result_of_part(value)
@@ -175,7 +177,7 @@ def _below(cells: Cells, given: str) -> Path:
     """A path that a person typed: below the directory commands run in."""
     workspace = cells.started
     base = Path(workspace.machine.cwd) if workspace is not None else cells.cwd
-    return base / Path(given).expanduser()
+    return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
 
 
 @_magic("%input NAME=VALUE", "give the value of an input before it is asked for")

@@ -23,6 +23,7 @@ DIAGNOSTICS = 50
 LISTED = 10
 """Lines and names that one warning lists; the rest is counted."""
 _TAIL_LINES, _TAIL_CHARACTERS = 20, 4000
+_MESSAGE_CHARACTERS = 10_000
 _QUOTED = re.compile(r"`([^`]*)`")
 
 
@@ -32,7 +33,7 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
         case CompileError():
             return _compile_problem(error)
         case RunError():
-            return Problem(error.type, visible(error.message), tuple(_run_lines(error, stderr_shown)))
+            return Problem(error.type, _message(error), tuple(_run_lines(error, stderr_shown)))
         case asyncio.CancelledError() | KeyboardInterrupt():
             return simple("KeyboardInterrupt", "the cell was interrupted")
         case UsageError() | ProviderError():
@@ -85,7 +86,7 @@ def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
     if place is not None:
         where = f" at line {place.line}, column {place.column}"
         where += f" of {visible(place.source)}" if place.source != "cell" else ""
-    lines = [f"{_BOLD}{error.type}{_END}{where}: {visible(error.message)} [{error.code}]"]
+    lines = [f"{_BOLD}{error.type}{_END}{where}: {_message(error)} [{error.code}]"]
     if place is not None:
         lines.append(visible(caret(place.text, place.column, None).lstrip("\n")))
     lines += _command_lines(error, stderr_shown)
@@ -94,6 +95,14 @@ def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
     if error.call_stack:
         lines += [f"{_DIM}called from:{_END}", *(f"  {visible(clip(line))}" for line in _folded(error.call_stack))]
     return lines
+
+
+def _message(error: RunError) -> str:
+    """The message; of one that is a whole file, as `throw` can make it, the beginning."""
+    text = error.message
+    if len(text) <= _MESSAGE_CHARACTERS:
+        return visible(text)
+    return f"{visible(text[:_MESSAGE_CHARACTERS])}… ({len(text):,} characters in all)"
 
 
 def _command_lines(error: RunError, stderr_shown: bool) -> list[str]:

@@ -42,6 +42,8 @@ class PendingWrites:
         self._files: dict[Path, Binding | str] = {}
         self._being_written: dict[Path, Binding | str] = {}
         self._logs: dict[Path, bytearray] = {}
+        self._reported: set[Path] = set()
+        self._renewed: set[Path] = set()
         self._spill_at = _SPILL
         self._weight = 0
         self._swap = threading.Lock()
@@ -51,6 +53,8 @@ class PendingWrites:
         """Keep `content` as the whole of the file `path`; the last one before a flush wins."""
         with self._swap:
             self._files[path] = content
+            self._reported.discard(path)
+            self._renewed.add(path)
             self._weight += _PER_FILE + _weight(content)
         self.worth_keeping = True
 
@@ -96,7 +100,10 @@ class PendingWrites:
         return self._exists
 
     async def flush(self) -> None:
-        """Write everything put so far. Raises `StateError` naming what could not be kept; that stays pending."""
+        """Write everything put so far. Raises `StateError` naming what could not be kept; that stays pending.
+
+        Each content is reported once, and then tried again in silence: what makes room is a command of the same run.
+        """
         if not self.worth_keeping or self.unavailable is not None:
             return
         if not (self._files or self._being_written or any(self._logs.values())):
@@ -116,29 +123,35 @@ class PendingWrites:
                 try:
                     self._write_log(path)
                 except OSError as error:
-                    problems.append((path.name, _reason(error)))
-        if problems:
-            raise _storage_error(problems)
+                    problems[path] = (path.name, _reason(error))
+            new = [problem for path, problem in problems.items() if path not in self._reported]
+            with self._swap:
+                self._reported = set(problems) - self._renewed
+        if new:
+            raise _storage_error(new)
 
-    def _write_files(self) -> list[tuple[str, str]]:
+    def _write_files(self) -> dict[Path, tuple[str, str]]:
         with self._swap:
             batch, self._files, self._weight = self._files, {}, 0
+            self._renewed = set()
             self._being_written = batch
-        problems: list[tuple[str, str]] = []
+        problems: dict[Path, tuple[str, str]] = {}
         unwritten: dict[Path, Binding | str] = {}
-        full = False
+        full: str | None = None
         for path, content in batch.items():
-            if not full:
+            reason = full
+            if reason is None:
                 try:
                     _write_file(path, content)
                     continue
                 except OSError as error:
-                    full = error.errno in _NO_MORE_ROOM
-                    problems.append((_name(path, content), _reason(error)))
+                    reason = _reason(error)
+                    full = reason if error.errno in _NO_MORE_ROOM else None
                 except RecursionError:
-                    problems.append((_name(path, content), "its value is nested too deeply"))
+                    reason = "its value is nested too deeply"
                 except StateError as error:
-                    problems.append((_name(path, content), error.message))
+                    reason = error.message
+            problems[path] = (_name(path, content), reason)
             unwritten[path] = content
         with self._swap:
             self._files = {**unwritten, **self._files}

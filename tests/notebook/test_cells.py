@@ -315,3 +315,16 @@ async def test_completion_and_inspection_know_the_run(cells: Cells) -> None:
         assert wanted in [m.text for m in complete(cells, code, len(code)).matches]
     found = inspect(cells, 'exec "echo {plan}"', 14)
     assert found is not None and "the plan" in found.data["text/plain"]
+
+
+@pytest.mark.parametrize("cell", ["%run ~nobody-of-this-name/x", "%cd ~nobody-of-this-name", "%run \0", "%cd \0"])
+async def test_a_path_that_cannot_be_is_named(cells: Cells, cell: str) -> None:
+    problem = await cells.run(cell, Recording(), live=False)
+    assert problem is not None and problem.ename == "UsageError"
+
+
+async def test_an_error_that_holds_a_whole_file_shows_its_beginning(cells: Cells) -> None:
+    output = Recording()
+    problem = await cells.run('let s = "0123456789"\nrepeat 15:\n  s = "{s}{s}"\nthrow "{s}"', output, live=False)
+    assert problem is not None and problem.evalue.endswith("… (327,680 characters in all)")
+    assert len(problem.evalue) < 11_000 and len("".join(problem.traceback)) < 12_000

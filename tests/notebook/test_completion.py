@@ -147,3 +147,8 @@ def test_every_magic_has_documentation(cells: Cells, name: str) -> None:
 def test_nothing_is_known_about_nothing(cells: Cells, text: str) -> None:
     cursor = text.find("|")
     assert inspect(cells, text.replace("|", ""), max(cursor, 0)) is None
+
+
+def test_a_home_of_nobody_has_no_paths(cells: Cells) -> None:
+    for code in ("%cd ~nobody-of-this-name/", "%run ~nobody-of-this-name/x", 'exec "ls ~nobody-of-this-name/'):
+        assert offers(cells, code) == set()

@@ -272,6 +272,26 @@ async def test_full_disk(small_disk: Path) -> None:
     assert bindings.value_of((store.directory / "bindings" / "x.md").read_text()) == "small again"
 
 
+async def test_what_could_not_be_kept_is_reported_once(small_disk: Path) -> None:
+    """What makes room is a command of the same run: the old failure must not stand in its way."""
+    store = FilesystemStore(small_disk, RUN, cwd=small_disk)
+    store.put(binding("x", "n" * 500_000))
+    store.put(binding("y", "waits behind it"))
+    with pytest.raises(StateError, match=r"'x' could not be stored: no space left on device \(and 1 more\)"):
+        await store.flush()
+    await store.flush()
+    store.put(binding("z", "n" * 500_000))
+    with pytest.raises(StateError, match="'z' could not be stored: no space left on device"):
+        await store.flush()
+    store.put(binding("x", "m" * 500_000))
+    with pytest.raises(StateError, match="'x' could not be stored"):
+        await store.flush()
+    store.put(binding("x", "small"))
+    store.put(binding("z", "small"))
+    await store.flush()
+    assert files(store.directory) == ["bindings/x.md", "bindings/y.md", "bindings/z.md"]
+
+
 @pytest.fixture
 def small_files() -> Iterator[None]:
     """No file may grow beyond 64 KB (works without any rights)."""
