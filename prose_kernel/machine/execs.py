@@ -130,19 +130,22 @@ def _error(written: str, request: CommandRequest, result: CommandResult, limit: 
     details.update(stderr=result.stderr, stdout=result.stdout, timed_out=result.timed_out, kind=result.kind)
     if request.command != written:
         details["interpolated"] = request.command
+    if result.kind == "cwd":
+        details["directory"] = request.cwd
     if result.signal is not None:
         details["signal"] = result.signal
     for flag in ("stdout_truncated", "stderr_truncated"):
         if getattr(result, flag):
             details[flag] = True
-    return ExecError(_message(result, limit), code=_CODES.get(result.kind or "", "E203"), details=details)
+    return ExecError(_message(request, result, limit), code=_CODES.get(result.kind or "", "E203"), details=details)
 
 
-def _message(result: CommandResult, limit: str) -> str:
+def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
     if result.kind == "timeout":
         return f"exec timed out after {limit}"
     if result.kind in ("spawn", "cwd"):
-        reason = " ".join((result.spawn_error or result.stderr).split())
+        # The directory's path varies from run to run; what the program wrote stands under the caret.
+        reason = " ".join((result.spawn_error or result.stderr).replace(f": {request.cwd}", "").split())
         return f"exec could not start: {reason}" if reason else "exec could not start"
     if result.kind == "signal" and result.signal is not None:
         return f"exec was ended by {result.signal} (exit code {result.exit_code})"

@@ -156,13 +156,22 @@ def blocks(cells: Cells) -> Display:
 
 
 def state(directory: str | None, log: str) -> Display:
-    """The text of `%state`: where the run is, in memory without a directory, and its log."""
+    """The text of `%state`: where the run is, in memory without a directory, and its log.
+
+    The run's id differs from run to run, so it stands in the facts: the text names the directory above, and leaves out
+    the log's first line.
+    """
+    if directory is not None:
+        log = log.partition("\n\n")[2]
     shown = log if len(log) <= WHOLE else "…" + log[-WHOLE:]
     if directory is None:
         head = "The run is kept in memory."
         return Display({"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{head}\n\n{visible(shown)}"})
-    head = f"The run is kept in {inline_code(directory)}."
-    text = {"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{directory}\n\n{visible(shown)}"}
+    above = directory.rpartition("/")[0]
+    text = {
+        "text/markdown": f"The run is kept below {inline_code(above)}.\n\n{fenced(shown)}",
+        "text/plain": f"The run is kept below {above}.\n\n{visible(shown)}",
+    }
     return Display(text, {"directory": directory})
 
 

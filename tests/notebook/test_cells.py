@@ -191,7 +191,7 @@ async def test_state_shows_where_the_run_is(cells: Cells, tmp_path: Path) -> Non
     assert "not on disk yet" in (await fine(cells, "%state")).texts[0]
     await fine(cells, 'let a = exec "echo 1"')
     (text,) = (await fine(cells, "%state")).texts
-    assert text.startswith(".prose/runs/") and "1→ a ✓" in text
+    assert text == "The run is kept below .prose/runs.\n\n1→ a ✓\n"
 
 
 async def test_state_of_a_run_in_memory_is_its_transcript(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
