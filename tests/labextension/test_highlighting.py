@@ -1,0 +1,326 @@
+"""The script of the JupyterLab extension: run in Node with stubs of what JupyterLab shares (container.js)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prose_kernel.language.openprose import compile_source
+from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS
+from prose_kernel.language.openprose.lexer import Token, tokenize
+from prose_kernel.language.source import Source
+
+ROOT = Path(__file__).parents[2]
+LABEXTENSION = ROOT / "labextension"
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="NOT RUN IN NODE: there is no `node` here (Debian: nodejs)")
+
+Colour = tuple[int, str, str | None]
+"""Line from 0, text, style."""
+
+
+def ask(*questions: dict[str, Any]) -> list[Any]:
+    script = next((LABEXTENSION / "static").glob("remoteEntry*.js"))
+    done = subprocess.run(
+        [str(NODE), str(Path(__file__).parent / "container.js"), str(script)],
+        input=json.dumps(questions),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+def tokens(text: str) -> list[Colour]:
+    return [(line, piece, style) for line, piece, style in ask({"do": "tokens", "text": text})[0]]
+
+
+def styles(text: str) -> list[tuple[str, str]]:
+    return [(piece, style) for _, piece, style in tokens(text) if style]
+
+
+# ---------------------------------------------------------------- colours
+
+KEY, NAME, NEW, TEXT, PATH, PROPERTY = (
+    "keyword",
+    "variableName",
+    "variableName.definition",
+    "string",
+    "variableName.special",
+    "propertyName",
+)
+ESCAPE, MARKER, COLON, SIGN = "string.special", "string.special emphasis", "punctuation", "operator"
+
+LINES: list[tuple[str, list[tuple[str, str]]]] = [
+    ("# let x", [("# let x", "comment")]),
+    ("  # x", [("  # x", "comment")]),
+    ("%bindings x", [("%bindings x", "meta")]),
+    ("%%prose --in x\nexec", [("%%prose --in x", "meta"), ("exec", NAME)]),
+    ('use "a" as b', [("use", KEY), ('"a"', TEXT), ("as", KEY), ("b", NEW)]),
+    ('import "a" from "b"', [("import", KEY), ('"a"', TEXT), ("from", KEY), ('"b"', TEXT)]),
+    ("agent a-b:\n  model: c", [("agent", KEY), ("a-b", NEW), (":", COLON), ("model", PROPERTY), (":", COLON), ("c", NAME)]),
+    ('input exec: "?"', [("input", KEY), ("exec", NEW), (":", COLON), ('"?"', TEXT)]),
+    ("let exec = 1", [("let", KEY), ("exec", NEW), ("=", SIGN), ("1", "number")]),
+    ("exec = 1", [("exec", NAME), ("=", SIGN), ("1", "number")]),
+    ("session = x", [("session", NAME), ("=", SIGN), ("x", NAME)]),
+    ("session == x", [("session", KEY), ("==", SIGN), ("x", NAME)]),
+    ('x = exec "a"', [("x", NAME), ("=", SIGN), ("exec", KEY), ('"a"', TEXT)]),
+    ("output x", [("output", KEY), ("x", NAME)]),
+    ("output x = y", [("output", KEY), ("x", NEW), ("=", SIGN), ("y", NAME)]),
+    ("output session: a", [("output", KEY), ("session", KEY), (":", COLON), ("a", NAME)]),
+    ("output.x", [("output", NAME), (".", "derefOperator"), ("x", NAME)]),
+    ("const {a, b} = c", [("const", KEY), ("{", "brace"), ("a", NEW), (",", "separator"), ("b", NEW), ("}", "brace"), ("=", SIGN), ("c", NAME)]),
+    ("a.exec.let", [("a", NAME), (".", "derefOperator"), ("exec", NAME), (".", "derefOperator"), ("let", NAME)]),
+    ("for a, in-b in c:", [("for", KEY), ("a", NEW), (",", "separator"), ("in-b", NEW), ("in", KEY), ("c", NAME), (":", COLON)]),
+    ("parallel for a in b:", [("parallel", KEY), ("for", KEY), ("a", NEW), ("in", KEY), ("b", NAME), (":", COLON)]),
+    ('parallel ("any", count: 1):', [("parallel", KEY), ("(", "paren"), ('"any"', TEXT), (",", "separator"), ("count", PROPERTY), (":", COLON), ("1", "number"), (")", "paren"), (":", COLON)]),
+    ("block f(a):", [("block", KEY), ("f", NEW), ("(", "paren"), ("a", NEW), (")", "paren"), (":", COLON)]),
+    ("do f(a)", [("do", KEY), ("f", NAME), ("(", "paren"), ("a", NAME), (")", "paren")]),
+    ("repeat 3 as i:", [("repeat", KEY), ("3", "number"), ("as", KEY), ("i", NEW), (":", COLON)]),
+    ("loop until **a** as i:", [("loop", KEY), ("until", KEY), ("**a**", MARKER), ("as", KEY), ("i", NEW), (":", COLON)]),
+    ("catch as e:", [("catch", KEY), ("as", KEY), ("e", NEW), (":", COLON)]),
+    ("if not a and b is c:", [("if", KEY), ("not", "operatorKeyword"), ("a", NAME), ("and", "operatorKeyword"), ("b", NAME), ("is", "operatorKeyword"), ("c", NAME), (":", COLON)]),
+    ("a | map:", [("a", NAME), ("|", SIGN), ("map", KEY), (":", COLON)]),
+    ("a\n  | reduce(b, c):", [("a", NAME), ("|", SIGN), ("reduce", KEY), ("(", "paren"), ("b", NAME), (",", "separator"), ("c", NAME), (")", "paren"), (":", COLON)]),
+    ("map = filter", [("map", NAME), ("=", SIGN), ("filter", NAME)]),
+    ('exec "a" -> session "b"', [("exec", KEY), ('"a"', TEXT), ("->", SIGN), ("session", KEY), ('"b"', TEXT)]),
+    ("parallel:\n  session: session", [("parallel", KEY), (":", COLON), ("session", KEY), (":", COLON), ("session", NAME)]),
+    ("gate a:\n  on_reject: retry", [("gate", KEY), ("a", NEW), (":", COLON), ("on_reject", PROPERTY), (":", COLON), ("retry", KEY)]),
+    ("x = [true, null, {let: 2.5, if: 90s}]", [("x", NAME), ("=", SIGN), ("[", "squareBracket"), ("true", "bool"), (",", "separator"), ("null", "null"), (",", "separator"), ("{", "brace"), ("let", PROPERTY), (":", COLON), ("2.5", "number"), (",", "separator"), ("if", PROPERTY), (":", COLON), ("90s", "number"), ("}", "brace"), ("]", "squareBracket")]),
+    ("depth-1 - 1", [("depth-1", NAME), ("-", SIGN), ("1", "number")]),
+    ("wait 2h30m 3x", [("wait", NAME), ("2h30m", "number"), ("3", "number"), ("x", NAME)]),
+    # text
+    ('throw "a {b.c[0].d} {e f} {} {{g}} {h}}"', [("throw", KEY), ('"a ', TEXT), ("{b.c[0].d}", PATH), (' {e f} {} {{g}} {h}}"', TEXT)]),
+    (r'throw "\"\{a}\\{b}"', [("throw", KEY), ('"', TEXT), (r"\"\{", ESCAPE), ("a}", TEXT), ("\\\\", ESCAPE), ("{b}", PATH), ('"', TEXT)]),
+    ('throw ""', [("throw", KEY), ('""', TEXT)]),
+    ('throw "a # b" # c', [("throw", KEY), ('"a # b"', TEXT), (" # c", "comment")]),
+    ('throw "a\nlet b', [("throw", KEY), ('"a', TEXT), ("let", KEY), ("b", NEW)]),
+    ('throw "a\n  b {c}"\nlet', [("throw", KEY), ('"a', TEXT), ("  b ", TEXT), ("{c}", PATH), ('"', TEXT), ("let", KEY)]),
+    ('exec "a\n  cwd: b', [("exec", KEY), ('"a', TEXT), ("cwd", PROPERTY), (":", COLON), ("b", NAME)]),
+    ('session "a:\n  exec ""', [("session", KEY), ('"a:', TEXT), ("exec", KEY), ('""', TEXT)]),
+    ('throw """a\n% {b} # "c" """"\nlet', [("throw", KEY), ('"""a', TEXT), ("% ", TEXT), ("{b}", PATH), (' # "c" """"', TEXT), ("let", KEY)]),
+    ('throw """\nsession """\nlet\n"""\n"""\nlet', [("throw", KEY), ('"""', TEXT), ('session """', TEXT), ("let", TEXT), ('"""', TEXT), ('"""', TEXT), ("let", KEY)]),
+    # conditions
+    ('if **a "b {c} \\{d}\n* #e**:', [("if", KEY), ('**a "b ', MARKER), ("{c}", PATH), (" \\", MARKER), ("{d}", PATH), ("* #e**", MARKER), (":", COLON)]),
+    ("if ***a ** b\nc***:", [("if", KEY), ("***a ** b", MARKER), ("c***", MARKER), (":", COLON)]),
+    ("if ****:", [("if", KEY), ("****", MARKER), (":", COLON)]),
+    ("if **a\n  x\nelif **b**:", [("if", KEY), ("**a", MARKER), ("  x", MARKER), ("elif", KEY), ("**b**", MARKER), (":", COLON)]),
+    # a bracket that somebody forgot to close
+    ("x = [1,\nlet y = 2", [("x", NAME), ("=", SIGN), ("[", "squareBracket"), ("1", "number"), (",", "separator"), ("let", KEY), ("y", NEW), ("=", SIGN), ("2", "number")]),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def answered() -> dict[str, list[tuple[str, str]]]:
+    """All texts of `LINES` in one process."""
+    texts = [text for text, _ in LINES]
+    answers = ask(*({"do": "tokens", "text": text} for text in texts))
+    return {
+        text: [(piece, style) for _, piece, style in answer if style]
+        for text, answer in zip(texts, answers, strict=True)
+    }
+
+
+@needs_node
+@pytest.mark.parametrize(("text", "expected"), LINES, ids=[text for text, _ in LINES])
+def test_words_and_text_have_their_styles(
+    answered: dict[str, list[tuple[str, str]]], text: str, expected: list[tuple[str, str]]
+) -> None:
+    assert answered[text] == expected
+
+
+@needs_node
+@settings(max_examples=5, deadline=None)
+@given(st.lists(st.text(alphabet='aexcl let if:\n "*{}[]()\\#|=->%.0', max_size=60), min_size=100, max_size=100))
+def test_every_text_is_read_to_its_end(texts: list[str]) -> None:
+    for text, answer in zip(texts, ask(*({"do": "tokens", "text": t} for t in texts)), strict=True):
+        lines = [""] * len(text.split("\n"))
+        for line, piece, _ in answer:
+            lines[line] += piece
+        assert "\n".join(lines) == text
+
+
+# ---------------------------------------------------------------- beside the lexer of the language
+
+
+def correct_programs() -> Iterator[tuple[str, str]]:
+    """Programs without errors: those that ship, and those of the corpus. Lines end with LF."""
+    for path in [*ROOT.glob("prose_kernel/examples/**/*.prose"), *ROOT.glob("tests/corpus/**/*.prose")]:
+        text = path.read_bytes().decode("utf-8", "replace")
+        if "\r" not in text and "\t" not in text and "\0" not in text and compile_source(Source.of(text, path.name)).ok:
+            yield path.name, text
+
+
+def by_offset(text: str, answer: list[Colour]) -> list[str]:
+    """The style of each character; a line break has that of nothing."""
+    found = [""] * len(text)
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    for line, piece, style in answer:
+        found[starts[line] : starts[line] + len(piece)] = [style or ""] * len(piece)
+        starts[line] += len(piece)
+    return found
+
+
+WORDS = {KEY, "operatorKeyword"}
+BEGINNINGS = {
+    "_NL",
+    "_INDENT",
+    "_DEDENT",
+    "EQUALS",
+    "ARROW",
+    "",
+}  # what stands before a word that can only be a keyword
+
+
+def differences(text: str, colours: list[str]) -> Iterator[str]:
+    seen: set[int] = set()
+    before = ""
+    for token in tokenize(text):
+        if token.end > token.start:
+            seen.update(range(token.start, token.end))
+            there = {colours[at] for at in range(token.start, min(token.end, len(text))) if text[at] != "\n"}
+            if not _agrees(token, text[token.start : token.end], before, there):
+                yield f"line {text.count(chr(10), 0, token.start) + 1}: {token.kind} is {sorted(there)}"
+        before = token.kind
+    for at in set(range(len(text))) - seen:
+        if colours[at] not in ("", "comment"):
+            yield f"line {text.count(chr(10), 0, at) + 1}: {text[at]!r} is {colours[at]}"
+
+
+def _agrees(token: Token, word: str, before: str, there: set[str]) -> bool:
+    if token.kind == "STRING":
+        return there <= {TEXT, ESCAPE, PATH}
+    if token.kind == "DISCRETION":
+        return there <= {MARKER, PATH}
+    if not token.word:
+        return not there & WORDS
+    if word in CONTEXTUAL or word == "retry":
+        return there <= {*WORDS, NAME, NEW, PROPERTY}
+    if token.kind not in KEYWORDS.values():
+        return there <= {NAME, NEW, PROPERTY}
+    return there <= WORDS if before in BEGINNINGS else there <= {*WORDS, NAME, NEW, PROPERTY}
+
+
+@needs_node
+def test_strings_conditions_comments_and_keywords_are_those_of_the_language() -> None:
+    programs = list(correct_programs())
+    assert len(programs) > 300
+    answers = ask(*({"do": "tokens", "text": text} for _, text in programs))
+    wrong = {
+        name: found
+        for (name, text), answer in zip(programs, answers, strict=True)
+        if (found := list(differences(text, by_offset(text, answer))))
+    }
+    assert wrong == {}
+
+
+# ---------------------------------------------------------------- indentation
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("text", "after", "typed", "column"),
+    [
+        ("if x:", "", None, 4),
+        ("if x: # why", "", None, 4),
+        ("if x:\n  # why\n", "", None, 4),
+        ('exec "a:"', "", None, 0),
+        ("try:\n  x\nif x:", "", None, 2),  # as deep as the text's own blocks
+        ("a:\n   b:\n      c", "", None, 6),
+        ("x\n  | map:", "", None, 4),
+        ("x = [", "", None, 4),
+        ("x = [\n  {", "", None, 6),
+        ("x = [\n  1,", "]", None, 0),
+        ('x = """\n  a', "", None, None),  # text keeps the indentation of its line
+        ("if x:\n  y", "else:", None, 0),
+        ("if x:\n  if y:\n    z", "elif", None, 2),
+        ("if x:\n  if y:\n    z", "else:", "      else:", 2),
+        ("if x:\n  if y:\n    z", "else:", "else:", 0),  # somebody has moved it there
+        ("try:\n  if y:\n    z", "catch:", None, 0),
+        ("try:\n  x\ncatch:\n  y", "finally:", None, 0),
+        ("p:\n  a = try:\n    x", "catch:", "    catch:", 2),
+        ("x", "else:", None, None),
+        ("%%prose", "", None, 0),
+    ],
+)
+def test_a_new_line_begins_where_it_should(text: str, after: str, typed: str | None, column: int | None) -> None:
+    question = {"do": "indent", "text": text, "after": after}
+    assert ask(question if typed is None else {**question, "typed": typed}) == [column]
+
+
+@needs_node
+def test_an_arm_is_moved_as_soon_as_it_is_complete() -> None:
+    lines = ["  else:", "  elif x:", "  catch as e:", "  finally:", "  ]", "  elsewhere", "  else", "  x = else:"]
+    assert ask(*({"do": "reindents", "line": line} for line in lines)) == [True] * 5 + [False] * 3
+
+
+# ---------------------------------------------------------------- what JupyterLab is told
+
+
+@needs_node
+def test_the_language_is_found_by_the_names_that_the_kernel_says() -> None:
+    from prose_kernel.notebook.kernel import ProseKernel
+
+    plugins = ask({"do": "plugins"})[0]
+    info = ProseKernel.language_info
+    language = plugins["language"]
+    assert language["name"] == info["codemirror_mode"]["name"]
+    assert language["mime"] == info["mimetype"]
+    assert [f".{extension}" for extension in language["extensions"]] == [info["file_extension"]]
+    assert plugins["prose-kernel:language"] == ["languages"] and plugins["prose-kernel:magics"] == ["extensions"]
+    assert plugins["languageData"]["commentTokens"] == {"line": "#"}
+
+
+@needs_node
+def test_a_cell_is_prose_as_long_as_its_first_line_says_so() -> None:
+    cells = [["%%prose"], ["", "  %%prose --in x", "let"], ["%%prosecco"], ["%%prose-x"], ["x", "%%prose"], ["", ""]]
+    wanted = [[line] for line in ask(*({"do": "wanted", "lines": lines} for lines in cells))]
+    assert wanted == [[True], [True], [False], [False], [False], [False]]
+
+
+# ---------------------------------------------------------------- the name of the script
+
+
+def rename(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts/labextension.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_name_of_the_script_is_that_of_its_content() -> None:
+    done = rename("--check")
+    assert (done.returncode, done.stderr) == (0, ""), "run `python scripts/labextension.py`"
+
+
+def test_an_edited_script_needs_a_new_name(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(LABEXTENSION, tmp_path / "labextension"))
+    old = next((copy / "static").iterdir())
+    old.write_text(old.read_text("utf-8") + "\n", "utf-8")
+    done = rename("--check", str(copy))
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 2
+    assert rename(str(copy)).returncode == 0
+    new = next((copy / "static").iterdir())
+    assert new.name != old.name
+    assert (
+        json.loads((copy / "package.json").read_text("utf-8"))["jupyterlab"]["_build"]["load"] == f"static/{new.name}"
+    )
+    assert rename("--check", str(copy)).returncode == 0
+
+
+def test_the_extension_has_the_version_of_the_package() -> None:
+    import prose_kernel
+
+    assert json.loads((LABEXTENSION / "package.json").read_text("utf-8"))["version"] == prose_kernel.__version__
+    assert json.loads((LABEXTENSION / "install.json").read_text("utf-8"))["packageName"] == "prose_kernel"
