@@ -2,7 +2,7 @@
  *
  * node container.js SCRIPT < questions.json > answers.json
  * A question is {"do": "tokens", "text": ...}, {"do": "indent", "text": ..., "after": ..., "typed": ...},
- * {"do": "plugins"} or {"do": "wanted", "lines": [...]}.
+ * {"do": "plugins"} or {"do": "cell", "texts": [...]}.
  */
 'use strict';
 const fs = require('fs');
@@ -86,13 +86,17 @@ const answers = {
   },
   plugins: () => ({ ...registered, languageData: { ...parser.languageData, indentOnInput: undefined } }),
   reindents: ({ line }) => parser.languageData.indentOnInput.test(line),
-  wanted: ({ lines }) => {
+  // Whether a cell is Prose with each of its texts, one after the other.
+  cell: ({ texts }) => {
     const [slot, { extend }] = registered.magics.factory();
-    const doc = { lines: lines.length, line: (number) => ({ text: lines[number - 1] }) };
-    const change = extend({ newDoc: doc, startState: {} });
-    if (change) slot.content = change.effects.content;
-    if (extend({ newDoc: doc, startState: {} })) throw new Error('the same text changes the slot again');
-    return Boolean(change);
+    return texts.map((text) => {
+      const lines = text.split('\n');
+      const newDoc = { lines: lines.length, line: (number) => ({ text: lines[number - 1] }) };
+      const change = extend({ newDoc, startState: {} });
+      if (change) slot.content = change.effects.content;
+      if (extend({ newDoc, startState: {} })) throw new Error('the same text changes the slot again');
+      return slot.content === registered.language.support;
+    });
   },
 };
 

@@ -236,12 +236,14 @@ def test_strings_conditions_comments_and_keywords_are_those_of_the_language() ->
         ("if x:", "", None, 4),
         ("if x: # why", "", None, 4),
         ("if x:\n  # why\n", "", None, 4),
+        ("exec ':'", "", None, 0),
         ('exec "a:"', "", None, 0),
         ("try:\n  x\nif x:", "", None, 2),  # as deep as the text's own blocks
         ("a:\n   b:\n      c", "", None, 6),
         ("x\n  | map:", "", None, 4),
         ("x = [", "", None, 4),
-        ("x = [\n  {", "", None, 6),
+        ("x = [\n  {", "", None, 4),
+        ("x = [1,\n     {", "", None, 9),  # lined up, which says nothing about blocks
         ("x = [\n  1,", "]", None, 0),
         ('x = """\n  a', "", None, None),  # text keeps the indentation of its line
         ("if x:\n  y", "else:", None, 0),
@@ -285,9 +287,18 @@ def test_the_language_is_found_by_the_names_that_the_kernel_says() -> None:
 
 @needs_node
 def test_a_cell_is_prose_as_long_as_its_first_line_says_so() -> None:
-    cells = [["%%prose"], ["", "  %%prose --in x", "let"], ["%%prosecco"], ["%%prose-x"], ["x", "%%prose"], ["", ""]]
-    wanted = [[line] for line in ask(*({"do": "wanted", "lines": lines} for lines in cells))]
-    assert wanted == [[True], [True], [False], [False], [False], [False]]
+    texts = [
+        "",
+        "%%prose",
+        "%%prose --in x\nlet",
+        "import os",
+        "\n  %%prose",
+        "%%prosecco",
+        "%%prose",
+        "%%prose-x",
+        "x\n%%prose",
+    ]
+    assert ask({"do": "cell", "texts": texts})[0] == [False, True, True, False, True, False, True, False, False]
 
 
 # ---------------------------------------------------------------- the name of the script

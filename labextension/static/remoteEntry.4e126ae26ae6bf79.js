@@ -168,6 +168,8 @@
     const column = stream.indentation();
     state.column = column;
     if (state.brackets.length) {
+      const deeper = column - state.brackets[state.brackets.length - 1];
+      if (deeper > 0 && '([{'.includes(state.before)) state.unit = deeper;
       if (column > state.brackets[0] || !stream.match(STATEMENT, false)) return;
       state.brackets = [];
     }
@@ -286,7 +288,8 @@
     }
     found = stream.match(/^(?:->|[=!<>]=|[|=<>+(){}[\]:,.-])/);
     if (found) return sign(found[0], state);
-    stream.next();
+    stream.next(); // nothing of ours
+    state.before = 'value';
     return null;
   };
 
