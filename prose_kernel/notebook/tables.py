@@ -109,11 +109,6 @@ def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
 # ---------------------------------------------------------------- agents, blocks, state
 
 
-def agent_text(node: tree.Agent, source: str) -> str:
-    """The definition of an agent as it was written."""
-    return source[node.span.start : node.span.end].rstrip()
-
-
 def agents(cells: Cells) -> Display:
     """The table of `%agents`."""
     workspace = cells.started

@@ -138,11 +138,3 @@ class Quotes:
             self._markers_end[mark] = at
             return None
         return found
-
-    def deep_marker_end(self, at: int, found: int, column: int) -> bool:
-        """Whether all lines that a marker from `at` to `found` runs over are blank or deeper than `column`."""
-        return self._all_deeper(at, found, column)
-
-    def ends_line(self, at: int) -> bool:
-        """Whether only a comment follows on the line."""
-        return _NOTHING.match(self.text, at) is not None
