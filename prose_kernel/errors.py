@@ -18,8 +18,17 @@
     │   └── StateError                  E219         a binding or record could not be kept
     ├── NobodyToAsk                     a port's answer: there is no person here
     ├── Undecided                       a judge's answer: I cannot tell; ask the next one
-    ├── ProviderError                   a session provider's failure, with `retryable`
-    │   └── NoProvider                  nothing is configured that could run a session
+    ├── ProviderError                   a session provider's failure, with `retryable` (sessions.md 2.3)
+    │   ├── ProviderAuth                a wrong or missing key, an account without the right
+    │   ├── ProviderRateLimit           too many requests; retryable, with `retry_after`
+    │   ├── ProviderOverloaded          the server is overloaded; retryable
+    │   ├── ProviderTimeout             the server did not answer in time; retryable
+    │   ├── ProviderConnection          the connection could not be made, or broke; retryable
+    │   ├── ProviderBadReply            a reply that makes no sense; retryable
+    │   ├── ContextTooLong              more than the model takes
+    │   ├── PermissionDenied            the session may not run as it is: a rule that cannot be enforced
+    │   ├── NoProvider                  nothing is configured that could run a session
+    │   └── CassetteMiss                nothing is recorded for it, and nobody may be called
     ├── GateRefused                     a decision from outside that a gate does not take (exit status 1)
     └── UsageError                      a magic, option or setting that makes no sense
 """
@@ -150,19 +159,74 @@ class Undecided(ProseError):
 
 
 class ProviderError(ProseError):
-    """A session provider could not deliver. `retryable` says whether a further attempt makes sense."""
+    """A session provider could not deliver. `retryable` says whether a further attempt makes sense.
 
-    def __init__(self, message: str, *, retryable: bool = True, hint: str | None = None) -> None:
+    `nobody` tells that it failed only because nobody could answer (exit status 3).
+    """
+
+    retries: ClassVar[bool] = True
+    nobody: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, retryable: bool | None = None, hint: str | None = None) -> None:
         super().__init__(message)
-        self.retryable = retryable
+        self.retryable = self.retries if retryable is None else retryable
         self.hint = hint
+
+
+class ProviderAuth(ProviderError):
+    """The key is missing or wrong, or the account lacks the right."""
+
+    retries = False
+
+
+class ProviderRateLimit(ProviderError):
+    """Too many requests. `retry_after` is what the server asked for, in seconds."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class ProviderOverloaded(ProviderError):
+    """The server says that it is overloaded, or failed inside."""
+
+
+class ProviderTimeout(ProviderError):
+    """The server did not answer in time."""
+
+
+class ProviderConnection(ProviderError):
+    """The connection could not be made, or broke before the answer was whole."""
+
+
+class ProviderBadReply(ProviderError):
+    """The server's reply makes no sense: another format, another kind of server."""
+
+
+class ContextTooLong(ProviderError):
+    """The message is longer than the model takes."""
+
+    retries = False
+
+
+class PermissionDenied(ProviderError):
+    """The session may not run with these permissions: the provider cannot enforce one of them."""
+
+    retries = False
 
 
 class NoProvider(ProviderError):
     """Nothing is configured that could run a session, and nobody is here to answer in its place."""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message, retryable=False, hint=hint)
+    retries = False
+    nobody = True
+
+
+class CassetteMiss(ProviderError):
+    """Nothing is recorded for this session, and in this mode nobody is called (sessions.md 4.2)."""
+
+    retries = False
+    nobody = True
 
 
 class UsageError(ProseError):

@@ -85,7 +85,7 @@ def _stored(s: Strand, name: str, key: Key, value: Value, node: tree.Node) -> Co
     """A value that has a binding."""
     if s.run.store.by_value:
         return _by_value(s, name, value, node)
-    return ContextItem(name, location=s.run.store.location(key))
+    return ContextItem(name, location=s.run.store.location(key), content=value)
 
 
 def _agent(s: Strand, name: str, node: tree.Name) -> ContextItem:
@@ -109,7 +109,7 @@ def _of_value(s: Strand, name: str, value: Value, node: tree.Node) -> ContextIte
         return _by_value(s, name, value, node)
     if isinstance(value, Reference):
         if s.run.is_current(value):
-            return ContextItem(name, location=value.location)
+            return ContextItem(name, location=value.location, content=value)
         return _stored(s, name, keep_anonymous(s, value.read(), node), value, node)
     text = inline_text(value)
     if len(text) <= INLINE:

@@ -7,8 +7,8 @@ Durations and run ids in results are volatile: a listener that writes something 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from prose_kernel.errors import RunError
@@ -22,6 +22,7 @@ from prose_kernel.machine.ports import (
     SessionRequest,
     SessionResult,
     Stream,
+    ToolUse,
 )
 from prose_kernel.machine.values import Value
 
@@ -152,8 +153,9 @@ class SessionStarted(Event):
 @dataclass(frozen=True, slots=True)
 class SessionProgressed(Event):
     spawn: int
-    kind: Literal["text", "note"]
+    kind: Literal["text", "note", "tool"]
     text: str
+    tool: ToolUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +242,14 @@ class BlockLeft(Event):
 
 @dataclass(frozen=True, slots=True)
 class Judged(Event):
-    """A question was answered. `answer` is a boolean, None for uncertain, a label, or extracted data."""
+    """A question was answered. `answer` is a boolean, None for uncertain, a label, or extracted data; `details` is
+    volatile metadata."""
 
     question: str
     answer: Value
     by: str
     reason: str = ""
+    details: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from prose_kernel.machine.events import Judged
 from prose_kernel.machine.failures import located
 from prose_kernel.machine.frames import visible
 from prose_kernel.machine.operators import truth
-from prose_kernel.machine.ports import JudgeRequest, Pick, Verdict
+from prose_kernel.machine.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.machine.runs import Strand
 from prose_kernel.machine.trampoline import call
 from prose_kernel.machine.values import Reference, Value, inserted_text
@@ -53,10 +53,10 @@ def _nobody(s: Strand, error: Undecided, node: tree.Node) -> JudgeError:
     return located(s, JudgeError(str(error), hint=error.hint, nobody=True), node)
 
 
-def _told(s: Strand, node: tree.Node, question: str, answer: Value, by: str, reason: str) -> None:
+def _told(s: Strand, node: tree.Node, question: str, answer: Value, said: Verdict | Pick | Finding) -> None:
     s.recent.note(f"**{question}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
     if s.host.listeners:
-        s.emit(Judged(s.place(node.span), question, answer, by, reason))
+        s.emit(Judged(s.place(node.span), question, answer, said.by, said.reason, said.details))
 
 
 async def decide(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool | None:
@@ -72,7 +72,7 @@ async def _verdict(s: Strand, node: tree.Node, text: str, asking: Asking) -> boo
     verdict: Verdict = await s.outside(s.host.ports.judge.decide(_request(s, text, asking)))
     if verdict.no_progress:
         asking.no_progress = True
-    _told(s, node, text, verdict.answer, verdict.by, verdict.reason)
+    _told(s, node, text, verdict.answer, verdict)
     return verdict.answer
 
 
@@ -86,7 +86,7 @@ async def choose(s: Strand, node: tree.Node, text: str, labels: tuple[str, ...])
         except Undecided as error:
             raise _nobody(s, error, node) from None
         if pick.label in labels:
-            _told(s, node, text, pick.label, pick.by, pick.reason)
+            _told(s, node, text, pick.label, pick)
             return pick.label
     shown = ", ".join(f'"{label}"' for label in labels)
     raise located(s, JudgeError(f'the judge chose "{pick.label}", which is none of {shown}'), node)
@@ -109,7 +109,7 @@ async def _extract(s: Strand, node: tree.Node, text: str, name: str) -> Value:
         found = await s.outside(s.host.ports.judge.extract(_request(s, name), text, name))
     except Undecided as error:
         raise ValueTypeError(f"the text has no field '{name}'", hint=error.hint) from None
-    _told(s, node, name, found.value, found.by, found.reason)
+    _told(s, node, name, found.value, found)
     return found.value
 
 
@@ -135,7 +135,7 @@ async def items(s: Strand, node: tree.Node, value: Value) -> list[Value]:
     except Undecided:
         return readings.lines(text)
     parts: list[Value] = list(found.value) if isinstance(found.value, list) else [found.value]
-    _told(s, node, "items", parts, found.by, found.reason)
+    _told(s, node, "items", parts, found)
     return parts
 
 

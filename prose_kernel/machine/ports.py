@@ -87,13 +87,16 @@ class Commands(Protocol):
 class ContextItem:
     """One line of a session's context (openprose.md 4.3): a name with a place to read it from, or with its text.
 
-    `missing` marks the name of a cancelled branch: it is listed as having no result.
+    `missing` marks the name of a cancelled branch: it is listed as having no result. `content` is what stands at
+    `location`, for those who must know it without going there: a recording's key, a provider without tools. It may be
+    a reference, which is read only then; None where nobody but the session can tell (the memory file of an agent).
     """
 
     name: str
     location: str | None = None
     text: str | None = None
     missing: bool = False
+    content: Value = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +120,18 @@ class BlockScope:
 
 @dataclass(frozen=True, slots=True)
 class AgentMemory:
-    """The memory of a persistent agent: its directory, and whether it is to be read first (`resume`)."""
+    """The memory of a persistent agent: its directory, and whether it is to be read first (`resume`).
+
+    `text` is what the memory holds when the session starts (None: nothing yet, or not to be read), `segment` the file
+    of this invocation; both are filled in by the sessions room, which holds the directory's lock by then.
+    """
 
     agent: str
     scope: str
     directory: str
     resume: bool
+    text: str | None = None
+    segment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +163,49 @@ class SessionRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolUse:
+    """One call of a tool by a session, as its trace shows it; nothing in it differs from run to run.
+
+    `summary` says on one line what was asked (`src/main.py`, `make test`); `detail` holds the beginning of what came
+    back, or why it was refused.
+    """
+
+    tool: str
+    summary: str
+    outcome: Literal["ok", "refused", "failed"] = "ok"
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileWrite:
+    """A file that a session wrote: the path as it named it, and the text before (None: no such file) and after
+    (None: removed, or no text)."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a session or a judgement consumed: requests to the model, tokens in and out, cost in US dollars where it is
+    known. A replayed answer consumes nothing."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SessionResult:
     """A session's answer. `text` None means: the session has written its binding itself.
 
-    `origin` says who answered (`model`, `human`, `scripted`, `dry-run`, `replay`); `details` is volatile metadata.
+    `origin` says who made the answer: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by
+    hand), `scripted`, `dry-run`; it is the same when the answer is replayed. `trace` holds the calls of tools in order.
+    `memory_after` and `segment` are the texts of a persistent agent's two files when the provider knows them (None:
+    they are not written yet), `writes` the other files that the session wrote with our tools. `usage`, `replayed`,
+    and `details` (resolved model, provider's facts, date) are volatile: metadata and trace only.
     """
 
     text: str | None
@@ -165,14 +213,24 @@ class SessionResult:
     provider: str = ""
     origin: str = ""
     details: Mapping[str, object] = field(default_factory=dict)
+    trace: tuple[ToolUse, ...] = ()
+    writes: tuple[FileWrite, ...] = ()
+    memory_after: str | None = None
+    segment: str | None = None
+    usage: Usage | None = None
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SessionProgress:
-    """Something a running session lets be seen: a piece of its text, or a note (a tool call, a thought)."""
+    """Something a running session lets be seen: a piece of its text, a note (whole), or a tool that it has called.
 
-    kind: Literal["text", "note"]
+    A session that starts its text anew (after a tool call) sends a piece that begins with a blank line.
+    """
+
+    kind: Literal["text", "note", "tool"]
     text: str
+    tool: ToolUse | None = None
 
 
 class Sessions(Protocol):
@@ -204,12 +262,14 @@ class JudgeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`answer` None is "uncertain"; `no_progress` ends a loop. `by` and `reason` say who decided and why."""
+    """`answer` None is "uncertain"; `no_progress` ends a loop. `by` (`rules`, `scripted`, `model`, `agent`, `human`,
+    `authored`, `dry-run`) and `reason` say who decided and why, the same when replayed; `details` is volatile."""
 
     answer: bool | None
     by: str
     reason: str = ""
     no_progress: bool = False
+    details: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +279,7 @@ class Pick:
     label: str
     by: str
     reason: str = ""
+    details: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +289,7 @@ class Finding:
     value: Value
     by: str
     reason: str = ""
+    details: Mapping[str, object] = field(default_factory=dict)
 
 
 class Judge(Protocol):
@@ -240,6 +302,25 @@ class Judge(Protocol):
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding: ...
 
     async def items(self, request: JudgeRequest, value: str) -> Finding: ...
+
+
+# ---------------------------------------------------------------- races
+
+
+class Races(Protocol):
+    """Who won a `parallel` that does not wait for all its branches (`first`, `any`; sessions.md 4.2).
+
+    A race is recorded only when sessions took part in it, so that a replay, in which every session answers at once,
+    has the same winner.
+    """
+
+    def recorded(self, at: str) -> tuple[int, ...] | None:
+        """The branches that won the race at this execution path, in the order they did; None: let them race."""
+        ...
+
+    def won(self, at: str, winners: tuple[int, ...]) -> None:
+        """The race at this execution path was decided."""
+        ...
 
 
 # ---------------------------------------------------------------- user and gates
@@ -399,6 +480,7 @@ class Ports:
     gates: Gates
     store: Store
     clock: Clock
+    races: Races | None = None
 
 
 class Asker(Protocol):

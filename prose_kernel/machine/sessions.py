@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from prose_kernel.errors import NoProvider, ProviderError, RunError, SessionError, SessionTimeout
+from prose_kernel.errors import ProviderError, ProviderTimeout, RunError, SessionError, SessionTimeout
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.language.openprose.durations import parse_duration
@@ -170,7 +170,7 @@ async def _attempt(s: Strand, spawn: Spawn, request: SessionRequest) -> SessionR
 
     def progress(step: SessionProgress) -> None:
         if s.host.listeners:
-            s.emit(SessionProgressed(place, spawn.number, step.kind, step.text))
+            s.emit(SessionProgressed(place, spawn.number, step.kind, step.text, step.tool))
 
     async with permit(s):
         running = s.host.ports.sessions.run(request, progress)
@@ -212,9 +212,9 @@ async def _all_ended(*tasks: asyncio.Future[T] | asyncio.Future[None]) -> None:
 def _failure(failure: ProviderError) -> RunError:
     return SessionError(
         str(failure) or "the session failed",
-        details={"kind": "error"},
+        details={"kind": "timeout" if isinstance(failure, ProviderTimeout) else "error"},
         hint=failure.hint,
-        nobody=isinstance(failure, NoProvider),
+        nobody=failure.nobody,
     )
 
 
