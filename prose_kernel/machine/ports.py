@@ -96,7 +96,7 @@ class ContextItem:
     location: str | None = None
     text: str | None = None
     missing: bool = False
-    content: Value = None
+    content: Value = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
