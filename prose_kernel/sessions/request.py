@@ -47,8 +47,12 @@ class Assembled:
         return next((part.text for part in self.parts if part.section == name), None)
 
 
-def assemble(request: SessionRequest) -> Assembled:
-    """The message of a session, in the order of 4.2. Raises nothing; a memory directory that is not there is empty."""
+def assemble(request: SessionRequest, *, by_value: bool = False) -> Assembled:
+    """The message of a session, in the order of 4.2. Raises nothing; a memory directory that is not there is empty.
+
+    `by_value` is for those who can neither read nor write files: context and memory stand in the message itself, and
+    the reply is the answer.
+    """
     sections: list[tuple[Section, str | None]] = [
         ("orientation", _orientation(request)),
         ("task", request.task.strip("\n")),
