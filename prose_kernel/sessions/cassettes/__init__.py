@@ -1,0 +1,1 @@
+"""Recordings: sessions and judgements are written down once and replayed for ever."""
