@@ -1,6 +1,6 @@
 """Every setting: its meaning, its environment variable, its default. Read in one place and passed down.
 
-Strongest first: arguments (a magic, a command-line option), the environment, `.prose/.env`, the default.
+Strongest first: arguments (a magic, a command-line option), the environment, `.prose/.env`, `prose.toml`, the default.
 No other module reads the environment for a setting.
 """
 
@@ -8,15 +8,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal, get_args, get_type_hints
+from typing import Literal, get_type_hints
 
 from prose_kernel.errors import UsageError
+from prose_kernel.sessions.options import (
+    AgentCommand,
+    CassetteMode,
+    CassetteOptions,
+    JudgeOptions,
+    ModelServer,
+    Repeats,
+    Rule,
+    RulesMode,
+    SessionOptions,
+    Surroundings,
+)
 
 GateMode = Literal["auto", "ask", "wait", "deny"]
 StateBackend = Literal["filesystem", "in-context"]
-RulesMode = Literal["first", "only", "off"]
+
+FILE_ONLY = ("cassette_redact", "permissions", "providers", "agents")
+WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
+"""The settings that may change while a run lives: by a magic, for the next cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +45,29 @@ class Settings:
     - `state`: where a run lives: on disk, or `in-context` (in memory, nothing is written).
     - `profile`: `default`, or `strict` for the literal reading of the language.
     - `gates`: who may decide a gate (`auto`, `ask`, `wait`, `deny`).
-    - `provider`: who answers sessions: `scripted`, `human`, `dry-run`; None means the person here, if there is one.
+    - `provider`: who answers sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,
+      `ollama:llama3.3`: the part behind the colon is the model) or a CLI agent (`acp:NAME`); None (or `auto`) means
+      the person here, if there is one.
     - `script`: the file of the `scripted` provider (YAML).
-    - `judge_rules`: whether rules decide conditions before anyone else, alone, or not at all.
+    - `judge`: who decides conditions that no rule decides: a model server or a CLI agent, as in `provider`; None means
+      the provider of sessions when it is one of these; `off`: no model, the person alone.
+    - `judge_model`: the alias or the id of the model that judges; None means the provider's own.
+    - `judge_rules`: whether rules decide conditions before anyone else (`first`), alone (`only`), or not at all (`off`).
+    - `cassette`: the recording that is written: a name below `cassettes/`, or a path; None means the notebook's name.
+    - `cassette_mode`: `auto` (a recorded answer is used, a missing one is asked for and recorded), `record` (always ask),
+      `replay` (never ask) or `off`; None means `auto` where somebody can answer, else `replay`.
+    - `cassette_repeats`: whether the last record of a request answers any number of further ones (`reuse`), or each
+      answers once (`strict`).
+    - `cassette_redact`: regular expressions for what no recording may hold, on top of the built-in ones.
+    - `cassette_private`: whether new recordings are readable by their owner alone.
+    - `cassette_realtime`: whether a replay takes as long as the recorded session did.
+    - `autodetect`: whether an API key in the environment is used when no provider is chosen; only where a person is
+      there to be told.
+    - `max_parallel`: how many sessions may be live at once; None means 8 with models, 4 with CLI agents.
+    - `tool_rounds`: how many requests to the model one session may take.
+    - `permissions`: what a session may do where its program does not say.
+    - `providers`: model servers by name.
+    - `agents`: CLI agents by name.
     - `concurrency`: how many branches may wait for commands or sessions at once; None means no cap but the machine's.
     - `display_cap`: bytes of one command's stream that a notebook shows live; the command line shows all of it.
     """
@@ -44,30 +79,93 @@ class Settings:
     gates: GateMode = "auto"
     provider: str | None = None
     script: str | None = None
+    judge: str | None = None
+    judge_model: str | None = None
     judge_rules: RulesMode = "first"
+    cassette: str | None = None
+    cassette_mode: CassetteMode | None = None
+    cassette_repeats: Repeats = "strict"
+    cassette_redact: tuple[str, ...] = ()
+    cassette_private: bool = False
+    cassette_realtime: bool = False
+    autodetect: bool = True
+    max_parallel: int | None = None
+    tool_rounds: int = 50
+    permissions: Mapping[str, Rule] = field(default_factory=dict)
+    providers: Mapping[str, ModelServer] = field(default_factory=dict)
+    agents: Mapping[str, AgentCommand] = field(default_factory=dict)
     concurrency: int | None = None
     display_cap: int = 8 * 1024 * 1024
 
+    def session_options(self, cwd: Path) -> SessionOptions:
+        """What the sessions room is told of them; files are relative to `cwd`."""
+        return SessionOptions(
+            provider=None if self.provider == "auto" else self.provider,
+            script=str(cwd / self.script) if self.script else None,
+            judge=JudgeOptions(self.judge_rules, None if self.judge == "auto" else self.judge, self.judge_model),
+            cassette=CassetteOptions(
+                self.cassette,
+                self.cassette_mode,
+                self.cassette_repeats,
+                self.cassette_redact,
+                self.cassette_private,
+                self.cassette_realtime,
+            ),
+            servers=self.providers,
+            agents=self.agents,
+            permissions=self.permissions,
+            max_parallel=self.max_parallel,
+            autodetect=self.autodetect,
+            tool_rounds=self.tool_rounds,
+        )
 
-def load(cwd: Path, environment: Mapping[str, str] | None = None, **arguments: object) -> Settings:
-    """The settings in force for a program started in `cwd`.
 
-    `arguments` with value None do not count. Raises `UsageError` naming the variable and what it accepts.
+def load(
+    cwd: Path, environment: Mapping[str, str] | None = None, *, file: Path | None = None, **arguments: object
+) -> Settings:
+    """The settings in force for a program started in `cwd`; `file` is another `prose.toml` than the one there.
+
+    `arguments` with value None do not count. Raises `UsageError` naming the place and what it accepts.
     """
     environment = os.environ if environment is None else environment
-    state_dir = Path(str(arguments.get("state_dir") or environment.get("PROSE_STATE_DIR") or ".prose"))
-    given = {**_dotenv(cwd / state_dir / ".env"), **environment}
-    values: dict[str, object] = {}
-    for name in (f.name for f in fields(Settings)):
-        argument = arguments.get(name)
-        if argument is not None:
-            values[name] = argument
-        elif (text := given.get(f"PROSE_{name.upper()}", "")) != "":
-            values[name] = text
-    return _convert(values)
+    hints = get_type_hints(Settings)
+    written = _written(file or cwd / "prose.toml", hints)
+    state_dir = arguments.get("state_dir") or environment.get("PROSE_STATE_DIR") or written.get("state_dir") or ".prose"
+    dotenv = _dotenv(cwd / str(state_dir) / ".env")
+    values: dict[str, object] = dict(written)
+    for name, hint in hints.items():
+        variable = f"PROSE_{name.upper()}"
+        text = environment.get(variable, "") or dotenv.get(variable, "")
+        if (argument := arguments.get(name)) is not None:
+            values[name] = argument if not isinstance(argument, str) else _converted(argument, hint, name, variable)
+        elif text != "" and name not in FILE_ONLY:
+            of = variable if environment.get(variable) else f"{variable} in .env"
+            values[name] = _converted(text, hint, name, of)
+    return Settings(**values)  # type: ignore[arg-type]  # each value has been checked against its hint
 
 
-def _dotenv(path: Path) -> dict[str, str]:
+def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surroundings:
+    """Where a run happens. Keys may stand in the `.env` of the state directory too; the environment beats it."""
+    environment = {**_dotenv(cwd / state_dir / ".env"), **os.environ}
+    notebook = environment.get("JPY_SESSION_NAME") or None
+    return Surroundings(
+        str(cwd),
+        str(run_directory) if run_directory is not None else None,
+        notebook,
+        environment,
+        attended=environment.get("CI", "").strip().casefold() in ("", "0", "false"),
+    )
+
+
+def _written(path: Path, hints: Mapping[str, object]) -> Mapping[str, object]:
+    if not path.is_file():
+        return {}
+    from prose_kernel.settings_file import SettingsFile
+
+    return SettingsFile(path).values(hints)
+
+
+def _dotenv(path: Path) -> Mapping[str, str]:
     if not path.is_file():
         return {}
     from dotenv import dotenv_values  # only where there is such a file: kernel start-up time is a feature
@@ -75,26 +173,10 @@ def _dotenv(path: Path) -> dict[str, str]:
     return {key: value for key, value in dotenv_values(path).items() if value is not None}
 
 
-def _convert(values: dict[str, object]) -> Settings:
-    if not values:
-        return Settings()
-    import msgspec
+def _converted(text: str, hint: object, name: str, place: str) -> object:
+    from prose_kernel.settings_file import accepted, convert
 
     try:
-        settings = msgspec.convert(values, Settings, strict=False)
-    except msgspec.ValidationError as problem:
-        name = str(problem).rpartition("$.")[2].rstrip("`") or "settings"
-        given = values.get(name)
-        raise UsageError(f"setting {name} (PROSE_{name.upper()}): {_accepted(name)}, not {given!r}") from None
-    for name in ("concurrency", "display_cap"):
-        if (number := getattr(settings, name)) is not None and number < 1:
-            raise UsageError(f"setting {name} (PROSE_{name.upper()}): a whole number above 0, not {number}")
-    return settings
-
-
-def _accepted(name: str) -> str:
-    """What a setting accepts, in words."""
-    hint = get_type_hints(Settings)[name]
-    words = [repr(word) for part in (hint, *get_args(hint)) for word in get_args(part) if isinstance(word, str)]
-    words += [repr(word) for word in get_args(hint) if isinstance(word, str) and repr(word) not in words]
-    return "one of " + ", ".join(words) if words else "a whole number"
+        return convert(text, hint, text=True)
+    except (ValueError, KeyError):
+        raise UsageError(f"setting {name} ({place}): {accepted(hint)}, not {text!r}") from None

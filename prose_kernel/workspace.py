@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from prose_kernel.errors import CompileError, RunError
 from prose_kernel.language.source import Source
@@ -19,7 +19,7 @@ from prose_kernel.machine.clock import SystemClock
 from prose_kernel.machine.events import Event, Listener
 from prose_kernel.machine.ports import Asker, Clock, Ports
 from prose_kernel.machine.values import Value
-from prose_kernel.settings import Settings
+from prose_kernel.settings import WHO_ANSWERS, Settings
 
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine, ShellCommands
@@ -85,6 +85,7 @@ class Workspace:
         self._engine: Engine | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
+        self._closing: list[Doors] = []  # of providers that were chosen earlier: closed at the next pause
         self._programs: LocalPrograms | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -95,6 +96,11 @@ class Workspace:
     def machine(self) -> Machine:
         """The machine of the current run."""
         return self._open().machine
+
+    @property
+    def doors(self) -> Doors:
+        """Who answers in the current run, and its recordings; made with it."""
+        return self._open().doors
 
     @property
     def gates(self) -> Gatekeeper:
@@ -127,22 +133,28 @@ class Workspace:
         """Give the value of an input before the program asks for it."""
         self._supplied[name] = value
 
-    def choose(self, *, provider: str | None, script: str | None, judge_rules: Literal["first", "only", "off"]) -> None:
-        """Who answers sessions and conditions from the next text on, in this run too (see `Settings` for each).
+    def choose(self, **changes: object) -> None:
+        """Who answers sessions and conditions, and what is recorded, from the next text on, in this run too.
 
-        Raises `UsageError` for an unknown provider or a script that makes no sense; then nothing has changed.
+        `changes` are fields of `Settings` (those of `WHO_ANSWERS`). Raises `UsageError` for an unknown provider or a
+        script that makes no sense; then nothing has changed.
         """
-        settings = replace(self.settings, provider=provider, script=script, judge_rules=judge_rules)
+        if unknown := sorted(changes.keys() - set(WHO_ANSWERS)):
+            raise TypeError(f"a run cannot change its {unknown[0]}")
+        settings = replace(self.settings, **changes)  # type: ignore[arg-type]  # checked by whoever read them
         run = self._run
         if run is not None:
-            doors = self._connect(settings, run.doors.asker)
+            doors = self._connect(settings, run.doors.asker, run.kept)
             run.machine.ports = replace(
                 run.machine.ports,
                 commands=doors.commands or run.commands,
                 sessions=doors.sessions,
                 judge=doors.judge,
                 user=doors.user,
+                races=doors.races,
             )
+            self._closing.append(run.doors)
+            self._run = replace(run, doors=doors)
         self.settings = settings
 
     # ------------------------------------------------------------ the two calls
@@ -168,6 +180,7 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         run = self._open()
+        await self._close_doors(tuple(self._closing))
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
             if run.kept is not None:
@@ -219,8 +232,17 @@ class Workspace:
                 await asyncio.to_thread(engine.close)
 
     async def _end(self, error: RunError | None) -> None:
-        if self._run is not None:
+        if self._run is None:
+            return
+        try:
             await self._run.machine.end(error)
+        finally:
+            await self._close_doors([*self._closing, self._run.doors])
+
+    async def _close_doors(self, doors: Sequence[Doors]) -> None:
+        self._closing = [earlier for earlier in self._closing if earlier not in doors]
+        for each in doors:
+            await each.close()
 
     # ------------------------------------------------------------ plugging in
 
@@ -237,8 +259,8 @@ class Workspace:
         from prose_kernel.state.transcript import InContextTrace
 
         settings, start = self.settings, self.start
-        doors = self._connect(settings, self._asker)
         kept = self._filesystem() if settings.state == "filesystem" else None
+        doors = self._connect(settings, self._asker, kept)
         transcript = InContextTrace(self._asker.show) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
@@ -252,6 +274,7 @@ class Workspace:
             gates=gates,
             store=kept or MemoryStore(cwd=start.cwd),
             clock=self._clock,
+            races=doors.races,
         )
         machine = Machine(
             ports,
@@ -264,14 +287,15 @@ class Workspace:
         )
         return _Run(machine, doors, gates, commands, kept, transcript)
 
-    def _connect(self, settings: Settings, asker: Asker) -> Doors:
+    def _connect(self, settings: Settings, asker: Asker, kept: FilesystemStore | None) -> Doors:
         from prose_kernel.sessions.connect import connect
+        from prose_kernel.settings import surroundings
 
+        cwd = self.start.cwd
         return connect(
             asker,
-            provider=settings.provider,
-            script=str(self.start.cwd / settings.script) if settings.script else None,
-            judge_rules=settings.judge_rules,
+            settings.session_options(cwd),
+            surroundings(cwd, kept.directory if kept is not None else None, settings.state_dir),
             clock=self._clock,
             interrupt=self.interrupt,
         )

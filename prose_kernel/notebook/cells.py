@@ -68,15 +68,17 @@ class Cells:
         return self._workspace
 
     def choose(self, **overrides: object) -> None:
-        """Who answers sessions (`provider`, `script`) and conditions (`judge_rules`), from now on and in later runs.
+        """Who answers sessions and conditions, and what is recorded (`settings.WHO_ANSWERS`), here and in later runs.
 
         Raises `UsageError` for nonsense; then nothing has changed.
         """
+        from prose_kernel.settings import WHO_ANSWERS
+
         before = dict(self.overrides)
         self.overrides.update(overrides)
         try:
             chosen = self.settings
-            self.workspace.choose(provider=chosen.provider, script=chosen.script, judge_rules=chosen.judge_rules)
+            self.workspace.choose(**{name: getattr(chosen, name) for name in WHO_ANSWERS})
         except UsageError:
             self.overrides = before
             raise

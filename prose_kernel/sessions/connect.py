@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
-from prose_kernel.machine.ports import Asker, Clock, Commands, Judge, Sessions, User
+from prose_kernel.machine.ports import Asker, Clock, Commands, Judge, Races, SessionRequest, Sessions, User
 from prose_kernel.sessions.judge import JudgeChain
+from prose_kernel.sessions.options import SessionOptions, Surroundings
 from prose_kernel.sessions.providers import select
 from prose_kernel.sessions.user import PersonUser, SerialAsker, serial
 
 if TYPE_CHECKING:
+    from prose_kernel.sessions.description import Description
     from prose_kernel.sessions.providers.scripted import Script
+    from prose_kernel.sessions.tools.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
 class Doors:
     """`asker` is the person all of them share: gates must be given the same one, so that questions take turns.
 
-    `commands` is set when commands must not run either (a dry run); None means: run them.
+    `commands` is set when commands must not run either (a dry run); None means: run them. `cassettes` are the
+    recordings, `races` what they know of races. Close the doors when the run ends: agents' processes end, and what is
+    recorded is on disk.
     """
 
     sessions: Sessions
@@ -27,36 +32,50 @@ class Doors:
     user: User
     asker: SerialAsker
     commands: Commands | None = None
+    races: Races | None = None
+    cassettes: Any = None
+    usage: Any = None
+
+    def describe(self, request: SessionRequest) -> Description:
+        """What the session would be sent, to whom, with which tools and permissions, and what is recorded for it."""
+        from prose_kernel.sessions.description import Description
+
+        return Description.of(request)
+
+    async def close(self) -> None:
+        """End what the doors have started. A second call does nothing."""
 
 
 def connect(
     asker: Asker,
+    options: SessionOptions | None = None,
+    where: Surroundings | None = None,
     *,
-    provider: str | None = None,
-    script: str | None = None,
-    judge_rules: Literal["first", "only", "off"] = "first",
     clock: Clock | None = None,
     interrupt: Callable[[], object] | None = None,
+    guard: Callable[[int], None] | None = None,
+    more_tools: Sequence[Tool] = (),
 ) -> Doors:
-    """The ports `sessions`, `judge` and `user` for these settings (see `settings.Settings` for each).
+    """The ports `sessions`, `judge` and `user` for these options.
 
-    `script` is the path of a script; its judgements count with every provider. `interrupt` cancels the
-    run; a person's `:quit` calls it. Raises `UsageError` for an unknown provider or a script that makes no sense.
+    A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. Raises
+    `UsageError` for an unknown provider or a script that makes no sense.
     """
+    options = options or SessionOptions()
     person = serial(asker)
     loaded: Script | None = None
-    if script:
+    if options.script:
         from prose_kernel.sessions.providers.scripted import load_script
 
-        loaded = load_script(script)
+        loaded = load_script(options.script)
     commands: Commands | None = None
-    if provider == "dry-run":
+    if options.provider == "dry-run":
         from prose_kernel.sessions.providers.dry_run import DryRunCommands
 
         commands = DryRunCommands()
     return Doors(
-        sessions=select(provider, asker=person, script=loaded, clock=clock, interrupt=interrupt),
-        judge=JudgeChain(judge_rules, person, loaded, dry_run=commands is not None),
+        sessions=select(options.provider, asker=person, script=loaded, clock=clock, interrupt=interrupt),
+        judge=JudgeChain(options.judge.rules, person, loaded, dry_run=commands is not None),
         user=PersonUser(person),
         asker=person,
         commands=commands,

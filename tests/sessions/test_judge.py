@@ -15,6 +15,7 @@ from prose_kernel.machine.ports import Finding, JudgeRequest, Key, Pick, Verdict
 from prose_kernel.machine.values import Reference, Value
 from prose_kernel.sessions.connect import connect
 from prose_kernel.sessions.judge import FIX, Condition, JudgeChain, decidable_conditions
+from prose_kernel.sessions.options import SessionOptions
 from prose_kernel.sessions.providers.dry_run import DryRunCommands
 from prose_kernel.sessions.providers.scripted import Script
 
@@ -270,10 +271,10 @@ async def test_a_dry_run_shows_the_body_of_a_loop_once() -> None:
 async def test_connect_makes_doors_that_share_one_person(tmp_path: Any) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("sessions: {a: b}\njudge: {rains: yes}\n")
-    doors = connect(ScriptedPerson("typed"), script=str(path))
+    doors = connect(ScriptedPerson("typed"), SessionOptions(script=str(path)))
     assert (await doors.judge.decide(asked("it rains"))).by == "scripted"
     assert doors.commands is None
-    dry = connect(doors.asker, provider="dry-run")
+    dry = connect(doors.asker, SessionOptions(provider="dry-run"))
     assert dry.asker is doors.asker
     assert isinstance(dry.commands, DryRunCommands)
     assert (await dry.judge.decide(asked())).by == "dry-run"

@@ -1,0 +1,271 @@
+"""`prose.toml`: read, checked key by key, and turned into the fields of `Settings`; each mistake names its line.
+
+::
+
+    provider = "anthropic"                     # any setting that is a single value
+    [judge]                                    # rules, provider, model
+    [cassette]                                 # name, mode, repeats, redact, private, realtime
+    [permissions]                              # what a session may do where its program does not say
+    [providers.NAME]                           # a model server
+    [models.NAME]                              # what sonnet, opus, haiku and `default` mean there
+    [agents.NAME]                              # a CLI agent that speaks ACP
+
+`settings.py` alone calls this.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from prose_kernel.errors import UsageError
+from prose_kernel.sessions.options import AgentCommand, ModelServer, Rule
+
+NAME = "prose.toml"
+
+# The tables whose keys are settings of their own: table, key, field of `Settings`.
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "judge": {"rules": "judge_rules", "provider": "judge", "model": "judge_model"},
+    "cassette": {
+        "name": "cassette",
+        "mode": "cassette_mode",
+        "repeats": "cassette_repeats",
+        "redact": "cassette_redact",
+        "private": "cassette_private",
+        "realtime": "cassette_realtime",
+    },
+}
+NAMED = ("providers", "models", "agents")
+KINDS = ("read", "write", "execute", "bash", "network")
+WORDS = ("allow", "deny", "prompt")
+AGENT = "acp:"
+MAY_BE_EMPTY = ("key",)  # a server that takes none
+
+_HEADER = re.compile(r"\s*\[{1,2}([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
+_KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
+
+Key = tuple[str, ...]
+
+
+class SettingsFile:
+    """A loaded `prose.toml`. Raises `UsageError` for one that cannot be read or is no TOML."""
+
+    def __init__(self, path: Path) -> None:
+        import tomllib  # only where there is such a file: kernel start-up time is a feature
+
+        try:
+            self._text = path.read_text("utf-8")
+            self._data = tomllib.loads(self._text)
+        except OSError as problem:
+            raise UsageError(f"{NAME} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"{NAME} is not UTF-8 text") from None
+        except tomllib.TOMLDecodeError as problem:
+            raise UsageError(f"{NAME} is no TOML: {problem}", hint="docs/settings.md shows every setting") from None
+
+    def values(self, hints: Mapping[str, object]) -> dict[str, object]:
+        """Checked values by field of `Settings`, whose types are `hints`. Raises `UsageError` for the first mistake."""
+        inside = {field for table in TABLES.values() for field in table.values()}
+        single = [name for name in hints if name not in inside and name not in (*NAMED, "permissions")]
+        found: dict[str, object] = {}
+        self._known(self._data, (), [*single, *TABLES, "permissions", *NAMED])
+        for name in single:
+            if name in self._data:
+                found[name] = self._checked(self._data[name], hints[name], (name,))
+        for table, names in TABLES.items():
+            content = self._table((table,))
+            self._known(content, (table,), names)
+            found.update({names[k]: self._checked(v, hints[names[k]], (table, k)) for k, v in content.items()})
+        for pattern in self._table(("cassette",)).get("redact", ()):
+            self._expression(("cassette", "redact"), pattern)
+        if "permissions" in self._data:
+            found["permissions"] = self._permissions()
+        servers, agents = self._servers(), self._agents()
+        self._add_models(servers, agents)
+        return found | ({"providers": servers} if servers else {}) | ({"agents": agents} if agents else {})
+
+    # ------------------------------------------------------------ tables
+
+    def _permissions(self) -> dict[str, Rule]:
+        content = self._table(("permissions",))
+        self._known(content, ("permissions",), KINDS)
+        rules: dict[str, Rule] = {}
+        for kind, value in content.items():
+            patterns = kind in ("read", "write", "execute")
+            if isinstance(value, str) and value in WORDS:
+                rules[kind] = value
+            elif patterns and isinstance(value, list) and all(isinstance(part, str) for part in value):
+                rules[kind] = tuple(value)
+            else:
+                some = " or a list of patterns" if patterns else ""
+                self._refuse(("permissions", kind), f"'allow', 'deny', 'prompt'{some}", value)
+        return rules
+
+    def _servers(self) -> dict[str, ModelServer]:
+        found = {}
+        for name in self._table(("providers",)):
+            self._plain_name(("providers", name), name)
+            found[name] = self._object(ModelServer, ("providers", name), without=("aliases",))
+        return found
+
+    def _agents(self) -> dict[str, AgentCommand]:
+        found = {}
+        for name in self._table(("agents",)):
+            self._plain_name(("agents", name), name)
+            agent = self._object(AgentCommand, ("agents", name), without=("aliases",))
+            if not agent.command or not agent.command[0]:
+                self._refuse(("agents", name, "command"), "the program and its arguments", list(agent.command))
+            found[name] = agent
+        return found
+
+    def _add_models(self, servers: dict[str, ModelServer], agents: dict[str, AgentCommand]) -> None:
+        """`[models.NAME]` belongs to the server of that name, `[models."acp:NAME"]` to the agent."""
+        for name in self._table(("models",)):
+            aliases = {
+                alias: str(self._checked(model, str, ("models", name, alias)))
+                for alias, model in self._table(("models", name)).items()
+            }
+            if name.startswith(AGENT):
+                agent = name.removeprefix(AGENT)
+                if agent not in agents:
+                    self._refuse(("models", name), f"the name of an [agents.{agent}] table of this file", None)
+                agents[agent] = replace(agents[agent], aliases=aliases)
+                continue
+            server = servers.get(name, ModelServer())
+            default = aliases.pop("default", None)
+            if default is not None and server.model is not None:
+                self._refuse(("models", name, "default"), f"one default: [providers.{name}] has `model` already", None)
+            servers[name] = replace(server, aliases=aliases, model=default or server.model)
+
+    def _object(self, kind: type[Any], key: Key, without: Iterable[str] = ()) -> Any:
+        """A table as an object of a dataclass."""
+        content, hints = self._table(key), get_type_hints(kind)
+        known = [field.name for field in fields(kind) if field.name not in without]
+        self._known(content, key, known)
+        for field in fields(kind):
+            if field.default is MISSING and field.default_factory is MISSING and field.name not in content:
+                self._fail(key, f"`{field.name}` is missing", f"{field.name} takes {accepted(hints[field.name])}")
+        return kind(**{name: self._checked(value, hints[name], (*key, name)) for name, value in content.items()})
+
+    def _plain_name(self, key: Key, name: str) -> None:
+        if not name or ":" in name or name.split() != [name]:
+            self._refuse(key, "a name without blanks and colons", name)
+
+    def _expression(self, key: Key, pattern: str) -> None:
+        try:
+            re.compile(pattern)
+        except re.error as problem:
+            self._refuse(key, f"regular expressions ({problem})", pattern)
+
+    # ------------------------------------------------------------ checking
+
+    def _table(self, key: Key) -> Mapping[str, Any]:
+        found: Any = self._data
+        for part in key:
+            found = found.get(part, {})
+        if not isinstance(found, dict):
+            self._refuse(key, f"a table [{_dotted(key)}]", found)
+        return found
+
+    def _known(self, content: Mapping[str, object], key: Key, known: Iterable[str]) -> None:
+        names = list(known)
+        for name in content:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f"did you mean `{near[0]}`?" if near else f"one of {', '.join(names)}"
+                self._fail((*key, name), "there is no such setting", hint)
+
+    def _checked(self, value: object, hint: object, key: Key) -> object:
+        if value == "" and key[-1] not in MAY_BE_EMPTY:
+            self._refuse(key, accepted(hint), value)
+        try:
+            return convert(value, hint)
+        except ValueError:
+            self._refuse(key, accepted(hint), value)
+
+    def _refuse(self, key: Key, wanted: str, value: object) -> NoReturn:
+        self._fail(key, wanted if value is None else f"{wanted}, not {value!r}")
+
+    def _fail(self, key: Key, text: str, hint: str | None = None) -> NoReturn:
+        line = line_of(self._text, key)
+        raise UsageError(f"{NAME}{f' line {line}' if line else ''}: {_dotted(key)}: {text}", hint=hint)
+
+
+def _dotted(key: Key) -> str:
+    return ".".join(part if re.fullmatch(r"[\w-]+", part) else f'"{part}"' for part in key)
+
+
+# ---------------------------------------------------------------- values and their types
+
+
+def convert(value: object, hint: object, *, text: bool = False) -> object:
+    """The value as what its type says; `text`: it is a variable's text. Raises `ValueError` for what does not fit."""
+    import msgspec
+
+    if text and _plain(hint) is bool:
+        return {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}[
+            str(value).strip().casefold()
+        ]
+    try:
+        found: object = msgspec.convert(value, hint, strict=not text)
+    except msgspec.ValidationError as problem:
+        raise ValueError from problem
+    if isinstance(found, int | float) and not isinstance(found, bool) and found <= 0:
+        raise ValueError
+    return found
+
+
+def accepted(hint: object) -> str:
+    """What a setting of this type accepts, in words."""
+    plain = _plain(hint)
+    if get_origin(plain) is Literal:
+        return "one of " + ", ".join(repr(word) for word in get_args(plain) if word)
+    return {bool: "true or false", int: "a whole number above 0", float: "a number above 0", str: "a text"}.get(
+        plain if isinstance(plain, type) else object,
+        "a table of texts" if get_origin(plain) is not tuple else "a list of texts",
+    )
+
+
+def _plain(hint: object) -> object:
+    """The type without its `| None`."""
+    if get_origin(hint) in (Union, UnionType):
+        return next(part for part in get_args(hint) if part is not type(None))
+    return hint
+
+
+# ---------------------------------------------------------------- where a key stands
+
+
+def line_of(text: str, key: Key) -> int | None:
+    """The line on which a key, or the innermost table around it that can be found, stands; None for none of it."""
+    best: tuple[int, int] | None = None
+    table: Key = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            table = found = _path(f"[{header[1]}]")
+        elif assigned := _KEY.match(line):
+            found = (*table, *_path(f"{assigned[1]} = 0"))
+        else:
+            continue
+        if found and found == key[: len(found)] and (best is None or len(found) > best[0]):
+            best = (len(found), number)
+    return best[1] if best else None
+
+
+def _path(line: str) -> Key:
+    import tomllib
+
+    try:
+        data: object = tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        return ()
+    path: list[str] = []
+    while isinstance(data, dict) and data:
+        name, data = next(iter(data.items()))
+        path.append(name)
+    return tuple(path)
