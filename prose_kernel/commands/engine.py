@@ -170,12 +170,13 @@ class Engine:
         return True
 
     def interrupt(self) -> None:
-        """A user's interrupt of all commands, from any thread; waiting ones are not started."""
+        """A user's interrupt of all foreground commands, from any thread; waiting ones are not started."""
         self.post(self._interrupt)
 
     def _interrupt(self) -> None:
         for process in tuple(self._running):
-            process.interrupt()
+            if process.foreground:
+                process.interrupt()
         while self._waiting:
             self._waiting.popleft().refuse("interrupted")
 

@@ -13,19 +13,18 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from prose_kernel.commands import process_table
-from prose_kernel.commands.capture import Capture, Live
+from prose_kernel.commands.capture import Capture
+from prose_kernel.commands.drain import Drain
 from prose_kernel.commands.ladder import Ladder, ladder
+from prose_kernel.commands.scope import GroupScope, TreeScope
 from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
 from prose_kernel.machine.ports import Outcome, Stream
 
 _CHUNK = 65536
-_CHUNKS_AT_ONCE = 16
-_DRAIN_IDLE = 0.1
-_DRAIN_TOTAL = 1.0
 _LOOK = 0.003
 _LOST = 0.05
 """Seconds after which a signal that had to end a process, and did not, must have been lost."""
@@ -33,18 +32,21 @@ _LOST = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start, and the limit in seconds.
+    """What to start, and the limit in seconds (None: none).
 
     `prepare` makes the arguments: it is given the descriptor of the report pipe (None without `report`) and returns
     them with further descriptors to pass on, which are closed after the start. May raise `SpawnFailure` or `OSError`.
+    `tree` is the value of `PROSE_JOB` that this command alone has: then all of its processes belong to it, also those
+    that left its group. What is still in its group when it ends by itself is then ended too, and counted.
     """
 
     prepare: Callable[[int | None], tuple[Sequence[str | bytes], Sequence[int]]]
     env: Mapping[bytes, bytes]
     cwd: str
-    timeout: float
+    timeout: float | None
     report: bool = False
     report_descriptor: int = 100
+    tree: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,22 @@ class Record:
     duration: float = 0.0
     pipes_held: bool = False
     background_left: int = 0
+    background_ended: int = 0
     report: bytes = b""
     spawn_kind: Literal["spawn", "cwd"] = "spawn"
     spawn_error: str | None = None
     max_rss: int = 0
     cpu_s: float = 0.0
+
+
+class Feed(Protocol):
+    """Who gets a command's output while it runs, decoded, in the engine's loop. Must not block."""
+
+    def feed(self, stream: Stream, text: str) -> None: ...
+
+    def stop(self) -> None:
+        """Nothing more comes."""
+        ...
 
 
 class Owner(Protocol):
@@ -84,25 +97,32 @@ class Owner(Protocol):
     def table(self) -> list[process_table.Member]: ...
 
 
-@dataclass(slots=True)
-class _Pipe:
-    stream: Stream
-    descriptor: int
-    capture: Capture = field(default_factory=Capture)
-
-
 class Process:
-    """Owns one child. `start` once; `stop`, `interrupt` and `shutdown` any time; `done` is called exactly once."""
+    """Owns one child. `start` once; `stop`, `kill`, `interrupt` and `shutdown` any time; `done` is called exactly once.
 
-    def __init__(self, owner: Owner, launch: Launch, live: Live | None, done: Callable[[Record], None]) -> None:
+    `begun` is called when the child runs. With `foreground` False an interrupt of the user does not touch it.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        launch: Launch,
+        live: Feed | None,
+        done: Callable[[Record], None],
+        begun: Callable[[], None] | None = None,
+    ) -> None:
+        self.foreground = True
         self._owner = owner
         self._launch = launch
         self._live = live
         self._done = done
+        self._begun = begun
         self._child: Child | None = None
+        self._scope = GroupScope(0)
         self._pidfd = -1
         self._report = -1
-        self._pipes = {"stdout": _Pipe("stdout", -1), "stderr": _Pipe("stderr", -1)}
+        self._captures: dict[Stream, Capture] = {"stdout": Capture(), "stderr": Capture()}
+        self._drain = Drain(owner.loop, self._take, self._advance)
         self._started = 0.0
         self._finished = False
         self._exited = False
@@ -116,10 +136,8 @@ class Process:
         self._kill_now = False
         self._wake = asyncio.Event()
         self._empty_in: object = None
-        # draining after the exit
-        self._drain_until: float | None = None
-        self._drain_timer: asyncio.TimerHandle | None = None
-        self._last_read = 0.0
+        self._tidied = False
+        self._tidied_away = 0
 
     # ------------------------------------------------------------ start
 
@@ -133,12 +151,15 @@ class Process:
         assert self._child is not None
         loop, pid = self._owner.loop, self._child.pid
         self._started = loop.time()
+        tree = self._launch.tree
+        self._scope = GroupScope(pid) if tree is None else TreeScope(pid, tree)
         self._owner.started(pid)
         self._watch_exit(pid)
-        for pipe, descriptor in zip(self._pipes.values(), (self._child.stdout, self._child.stderr), strict=True):
-            pipe.descriptor = descriptor
-            loop.add_reader(descriptor, self._readable, pipe)
-        self._deadline = loop.call_later(self._launch.timeout, self._expire)
+        self._drain.start(self._child.stdout, self._child.stderr)
+        if self._launch.timeout is not None:
+            self._deadline = loop.call_later(self._launch.timeout, self._expire)
+        if self._begun is not None:
+            self._begun()
 
     def _spawn(self) -> None:
         launch, report_end, passed = self._launch, -1, []
@@ -160,7 +181,7 @@ class Process:
         self._finished = True
         if self._report >= 0:
             close((self._report,))
-        stdout, stderr = (pipe.capture for pipe in self._pipes.values())
+        stdout, stderr = self._captures.values()
         record = Record("spawn_failed", None, stdout, stderr, spawn_kind=failure.kind, spawn_error=failure.message)
         self._owner.ended(self, ())
         self._done(record)
@@ -168,7 +189,7 @@ class Process:
     def refuse(self, outcome: Outcome) -> None:
         """End a process that was never started."""
         self._finished = True
-        stdout, stderr = (pipe.capture for pipe in self._pipes.values())
+        stdout, stderr = self._captures.values()
         self._done(Record(outcome, None, stdout, stderr))
 
     def _watch_exit(self, pid: int) -> None:
@@ -190,39 +211,10 @@ class Process:
 
     # ------------------------------------------------------------ output and exit
 
-    def _readable(self, pipe: _Pipe) -> None:
-        chunks: list[bytes] = []
-        ended = False
-        while len(chunks) < _CHUNKS_AT_ONCE:
-            try:
-                chunk = os.read(pipe.descriptor, _CHUNK)
-            except BlockingIOError:
-                break
-            except OSError:
-                chunk = b""
-            if not chunk:
-                ended = True
-                break
-            chunks.append(chunk)
-            if len(chunk) < _CHUNK:
-                break
-        self._last_read = self._owner.loop.time()
-        if chunks:
-            self._take(pipe, chunks[0] if len(chunks) == 1 else b"".join(chunks))
-        if ended:
-            self._close_pipe(pipe)
-            self._advance()
-
-    def _take(self, pipe: _Pipe, data: bytes, final: bool = False) -> None:
-        text = pipe.capture.feed(data, final)
+    def _take(self, stream: Stream, data: bytes, final: bool) -> None:
+        text = self._captures[stream].feed(data, final)
         if self._live is not None:
-            self._live.feed(pipe.stream, text)
-
-    def _close_pipe(self, pipe: _Pipe) -> None:
-        self._owner.loop.remove_reader(pipe.descriptor)
-        os.close(pipe.descriptor)
-        pipe.descriptor = -1
-        self._take(pipe, b"", final=True)
+            self._live.feed(stream, text)
 
     def _exit_seen(self) -> None:
         if self._exited or self._finished:
@@ -239,38 +231,46 @@ class Process:
         """Finish when all has ended: the leader, the ladder if there is one, and both streams or the patience."""
         if not self._exited or self._climbing or self._finished:
             return
-        if all(pipe.descriptor < 0 for pipe in self._pipes.values()):
+        if self._drain.over:
+            self._drained()
+        else:
+            self._drain.lose_patience(self._out_of_patience)
+
+    def _out_of_patience(self) -> None:
+        if not self._finished and not self._climbing:
+            self._drained()
+
+    def _drained(self) -> None:
+        """All is read that will be read. A command that owns its tree first ends what it left in it."""
+        if self._launch.tree is None or self._tidied:
             self._finish()
             return
-        now = self._owner.loop.time()
-        if self._drain_until is None:
-            self._drain_until = now + _DRAIN_TOTAL
-            self._last_read = now
-        self._patience()
-
-    def _patience(self) -> None:
-        """Somebody holds a pipe after the exit: stop reading after 100 ms of silence, or after 1 s."""
-        assert self._drain_until is not None
-        if self._finished or self._climbing:
+        self._tidied = True
+        if self.foreground and self._ladder is None:
+            # what a foreground command detached on purpose lives on, until the engine closes
+            self._scope = GroupScope(self._scope.leader)
+        left = self._scope.members(self._owner.table())
+        if not left:
+            self._finish()
             return
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
-        now = self._owner.loop.time()
-        end = min(self._drain_until, self._last_read + _DRAIN_IDLE)
-        if now < end:
-            self._drain_timer = self._owner.loop.call_at(end, self._patience)
-            return
-        self._finish()
+        self._tidied_away = len(left)
+        self._climb(ladder("cancelled", self._owner.grace))
 
     # ------------------------------------------------------------ ending it
 
     def _expire(self) -> None:
         self.stop("timed_out")
 
-    def stop(self, outcome: Outcome) -> None:
+    def stop(self, outcome: Outcome, grace: float | None = None) -> None:
         """Start the ladder of a cause, unless one runs already. An exit that was there first keeps its outcome."""
         if self._ladder is None:
-            self._climb(ladder(outcome, self._owner.grace))
+            self._climb(ladder(outcome, self._owner.grace if grace is None else grace))
+
+    def kill(self, outcome: Outcome) -> None:
+        """KILL at once, whether a ladder runs or not."""
+        self._kill_now = True
+        self.stop(outcome)
+        self._wake.set()
 
     def interrupt(self) -> None:
         """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
@@ -337,9 +337,9 @@ class Process:
         table, told = self._owner.table(), dict[int, bytes]()
         if number != signal.SIGKILL:
             told = process_table.programs_below(self._child.pid)
-        process_table.signal_scope(self._child.pid, number, table)
+        self._scope.signal(number, table)
         if number != signal.SIGKILL:
-            process_table.signal_scope(self._child.pid, signal.SIGCONT, table)
+            self._scope.signal(signal.SIGCONT, table)
         return told
 
     def _repeat(self, number: signal.Signals, told: dict[int, bytes]) -> None:
@@ -348,9 +348,8 @@ class Process:
         A shell's child still has the shell's handlers until it executes its program; what comes before that is noted
         there and forgotten. Whoever executes the same program as before has got the signal, and may be cleaning up.
         """
-        assert self._child is not None
-        for member in self._owner.table():
-            before = told.get(member.pid) if process_table.in_scope(member, self._child.pid) else None
+        for member in self._scope.members(self._owner.table()):
+            before = told.get(member.pid)
             if before is None or not process_table.dies_of(member.pid, number):
                 continue
             if process_table.program_of(member.pid) != before:
@@ -363,7 +362,7 @@ class Process:
         if not self._exited and not _has_exited(leader):
             return False
         table = self._owner.table()
-        if any(process_table.in_scope(member, leader) for member in table):
+        if self._scope.members(table):
             self._empty_in = None
             return False
         # One look can miss a process that was forked while looking by one that ended meanwhile: two looks count.
@@ -374,14 +373,9 @@ class Process:
 
     def _finish(self) -> None:
         self._finished = True
-        for timer in (self._deadline, self._drain_timer):
-            if timer is not None:
-                timer.cancel()
-        held = False
-        for pipe in self._pipes.values():
-            if pipe.descriptor >= 0:
-                held = True
-                self._close_pipe(pipe)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        held = self._drain.stop()
         if self._live is not None:
             self._live.stop()
         record = self._reap(held)
@@ -412,9 +406,21 @@ class Process:
         self._owner.ended(self, left)
         if outcome == "exited" and status is not None and os.WIFSIGNALED(status):
             outcome = "signaled"
-        stdout, stderr = (pipe.capture for pipe in self._pipes.values())
+        stdout, stderr = self._captures.values()
         return Record(
-            outcome, status, stdout, stderr, duration, held, len(left), report, "spawn", problem, max_rss, cpu_s
+            outcome,
+            status,
+            stdout,
+            stderr,
+            duration,
+            held,
+            len(left),
+            self._tidied_away,
+            report,
+            "spawn",
+            problem,
+            max_rss,
+            cpu_s,
         )
 
     def _read_report(self) -> bytes:
@@ -433,16 +439,18 @@ class Process:
         """What the command left running in its group. One system call when, as usual, there is nothing."""
         assert self._child is not None
         leader = self._child.pid
-        try:
-            os.killpg(leader, 0)
-        except ProcessLookupError:
+        scope = GroupScope(leader)
+        if scope.surely_empty():
             return []
-        except OSError:
-            pass
-        left = [member for member in process_table.members() if process_table.in_scope(member, leader)]
+        left = scope.members(process_table.members())
         if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
             return []  # the leader is reaped: whoever has its number now is a stranger
         return left
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the child has ended, seen now; what it printed may still be on its way."""
+        return self._finished or self._exited or (self._child is not None and _has_exited(self._child.pid))
 
     @property
     def pid(self) -> int | None:

@@ -12,18 +12,19 @@ _ZOMBIE = (b"Z", b"X", b"x")
 
 
 class Member:
-    """One live process: its number, its group, its session, and its start time in ticks since boot.
+    """One live process: its number, its group, its session, its start time in ticks since boot, and its parent.
 
     Number and start time together name a process for ever; the number alone may be used again.
     """
 
-    __slots__ = ("group", "pid", "session", "ticks")
+    __slots__ = ("group", "parent", "pid", "session", "ticks")
 
-    def __init__(self, pid: int, group: int, session: int, ticks: int) -> None:
+    def __init__(self, pid: int, group: int, session: int, ticks: int, parent: int = 0) -> None:
         self.pid = pid
         self.group = group
         self.session = session
         self.ticks = ticks
+        self.parent = parent
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -48,7 +49,7 @@ def member_of(pid: int) -> Member | None:
     fields = stat[stat.rfind(b")") + 2 :].split()
     if len(fields) < 20 or fields[0] in _ZOMBIE:
         return None
-    return Member(pid, int(fields[2]), int(fields[3]), int(fields[19]))
+    return Member(pid, int(fields[2]), int(fields[3]), int(fields[19]), int(fields[1]))
 
 
 def carries(pid: int, marker: str) -> bool:

@@ -233,10 +233,10 @@ async def test_hazards_31_32_nothing_grows_over_ten_thousand_commands(run: Runne
 def test_groups_that_have_ended_are_forgotten() -> None:
     """A kernel that leaves a background process with every command does not remember them for ever."""
     leftovers = Leftovers("marker:exec")
-    alive = Member(99, group=99, session=99, ticks=7)
+    alive = Member(99, group=99, session=99, ticks=7, parent=1)
     forgotten: list[int] = []
     for group in range(100, 300):
-        forgotten += leftovers.remember(group, [Member(group + 1000, group, group, 5)], lambda: [alive])
+        forgotten += leftovers.remember(group, [Member(group + 1000, group, group, 5, 1)], lambda: [alive])
     assert leftovers.remember(99, [alive], lambda: [alive]) == []
     assert len(forgotten) > 100
     assert forgotten == sorted(set(forgotten))
@@ -248,7 +248,7 @@ async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -
     try:
         now = member_of(stranger.pid)
         assert now is not None
-        before = Member(now.pid, now.group, now.session, now.ticks - 1)
+        before = Member(now.pid, now.group, now.session, now.ticks - 1, now.parent)
         leftovers = Leftovers("marker:exec")
         leftovers.remember(stranger.pid, [before], members)
         await leftovers.end(0.1, members)

@@ -1,0 +1,101 @@
+"""Reading both streams of a child until they end, or until nobody can be expected to write any more (1.2).
+
+The end of both streams is not the exit, and the exit is not the end of the streams: after it, reading goes on until
+both end, until 100 ms of silence, or until 1 s has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from prose_kernel.machine.ports import Stream
+
+_CHUNK = 65536
+_CHUNKS_AT_ONCE = 16
+_IDLE = 0.1
+_TOTAL = 1.0
+
+Take = Callable[[Stream, bytes, bool], None]
+"""Gets what was read of a stream; true with the last piece, which may be empty."""
+
+
+class Drain:
+    """Owns our ends of two pipes. All calls in the loop's thread; `take` is called in it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Take, ended: Callable[[], None]) -> None:
+        """`ended` is called whenever a stream has ended by itself."""
+        self._loop = loop
+        self._take = take
+        self._ended = ended
+        self._open: dict[Stream, int] = {}
+        self._until: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_read = 0.0
+
+    def start(self, stdout: int, stderr: int) -> None:
+        self._open = {"stdout": stdout, "stderr": stderr}
+        for stream, descriptor in tuple(self._open.items()):
+            self._loop.add_reader(descriptor, self._readable, stream, descriptor)
+
+    def _readable(self, stream: Stream, descriptor: int) -> None:
+        chunks: list[bytes] = []
+        ended = False
+        while len(chunks) < _CHUNKS_AT_ONCE:
+            try:
+                chunk = os.read(descriptor, _CHUNK)
+            except BlockingIOError:
+                break
+            except OSError:
+                chunk = b""
+            if not chunk:
+                ended = True
+                break
+            chunks.append(chunk)
+            if len(chunk) < _CHUNK:
+                break
+        self._last_read = self._loop.time()
+        if chunks:
+            self._take(stream, chunks[0] if len(chunks) == 1 else b"".join(chunks), False)
+        if ended:
+            self._close(stream)
+            self._ended()
+
+    def _close(self, stream: Stream) -> None:
+        descriptor = self._open.pop(stream)
+        self._loop.remove_reader(descriptor)
+        os.close(descriptor)
+        self._take(stream, b"", True)
+
+    @property
+    def over(self) -> bool:
+        """Whether both streams have ended."""
+        return not self._open
+
+    def lose_patience(self, finish: Callable[[], None]) -> None:
+        """The child has exited and somebody holds a pipe: call `finish` after 100 ms of silence, or after 1 s."""
+        now = self._loop.time()
+        if self._until is None:
+            self._until = now + _TOTAL
+            self._last_read = now
+        self._patience(finish)
+
+    def _patience(self, finish: Callable[[], None]) -> None:
+        assert self._until is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        end = min(self._until, self._last_read + _IDLE)
+        if self._loop.time() < end:
+            self._timer = self._loop.call_at(end, self._patience, finish)
+        else:
+            finish()
+
+    def stop(self) -> bool:
+        """Read no more. Whether somebody held a pipe until now."""
+        if self._timer is not None:
+            self._timer.cancel()
+        held = bool(self._open)
+        for stream in tuple(self._open):
+            self._close(stream)
+        return held
