@@ -10,7 +10,7 @@ judges and commands have no call that could decide one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -77,6 +77,83 @@ class Commands(Protocol):
         Never raises for anything the command does. Cancelling the call ends the command by the ladder of its cause
         (`asyncio.CancelledError` then propagates once nothing of its group is left).
         """
+        ...
+
+
+# ---------------------------------------------------------------- helpers
+
+
+@dataclass(frozen=True, slots=True)
+class HelperEnd:
+    """How a helper ended: its exit code, or the name of the signal that ended it; `ours` when we ended it."""
+
+    exit_code: int | None
+    signal: str | None = None
+    ours: bool = False
+
+
+class Helper(Protocol):
+    """A long-lived process that is talked to through its standard streams, in a session and group of its own."""
+
+    def write(self, text: str) -> None:
+        """To its standard input, in order, without waiting; dropped when it has ended."""
+        ...
+
+    @property
+    def complaints(self) -> str:
+        """The last that it wrote to standard error."""
+        ...
+
+    async def ended(self) -> HelperEnd:
+        """Wait until it and all that it started have ended; what it printed has been delivered by then."""
+        ...
+
+    async def stop(self, grace: float) -> HelperEnd:
+        """End it with all that it started: TERM, `grace` seconds, KILL. With 0 KILL at once, also when it is being
+        stopped already. Returns when nothing is left; cancelling the call does not keep it alive."""
+        ...
+
+
+class Guard(Protocol):
+    """Starts helpers, and sees to it that none outlives the kernel, whatever becomes of the kernel."""
+
+    async def start(
+        self, command: Sequence[str], env: Mapping[str, str], cwd: str, on_output: Callable[[str], None]
+    ) -> Helper:
+        """Start a command with our own environment and `env` on top. `on_output` gets the decoded text of its standard
+        output, piece by piece, in the caller's loop. Raises `OSError` whose text says why it could not be started."""
+        ...
+
+
+class Terminal(Protocol):
+    """A command that an agent runs through us."""
+
+    def output(self) -> tuple[str, bool]:
+        """What it has printed so far, as far as it is kept, and whether something was cut off at the beginning."""
+        ...
+
+    @property
+    def end(self) -> HelperEnd | None:
+        """How it ended; None while it runs."""
+        ...
+
+    async def wait(self) -> HelperEnd:
+        """Wait until it has ended. Cancelling the call leaves the command running."""
+        ...
+
+    async def close(self) -> None:
+        """End it if it runs, with all that it started. Its output stays readable. A second call does nothing."""
+        ...
+
+
+class Terminals(Protocol):
+    """Runs the commands that an agent asks its client to run. Whoever calls has asked the permissions before."""
+
+    async def start(
+        self, command: Sequence[str] | str, cwd: str, env: Mapping[str, str], keep_bytes: int | None
+    ) -> Terminal:
+        """Start a program with its arguments, or a shell string. `keep_bytes` limits the output that is kept: its end.
+        Raises `OSError` whose text says why it could not be started."""
         ...
 
 
