@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from prose_kernel.machine.events import CommandFinished
-from prose_kernel.machine.ports import CommandResult, SessionResult
+from prose_kernel.machine.ports import CommandResult
 from prose_kernel.machine.values import ErrorValue, ExecText, Reference, Value, full_text, kind_of, plain
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import LITERAL, clip, html_text, markdown, preview, visible
+from prose_kernel.notebook.safety import LITERAL, clip, html_text, preview, visible
+from prose_kernel.notebook.session_cards import text_display
 
 ROWS = 30
 """Rows of a table that are shown; the rest is counted."""
@@ -62,7 +63,7 @@ def one_line(value: Value) -> str:
 def value_display(value: Value) -> Display:
     """A cell's last value, shown as it is. Text of a session is Markdown."""
     if isinstance(value, Reference):
-        return session_display(full_text(value), None)
+        return text_display(full_text(value))
     shown, rest = preview(readable(value), lines=200, characters=20_000)
     return Display({"text/plain": f"{shown}\n… ({rest})" if rest else shown})
 
@@ -207,39 +208,18 @@ def result_card(event: CommandFinished, not_shown: Iterable[str], directory: str
     return Display({"text/html": markup, "text/plain": text}, command_facts(result))
 
 
-# ---------------------------------------------------------------- sessions
-
-
-def session_display(
-    text: str, result: SessionResult | None, name: str | None = None, agent: str | None = None
-) -> Display:
-    """A session's answer as Markdown; who answered is a fact, except that a made-up answer is always called one."""
-    facts: dict[str, object] = {}
-    if result is not None:
-        facts = {"provider": result.provider, "origin": result.origin, **result.details}
-    head = f"`{name}`" if name else ""
-    if agent:
-        head += f" ({visible(agent)})" if head else visible(agent)
-    body = markdown(text)
-    plain_text = visible(text)
-    if name or agent:
-        label = " ".join(part for part in (name, f"({agent})" if name and agent else agent) if part)
-        return Display(
-            {"text/markdown": f"**{head}**\n\n{body}", "text/plain": f"{visible(label)}:\n{plain_text}"}, facts
-        )
-    return Display({"text/markdown": body, "text/plain": plain_text}, facts)
-
-
 # ---------------------------------------------------------------- notes and branches
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A quiet line: a condition, set apart where there is one, what is to be said, and why."""
+    """A quiet line: a condition, set apart where there is one, what is to be said, and why. `facts` differ from run to
+    run."""
 
     text: str
     condition: str = ""
     why: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     @property
     def rest(self) -> str:
@@ -254,7 +234,9 @@ def notes_display(notes: Sequence[Note]) -> Display:
         shown.append(Note(f"and {len(found) - ROWS:,} more of this kind"))
     rows = "".join(f"<div>{_emphasis(note)}{_CODE.sub(_AS_CODE, html_text(note.rest))}</div>" for note in shown)
     text = "\n".join(visible(f"{note.condition} {note.rest}".lstrip()) for note in shown)
-    return Display({"text/html": f"<div {_CARD}><small>{rows}</small></div>", "text/plain": text})
+    facts = [dict(note.facts) for note in notes if note.facts][:ROWS]
+    data = {"text/html": f"<div {_CARD}><small>{rows}</small></div>", "text/plain": text}
+    return Display(data, {"decisions": facts} if facts else {})
 
 
 def _emphasis(note: Note) -> str:

@@ -33,8 +33,8 @@ from prose_kernel.machine.events import (
     Judged,
     ParallelJoined,
     ParallelStarted,
-    Retried,
     SessionFinished,
+    SessionProgressed,
     SessionStarted,
     StatementDone,
     Warned,
@@ -45,6 +45,7 @@ from prose_kernel.notebook import cards
 from prose_kernel.notebook.output import Display, Output
 from prose_kernel.notebook.problems import warning_lines
 from prose_kernel.notebook.safety import TerminalText, clip
+from prose_kernel.notebook.session_view import SessionViews
 
 DISPLAYS = 15
 """Displays that a cell makes while it runs; what comes later is gathered into its last ones."""
@@ -71,14 +72,6 @@ class _Command:
         default_factory=lambda: {"stdout": TerminalText(), "stderr": TerminalText()}
     )
     stopped: set[Stream] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A display that is not sent yet, because it may turn out to be the cell's last value."""
-
-    display: Display
-    value: Value
 
 
 class _Branch:
@@ -142,7 +135,8 @@ class CellView:
         self._switches = 0
         self._late_stderr: list[str] = []
         self._join: _Join | None = None
-        self._pending: _Pending | None = None
+        self._sessions = SessionViews(self, live=live)
+        self._said: set[str] = set()
         self._last: Value = None
         self._last_name: str | None = None
         self._statement: tree.Node | None = None
@@ -172,35 +166,30 @@ class CellView:
         statement is whatever its body has shown.
         """
         self._leave_join()
-        last, pending = self._take_last(value)
-        if pending is not None and pending.value is not value:
-            self._send(pending.display)
-            pending = None
+        last = self._take_last(value)
         self._flush_cards()
         self._flush_late()
-        if pending is not None:
-            self.output.result(pending.display)
-        elif last:
+        if last:
             self.output.result(cards.card_display(last))
         elif self._worth_showing(value):
             self.output.result(cards.value_display(value))
 
     def fail(self) -> None:
         """The cell failed or was interrupted: everything that it had to show comes before the error."""
+        self._sessions.interrupted()
         self.settle()
         self._flush_late()
 
     def settle(self) -> None:
         """Show everything that waits, before something else is shown in the same cell."""
         self._leave_join()
-        self._flush_pending()
         self._flush_cards()
         self._last_name = None
 
     def result_of_part(self, value: Value) -> None:
         """A part of the cell is over (`%run`): its last value is shown like any other display."""
         self._leave_join()
-        shown = self._pending is not None or bool(self._cards)
+        shown = bool(self._cards)
         self.settle()
         if not shown and self._worth_showing(value):
             self._send(cards.value_display(value))
@@ -211,22 +200,20 @@ class CellView:
         if lines:
             self._send(cards.notes_display([cards.Note(line) for line in lines]))
 
-    def _take_last(self, value: Value) -> tuple[list[cards.Recent], _Pending | None]:
-        """The last card, when the cell's value is what it shows, with the table that it would follow; and the display
-        that waits to become the result."""
-        pending, self._pending = self._pending, None
+    def _take_last(self, value: Value) -> list[cards.Recent]:
+        """The last card, when the cell's value is what it shows, with the table that it would follow."""
         name = self._last_name
         if name is None or not (self._last is value or isinstance(self._statement, _BINDING)):
-            return [], pending
+            return []
         card = self._cards.get(name)
         if card is None or card.times > 1 or next(reversed(self._cards)) != name:
-            return [], pending
+            return []
         others = [one for one in self._cards.values() if one is not card]
         if len(others) > 1 or any(one.times > 1 for one in others):
             self._cards = {}
-            return [*others, card], pending
+            return [*others, card]
         del self._cards[name]
-        return [card], pending
+        return [card]
 
     def _worth_showing(self, value: Value) -> bool:
         if value is None or isinstance(self._statement, _COMPOUND + _BINDING):
@@ -246,10 +233,20 @@ class CellView:
         self._stream = None
         self.output.display(display, display_id)
 
+    def reserve(self, display: Display) -> str | None:
+        """For a session that streams: a display that will be replaced, None where displays are gathered already."""
+        if self._displays >= DISPLAYS:
+            return None
+        display_id = uuid.uuid4().hex
+        self._send(display, display_id)
+        return display_id
+
+    def replace(self, display: Display, display_id: str) -> None:
+        self.output.update(display, display_id)
+
     def _write(self, name: Stream, text: str) -> None:
         if not text:
             return
-        self._flush_pending()
         if name != self._stream:
             self._switches += 1
         if self._switches > SWITCHES and name == "stderr":
@@ -266,11 +263,6 @@ class CellView:
         for display in _gathered(late):
             self.output.display(display)
 
-    def _flush_pending(self) -> None:
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            self._send(pending.display)
-
     def _flush_cards(self) -> None:
         if self._notes:
             notes, self._notes = self._notes, []
@@ -282,10 +274,8 @@ class CellView:
     def _begin_visible(self, event: Event) -> None:
         """Something that may take long or show something begins: what earlier statements bound is shown first."""
         self._joined = False
-        if self._join is None:
-            self._flush_pending()
-            if self._card_statement != event.place.ordinal:
-                self._flush_cards()
+        if self._join is None and self._card_statement != event.place.ordinal:
+            self._flush_cards()
 
     # ------------------------------------------------------------ bindings and values
 
@@ -390,32 +380,33 @@ class CellView:
 
     def _session_started(self, event: SessionStarted) -> None:
         self._begin_visible(event)
+        self._sessions.started(event)
         self._running(event, clip(event.request.task, 60))
 
-    def _session_finished(self, event: SessionFinished) -> None:
-        if event.result is None:
-            if event.error is not None and not event.final:
-                self._note(event, f"session failed and is tried again: {event.error.message}")
-            return
-        text = event.result.text if event.result.text is not None else full_text(event.value)
-        name = event.bound_to
-        display = cards.session_display(text, event.result, name, event.request.agent)
-        if self._join is not None and event.place.branches:
-            self._show(event, display)
-            return
-        self._flush_pending()
-        self._pending = _Pending(display, event.value)
-        self._shown.append(event.value)
+    def _session_progressed(self, event: SessionProgressed) -> None:
+        beside = self._join is not None and bool(event.place.branches)
+        line = self._sessions.progressed(event, alone=not beside)
+        if line:
+            self._tell_progress(event, line)
 
-    def _retried(self, event: Retried) -> None:
-        self._note(event, f"retry {event.attempt} of {event.maximum}")
+    def _session_finished(self, event: SessionFinished) -> None:
+        found = self._sessions.finished(event)
+        for note in found.notes:
+            if note not in self._said:
+                self._said.add(note)
+                self._note(event, note)
+        for display in found.displays:
+            self._show(event, display)
+        if event.result is not None:
+            self._shown.append(event.value)
 
     def _judged(self, event: Judged) -> None:
         shown = _verdict(event.answer)
         rule, colon, why = event.reason.partition(": ")
         by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
+        by = "replayed, example verdict written by hand" if by == "authored" else by
         because = f"{by}: {clip(reason, 200)}" if reason else by
-        self._note(event, cards.Note(f"→ {shown}", clip(event.question, 120), because))
+        self._note(event, cards.Note(f"→ {shown}", clip(event.question, 120), because, event.details))
 
     def _gate_opened(self, event: GateOpened) -> None:
         self._begin_visible(event)
@@ -437,7 +428,6 @@ class CellView:
         if self._join is not None and event.place.branches:
             self._join.branch(event.place.branches).items.append(cards.notes_display([note]))
             return
-        self._flush_pending()
         self._notes.append(note)
         self._card_statement = event.place.ordinal
 
@@ -447,7 +437,6 @@ class CellView:
         if event.place.branches and self._join is not None:
             return  # nested: its branches are shown inside the branch around it
         self._leave_join()
-        self._flush_pending()
         self._flush_cards()
         self._join = join = _Join(event)
         if self.live and self._displays < DISPLAYS:
@@ -534,7 +523,7 @@ class CellView:
         Failed: _failed,
         SessionStarted: _session_started,
         SessionFinished: _session_finished,
-        Retried: _retried,
+        SessionProgressed: _session_progressed,
         Judged: _judged,
         GateOpened: _gate_opened,
         GateResolved: _gate_resolved,
@@ -595,5 +584,6 @@ def _gathered(displays: list[Display]) -> list[Display]:
     gathered = []
     for kind, members in kinds.items():
         data = {mime: ("" if mime == "text/html" else "\n\n").join(m.data[mime] for m in members) for mime in kind}
-        gathered.append(Display(data))
+        facts = [dict(m.facts) for m in members if m.facts]
+        gathered.append(Display(data, {"parts": facts} if facts else {}))
     return gathered

@@ -218,19 +218,19 @@ async def test_a_scripted_provider_answers_sessions(cells: Cells, tmp_path: Path
     (tmp_path / "script.yaml").write_text('sessions:\n  "poem": "**Roses** <b>are</b>"\n')
     await fine(cells, "%provider scripted script.yaml")
     output = await fine(cells, 'session "Write a poem"')
-    assert output.kinds == ["result"]
+    assert output.kinds == ["display"]
     display = output.calls[0][1]
-    assert display.data["text/markdown"] == "**Roses** &lt;b>are&lt;/b>"
+    assert display.data["text/markdown"] == "<small>session · scripted</small>\n\n**Roses** &lt;b>are&lt;/b>"
     assert display.metadata["prose"]["provider"] == "scripted"
     bound = await fine(cells, 'let p = session "Write a poem"')
-    assert bound.kinds == ["result"] and bound.texts[0].startswith("p:\n")
+    assert bound.kinds == ["display"] and bound.texts[0].startswith("p · session · scripted\n")
 
 
 async def test_who_answers_can_change_within_a_run(cells: Cells, tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / f"{name}.yaml").write_text(f'sessions:\n  "poem": "{name}"\n')
     await fine(cells, "let kept = 1\n%provider scripted first.yaml")
-    assert (await fine(cells, 'session "Write a poem"')).texts == ["first"]
+    assert (await fine(cells, 'session "Write a poem"')).texts == ["session · scripted\nfirst"]
     await fine(cells, "%provider scripted second.yaml")
     assert (await fine(cells, 'let poem = session "Write a poem"\noutput sum = kept + 1')).texts[
         -1
@@ -239,7 +239,7 @@ async def test_who_answers_can_change_within_a_run(cells: Cells, tmp_path: Path)
     name, *_ = await wrong(cells, "%provider scripted nothing.yaml")
     assert name == "UsageError"
     assert (await fine(cells, "%provider")).texts == ["scripted"]
-    assert (await fine(cells, 'session "Write a poem"')).texts == ["second"]
+    assert (await fine(cells, 'session "Write a poem"')).texts == ["session · scripted\nsecond"]
     assert len(list((tmp_path / ".prose" / "runs").iterdir())) == 1
 
 

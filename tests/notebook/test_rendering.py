@@ -191,18 +191,25 @@ def test_a_session_is_markdown_with_its_facts_in_metadata() -> None:
     output = show([session_finished("# Title", "ref-1", model="m", tokens=3)], "other")
     assert output.kinds == ["display", "result"]
     display = output.calls[0][1]
-    assert display.data == {"text/markdown": "# Title", "text/plain": "# Title"}
-    assert display.metadata == {"prose": {"provider": "scripted", "origin": "scripted", "model": "m", "tokens": 3}}
+    assert display.data == {
+        "text/markdown": "<small>session · scripted</small>\n\n# Title",
+        "text/plain": "session · scripted\n# Title",
+    }
+    facts = display.metadata["prose"]
+    assert {**facts, "seconds": 0} == {
+        **{"at": "c1/s0", "provider": "scripted", "origin": "scripted", "replayed": False},
+        **{"model": "m", "tokens": 3, "seconds": 0},
+    }
 
 
-def test_the_last_session_is_the_result() -> None:
+def test_the_last_session_is_shown_once_and_as_a_display_whether_it_streamed_or_not() -> None:
     value = "the answer"
-    assert show([session_finished(value, value)], value).kinds == ["result"]
+    assert show([session_finished(value, value)], value).kinds == ["display"]
 
 
 def test_a_bound_session_is_shown_under_its_name() -> None:
     output = show([session_finished("text", "ref", bound_to="plan")])
-    assert output.calls[0][1].data["text/markdown"] == "**`plan`**\n\ntext"
+    assert output.calls[0][1].data["text/markdown"] == ("<small><code>plan</code> · session · scripted</small>\n\ntext")
 
 
 def test_decisions_are_quiet_lines() -> None:
@@ -211,7 +218,6 @@ def test_decisions_are_quiet_lines() -> None:
         events.Judged(place(), "the tests pass", True, "rules", "exit: tests exit code is 0"),
         events.Judged(place(), "tone", "formal", "human"),
         events.Judged(place(), "ready", None, "rules"),
-        events.Retried(place(), 1, 2, 3, 0.5),
         events.GateOpened(place(), gate),
         events.GateResolved(place(), gate, GateDecision("approved", "user", "go on")),
         events.Warned(place(), "W118", "memory is kept"),
@@ -222,7 +228,6 @@ def test_decisions_are_quiet_lines() -> None:
         "the tests pass → yes (rule: tests exit code is 0)",
         "tone → formal (human)",
         "ready → uncertain (rule)",
-        "retry 2 of 3",
         "gate deploy: approved by user: go on",
         "Warning: memory is kept [W118]",
     ]

@@ -159,9 +159,12 @@ async def test_a_session_in_a_body_is_shown_once(cells: Cells, tmp_path: Path) -
     (tmp_path / "script.yaml").write_text('sessions:\n  "poem": "Roses"\n')
     await fine(cells, "%provider scripted script.yaml")
     found = await fine(cells, 'try:\n  session "Write a poem"\nfinally:\n  exec "echo done"')
-    assert outputs(found) == [("display", "Roses"), ("stdout", "done\n")]
+    assert outputs(found) == [("display", "session · scripted\nRoses"), ("stdout", "done\n")]
     block = 'block write():\n  try:\n    session "Write a poem"\n  finally:\n    exec "echo done"\n'
-    assert outputs(await fine(cells, block + "do write()")) == [("display", "Roses"), ("stdout", "done\n")]
+    assert outputs(await fine(cells, block + "do write()")) == [
+        ("display", "session · scripted\nRoses"),
+        ("stdout", "done\n"),
+    ]
 
 
 async def test_what_a_caught_failure_of_a_consumed_command_said_is_no_output(cells: Cells) -> None:
