@@ -38,6 +38,7 @@ class Launch:
     them with further descriptors to pass on, which are closed after the start. May raise `SpawnFailure` or `OSError`.
     `tree` is the value of `PROSE_JOB` that this command alone has: then all of its processes belong to it, also those
     that left its group. What is still in its group when it ends by itself is then ended too, and counted.
+    With `talk` its standard input is a pipe, whose end `Process.stdin` is the caller's to write and to close.
     """
 
     prepare: Callable[[int | None], tuple[Sequence[str | bytes], Sequence[int]]]
@@ -47,6 +48,7 @@ class Launch:
     report: bool = False
     report_descriptor: int = 100
     tree: str | None = None
+    talk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ class Process:
                 passed.append(report_end)
             argv, further = launch.prepare(report_end if launch.report else None)
             passed += further
-            self._child = spawn(argv, launch.env, launch.cwd, passed)
+            self._child = spawn(argv, launch.env, launch.cwd, passed, talk=launch.talk)
         except OSError as problem:
             raise classify(problem, "", launch.cwd) from None
         finally:
@@ -455,6 +457,11 @@ class Process:
     @property
     def pid(self) -> int | None:
         return self._child.pid if self._child is not None else None
+
+    @property
+    def stdin(self) -> int:
+        """Our end of its standard input, non-blocking; -1 when there is none."""
+        return self._child.stdin if self._child is not None else -1
 
 
 def _has_exited(pid: int) -> bool:

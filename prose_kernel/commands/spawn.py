@@ -33,11 +33,14 @@ class SpawnFailure(Exception):
 
 @dataclass(slots=True)
 class Child:
-    """A started child and our ends of its pipes. `popen` only holds the number; reaping is the engine's."""
+    """A started child and our ends of its pipes. `popen` only holds the number; reaping is the engine's.
+
+    `stdin` is -1 unless it is to be talked to."""
 
     popen: subprocess.Popen[bytes]
     stdout: int
     stderr: int
+    stdin: int = -1
 
     @property
     def pid(self) -> int:
@@ -48,18 +51,21 @@ class Child:
         self.popen.returncode = os.waitstatus_to_exitcode(status)
 
 
-def spawn(argv: Sequence[str | bytes], env: Mapping[bytes, bytes], cwd: str, keep: Sequence[int] = ()) -> Child:
-    """Start `argv` in a new session. `keep` lists further descriptors to pass on. Raises `SpawnFailure`."""
+def spawn(
+    argv: Sequence[str | bytes], env: Mapping[bytes, bytes], cwd: str, keep: Sequence[int] = (), *, talk: bool = False
+) -> Child:
+    """Start `argv` in a new session. `keep` lists further descriptors to pass on; with `talk` its standard input is a
+    pipe of ours instead of /dev/null. Raises `SpawnFailure`."""
     dispositions.unignore()
     if dispositions.children_are_lost():
         raise SpawnFailure("spawn", "SIGCHLD is ignored in this process: exit codes would be lost")
     opened: list[int] = []
     try:
-        opened += os.pipe()
-        opened += os.pipe()
+        for _ in range(3 if talk else 2):
+            opened += os.pipe()
         popen = subprocess.Popen(
             argv,
-            stdin=_null(),
+            stdin=opened[4] if talk else _null(),
             stdout=opened[1],
             stderr=opened[3],
             env=env,
@@ -70,11 +76,12 @@ def spawn(argv: Sequence[str | bytes], env: Mapping[bytes, bytes], cwd: str, kee
     except (OSError, ValueError, subprocess.SubprocessError) as problem:
         close(opened)
         raise classify(problem, os.fsdecode(argv[0]), cwd) from None
-    close((opened[1], opened[3]))
-    os.set_blocking(opened[0], False)
-    os.set_blocking(opened[2], False)
+    close((opened[1], opened[3], *opened[4:5]))
+    ours = opened[0], opened[2], *opened[5:]
+    for descriptor in ours:
+        os.set_blocking(descriptor, False)
     _prefer_for_out_of_memory(popen.pid)
-    return Child(popen, opened[0], opened[2])
+    return Child(popen, *ours)
 
 
 def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
