@@ -23,6 +23,7 @@
     │   ├── ProviderRateLimit           too many requests; retryable, with `retry_after`
     │   ├── ProviderOverloaded          the server is overloaded; retryable
     │   ├── ProviderTimeout             the server did not answer in time; retryable
+    │   │   └── RecordedTimeout         a recorded session that ran into its own `timeout:`
     │   ├── ProviderConnection          the connection could not be made, or broke; retryable
     │   ├── ProviderBadReply            a reply that makes no sense; retryable
     │   ├── ContextTooLong              more than the model takes
@@ -30,6 +31,7 @@
     │   ├── NoProvider                  nothing is configured that could run a session
     │   └── CassetteMiss                nothing is recorded for it, and nobody may be called
     ├── GateRefused                     a decision from outside that a gate does not take (exit status 1)
+    ├── TaskRefused                     a command or a call about a task that was not carried out, with its `kind`
     └── UsageError                      a magic, option or setting that makes no sense
 """
 
@@ -161,7 +163,8 @@ class Undecided(ProseError):
 class ProviderError(ProseError):
     """A session provider could not deliver. `retryable` says whether a further attempt makes sense.
 
-    `nobody` tells that it failed only because nobody could answer (exit status 3).
+    `nobody` tells that it failed only because nobody could answer (exit status 3); `replayed` that this failure was
+    recorded earlier, so that there is nothing to wait for before the next attempt.
     """
 
     retries: ClassVar[bool] = True
@@ -171,6 +174,7 @@ class ProviderError(ProseError):
         super().__init__(message)
         self.retryable = self.retries if retryable is None else retryable
         self.hint = hint
+        self.replayed = False
 
 
 class ProviderAuth(ProviderError):
@@ -193,6 +197,10 @@ class ProviderOverloaded(ProviderError):
 
 class ProviderTimeout(ProviderError):
     """The server did not answer in time."""
+
+
+class RecordedTimeout(ProviderTimeout):
+    """The session ran into its own `timeout:` when it was recorded."""
 
 
 class ProviderConnection(ProviderError):
@@ -244,3 +252,38 @@ class GateRefused(ProseError):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class TaskRefused(ProseError):
+    """`exec_command` or a call about a task was not carried out (exec-and-tasks.md 4.2): one envelope for all of them.
+
+    `kind` is one of `invalid_input`, `unsupported`, `workdir_not_found`, `command_spawn_failed`, `task_not_found`,
+    `task_limit_reached`, `task_store_failed`, `permission_denied`, `runtime_closed`; `retryable` tells that the same
+    call may work later.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        details: Mapping[str, object] | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+        self.details: dict[str, object] = dict(details or {})
+        self.retryable = retryable
+
+    @property
+    def envelope(self) -> dict[str, object]:
+        """The failure as data."""
+        found: dict[str, object] = {"kind": self.kind, "message": self.message}
+        if self.details:
+            found["details"] = dict(self.details)
+        if self.hint:
+            found["recovery_hint"] = self.hint
+        return {**found, "retryable": self.retryable}

@@ -24,7 +24,8 @@ TIMED_OUT = 124
 NOT_STARTED = 127
 
 _FLAGS = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",), "busybox": ("sh",)}
-_NOT_INHERITED = (b"BASH_ENV", b"ENV")
+NOT_INHERITED = (b"BASH_ENV", b"ENV")
+"""Variables that would make a shell run a startup file."""
 
 
 class ShellCommands:
@@ -36,10 +37,9 @@ class ShellCommands:
 
     def __init__(self, engine: Engine, shell: str | None = None, *, display_cap: int = DISPLAY_CAP) -> None:
         self._engine = engine
-        self.shell = resolve_shell(shell)
+        self._shell = Shell(shell)
+        self.shell = self._shell.path
         """The absolute path of the shell."""
-        self._name = Path(self.shell).name
-        self._start = (self.shell, *_FLAGS.get(self._name, ()), "-c")
         self._display_cap = display_cap
         self._environment = Environment(f"{engine.marker}:exec")
 
@@ -65,7 +65,7 @@ class ShellCommands:
 
     def _launch(self, request: CommandRequest) -> Launch:
         def prepare(report: int | None) -> tuple[Sequence[str | bytes], Sequence[int]]:
-            return self._arguments(request.command, report)
+            return self._shell.arguments(request.command, report)
 
         return Launch(
             prepare,
@@ -76,7 +76,17 @@ class ShellCommands:
             cwd_report.LOWEST_DESCRIPTOR,
         )
 
-    def _arguments(self, command: str, report: int | None) -> tuple[Sequence[str | bytes], Sequence[int]]:
+
+class Shell:
+    """A shell and how it is called. `login` makes it read the person's profile, which it otherwise never does."""
+
+    def __init__(self, given: str | None, *, login: bool = False) -> None:
+        self.path = resolve_shell(given)
+        """The absolute path of the shell."""
+        self._name = Path(self.path).name
+        self._start = (self.path, *(("-l",) if login else _FLAGS.get(self._name, ())), "-c")
+
+    def arguments(self, command: str, report: int | None = None) -> tuple[Sequence[str | bytes], Sequence[int]]:
         """The shell's arguments, and the descriptors that it needs. Raises `SpawnFailure`, `OSError`."""
         text = _encode(command)
         if len(text) <= LONGEST_ARGUMENT:
@@ -106,7 +116,7 @@ class Environment:
         now = raw if isinstance(raw, dict) else dict(os.environb)
         if now != self._seen:
             self._seen = dict(now)
-            self._built = {name: value for name, value in self._seen.items() if name not in _NOT_INHERITED}
+            self._built = {name: value for name, value in self._seen.items() if name not in NOT_INHERITED}
             self._built[b"PROSE_JOB"] = self._marker
         return self._built
 

@@ -157,6 +157,206 @@ class Terminals(Protocol):
         ...
 
 
+# ---------------------------------------------------------------- agent commands and tasks
+
+TaskStatus = Literal["queued", "running", "cancelling", "completed", "failed", "cancelled", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCaller:
+    """Who starts a command or asks about a task: an agent's session, or the person (None), who sees everybody's.
+
+    `cell` names the cell that it happens in. `workspace` is the directory that relative ones start from; None is the
+    run's own.
+    """
+
+    session: str | None = None
+    cell: str | None = None
+    workspace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCompleted:
+    """`exec_command` whose process ended inside its waiting window. `exit_status` is None when a signal ended it."""
+
+    exit_status: int | None
+    signal: str | None
+    stdout_preview: str
+    stderr_preview: str
+    stdout_truncated: bool
+    stderr_truncated: bool
+    artifacts: tuple[str, ...]
+    background_ended: int
+    summary_text: str
+    disposition: Literal["completed"] = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandPromoted:
+    """`exec_command` whose process goes on as a task. `number` is its place in the run, by which people call it."""
+
+    task_id: str
+    number: int
+    status: TaskStatus
+    initial_output_preview: str
+    initial_output_truncated: bool
+    summary_text: str
+    kind: Literal["command_task"] = "command_task"
+    disposition: Literal["promoted_to_task"] = "promoted_to_task"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRunning:
+    """`exec_command` that started nothing, because the same command runs as a task already."""
+
+    task_id: str
+    number: int
+    status: TaskStatus
+    cmd_display: str
+    cmd_digest: str
+    workdir: str
+    shell: str
+    login: bool
+    tty: bool
+    summary_text: str
+    disposition: Literal["already_running"] = "already_running"
+
+
+TaskReceipt = CommandCompleted | CommandPromoted | CommandRunning
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """A task as it is now: lifecycle, identity, result, never its output (exec-and-tasks.md 4.7). Times are UTC.
+
+    `duration` is volatile. `error` has a `kind` and a `message`. `output_summary` is one line of facts.
+    """
+
+    task_id: str
+    number: int
+    summary: str
+    status: TaskStatus
+    revision: int
+    cmd_display: str
+    cmd_digest: str
+    workdir: str
+    shell: str
+    login: bool
+    tty: bool
+    created_at: str
+    started_at: str | None
+    updated_at: str
+    ended_at: str | None
+    duration: float | None
+    exit_status: int | None
+    signal: str | None
+    error: Mapping[str, str] | None
+    stop_requested: bool
+    force_stop_requested: bool
+    output_available: bool
+    bytes_seen: int
+    output_summary: str
+    session: str | None = None
+    interrupted_reason: str | None = None
+    status_before_restart: TaskStatus | None = None
+    kind: Literal["command_task"] = "command_task"
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("completed", "failed", "cancelled", "interrupted")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskListing:
+    """The active tasks that the caller may see, newest first."""
+
+    total_active: int
+    returned: int
+    limit: int
+    tasks: tuple[TaskSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutput:
+    """What a task has printed so far: both ends of it, in the order of arrival. `artifact` is where the log is."""
+
+    retrieval_status: Literal["success", "not_ready", "timeout"]
+    task: TaskSnapshot
+    preview: str
+    truncated: bool
+    artifact: str | None
+    log_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent:
+    """`TaskStatus` tells of a change; `TaskResult` comes exactly once a task, with its terminal state."""
+
+    kind: Literal["TaskStatus", "TaskResult"]
+    task: TaskSnapshot
+    result_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFollowUp:
+    """The one continuation of a task made with `continue_on_result`: `text` is data from the runtime, whatever the
+    program has printed; nobody's instruction."""
+
+    result_id: str
+    task_id: str
+    number: int
+    session: str
+    text: str
+    provenance: Literal["runtime"] = "runtime"
+
+
+class Tasks(Protocol):
+    """Commands with a waiting window, and the tasks that they become (exec-and-tasks.md section 4).
+
+    Every call may be made in any event loop and raises `TaskRefused` when it cannot be carried out. A task is named by
+    its id; the person may also give its number.
+    """
+
+    async def start(
+        self, fields: Mapping[str, object], caller: TaskCaller, on_output: OnOutput | None = None
+    ) -> TaskReceipt:
+        """`exec_command`: start, wait until it ends or the window closes, promote. Cancelling the call ends a command
+        that is still in its window, and changes nothing about a task."""
+        ...
+
+    async def active(self, caller: TaskCaller, limit: object = 20) -> TaskListing: ...
+
+    async def history(self) -> tuple[TaskSnapshot, ...]:
+        """All tasks of the run, active and ended, oldest first: for the person."""
+        ...
+
+    async def status(self, task_id: str, caller: TaskCaller) -> TaskSnapshot: ...
+
+    async def output(
+        self, task_id: str, caller: TaskCaller, *, block: bool = True, timeout_ms: object = 30_000
+    ) -> TaskOutput: ...
+
+    async def stop(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
+        """Ask the task to end; a second call kills it. Returns at once: the end arrives as an event."""
+        ...
+
+    async def command_of(self, task_id: str) -> Mapping[str, object]:
+        """The fields by which the task could be started again, with the whole text: for the person."""
+        ...
+
+    async def follow_ups(self) -> tuple[TaskFollowUp, ...]:
+        """The continuations that nobody has taken yet, oldest first."""
+        ...
+
+    async def take_follow_up(self, result_id: str) -> bool:
+        """Claim a continuation; false when somebody has taken it."""
+        ...
+
+    def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
+        """Be told of changes, in the engine's thread, in order, after they are recorded. Returns what ends it."""
+        ...
+
+
 # ---------------------------------------------------------------- sessions
 
 
@@ -387,16 +587,16 @@ class Judge(Protocol):
 class Races(Protocol):
     """Who won a `parallel` that does not wait for all its branches (`first`, `any`; sessions.md 4.2).
 
-    A race is recorded only when sessions took part in it, so that a replay, in which every session answers at once,
-    has the same winner.
+    A race is known by its execution path and the text it is written in. It is recorded only when sessions took part in
+    it, so that a replay, in which every session answers at once, ends the same way.
     """
 
-    def recorded(self, at: str) -> tuple[int, ...] | None:
-        """The branches that won the race at this execution path, in the order they did; None: let them race."""
+    def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
+        """The branches that ended before the race was decided, in the order they did; None: let them race."""
         ...
 
-    def won(self, at: str, winners: tuple[int, ...]) -> None:
-        """The race at this execution path was decided."""
+    async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None:
+        """The race is over: these branches ended, in this order; the last one decided it."""
         ...
 
 
