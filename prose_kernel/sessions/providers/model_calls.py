@@ -1,0 +1,116 @@
+"""What is asked of a model server and what comes back, in plain data; and the way to it, opened at first use.
+
+`ModelSessions` and `ModelJudge` speak these words; the adapter (`model_adapter.py`) alone knows the library behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+from prose_kernel.errors import ProviderAuth
+from prose_kernel.machine.ports import Usage
+from prose_kernel.sessions.options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.sessions.providers.loading import load
+from prose_kernel.sessions.tools.tool import ToolSpec
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+AT_ONCE = 8  # live calls to one server, unless the settings say otherwise
+LONGEST_REPLY = 8_000_000  # characters of one session's reply, thinking included
+
+CallTool = Callable[[str, Mapping[str, object]], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A message to a model, the tools it may call, and how often it may be asked before it must have answered."""
+
+    model: str
+    message: str
+    system: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    call: CallTool | None = None
+    rounds: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of an asked-for object: a text, a list of texts, or one of `options`."""
+
+    name: str
+    about: str
+    kind: Literal["text", "texts", "one of"] = "text"
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered. `model` is the id that the server gave; `cut` tells that its token limit ended the text."""
+
+    text: str
+    model: str
+    usage: Usage = Usage()
+    cut: bool = False
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+class Link(Protocol):
+    """An open way to one server. Every call raises `ProviderError`; cancelling it cancels at the server."""
+
+    async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply: ...
+
+    async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
+        """One reply that is an object with these fields; `ProviderBadReply` when it is none."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Way:
+    """The way to a server: opened when it is first used, in the loop that uses it; closed with its owner.
+
+    `limit` is shared by all who go to the same server.
+    """
+
+    def __init__(self, name: str, server: ModelServer, where: Surroundings, limit: asyncio.Semaphore | None) -> None:
+        self.name = name
+        self.server = server
+        self.limit = limit or asyncio.Semaphore(AT_ONCE)
+        self._where = where
+        self._link: Link | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def open(self) -> Link:
+        """The link. Raises `NoProvider` where the packages are missing, `ProviderAuth` where the key is."""
+        key = self._key()
+        adapter: ModuleType = await load(
+            "prose_kernel.sessions.providers.model_adapter", what=f"the provider {self.name}", extra="llm"
+        )
+        loop = asyncio.get_running_loop()
+        if self._link is None or self._loop is not loop:  # connections belong to the loop that made them
+            self._link = cast("Link", adapter.ServerLink(self.name, self.server, key, self._where))
+            self._loop = loop
+        return self._link
+
+    def _key(self) -> str | None:
+        """The key; None for a server without one. Its value goes nowhere but to the server."""
+        variable = self.server.key
+        if not variable:
+            return None
+        value = self._where.environment.get(variable, "").strip()
+        if not value:
+            raise ProviderAuth(
+                f"there is no key for {self.name}: the environment variable {variable} is not set",
+                hint=f"set {variable} before you start, or choose another provider",
+            )
+        return value
+
+    async def close(self) -> None:
+        """Close the connections. A second call does nothing."""
+        link, self._link = self._link, None
+        if link is not None and self._loop is asyncio.get_running_loop():
+            await link.close()

@@ -1,0 +1,89 @@
+"""What a run has consumed: sessions, judgements, tokens and cost for each provider and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from prose_kernel.machine.ports import Finding, Pick, SessionResult, Usage, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The totals of one provider and model. `cost` is in US dollars: what is known; `unpriced` counts answers without
+    a known price. What is replayed costs nothing and is counted in `replayed` alone (and as a session or judgement)."""
+
+    provider: str
+    model: str
+    sessions: int = 0
+    judgements: int = 0
+    replayed: int = 0
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+
+
+class UsageTotals:
+    """Counts results as they come. Failed attempts leave no result and are not counted."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str], Line] = {}
+
+    def session(self, result: SessionResult) -> None:
+        """Count a session's result."""
+        line = self._line(result.provider or result.origin, str(result.details.get("model", "")))
+        self._keep(_with(replace(line, sessions=line.sessions + 1), result.usage, result.replayed))
+
+    def judgement(self, answer: Verdict | Pick | Finding) -> None:
+        """Count a judgement; one by a rule is nobody's, and not counted."""
+        if answer.by in ("rules", "dry-run"):
+            return
+        details = answer.details
+        usage = details.get("usage")
+        line = self._line(str(details.get("provider") or answer.by), str(details.get("model", "")))
+        line = replace(line, judgements=line.judgements + 1)
+        self._keep(_with(line, _usage(usage), bool(details.get("replayed"))))
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """One line for each provider and model, by name."""
+        return tuple(self._lines[key] for key in sorted(self._lines))
+
+    @property
+    def total(self) -> Line:
+        """The sum of all lines; its provider is `total`."""
+        total = Line("total", "")
+        numbers = [name for name in Line.__slots__ if name not in ("provider", "model")]
+        return replace(total, **{name: sum(getattr(line, name) for line in self.lines) for name in numbers})
+
+    def _line(self, provider: str, model: str) -> Line:
+        return self._lines.get((provider, model)) or Line(provider, model)
+
+    def _keep(self, line: Line) -> None:
+        self._lines[line.provider, line.model] = line
+
+
+def _usage(said: object) -> Usage | None:
+    """A usage as a judgement's details hold it: plain data."""
+    if isinstance(said, Usage):
+        return said
+    if not isinstance(said, dict):
+        return None
+    known = {name: said[name] for name in ("requests", "tokens_in", "tokens_out", "cost") if name in said}
+    return Usage(**known)
+
+
+def _with(line: Line, usage: Usage | None, replayed: bool) -> Line:
+    if replayed:
+        return replace(line, replayed=line.replayed + 1)
+    if usage is None:
+        return line
+    return replace(
+        line,
+        requests=line.requests + usage.requests,
+        tokens_in=line.tokens_in + usage.tokens_in,
+        tokens_out=line.tokens_out + usage.tokens_out,
+        cost=line.cost + (usage.cost or 0.0),
+        unpriced=line.unpriced + (usage.cost is None),
+    )
