@@ -119,10 +119,15 @@ def _of_value(s: Strand, name: str, value: Value, node: tree.Node) -> ContextIte
 
 def _by_value(s: Strand, name: str, value: Value, node: tree.Node) -> ContextItem:
     """The value itself. Nobody here can condense a long one: it is passed whole, with a warning (7.6)."""
-    text = "\n".join(_exec_lines(value)) if isinstance(value, ExecText) else inline_text(value, placed=False)
+    text = full_content(value)
     if len(text) > INLINE and s.run.warns_once(node):
         s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node.span)
     return ContextItem(name, text=text)
+
+
+def full_content(value: Value) -> str:
+    """All that a session can learn from a value, wherever it is kept."""
+    return "\n".join(_exec_lines(value)) if isinstance(value, ExecText) else inline_text(value, placed=False)
 
 
 def _exec_lines(value: ExecText) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from prose_kernel.errors import ProviderError, ProviderTimeout, RunError, SessionError, SessionTimeout
+from prose_kernel.errors import ProviderError, ProviderTimeout, RecordedTimeout, RunError, SessionError, SessionTimeout
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.language.openprose.durations import parse_duration
@@ -86,15 +86,7 @@ class ResumeCode(_SessionCode):
 async def run_session(s: Strand, node: tree.Session | tree.Resume, destination: Destination | None) -> Value:
     """Run a session with its retries; the value is a reference to the binding it left. Raises E018, E201, E218."""
     own: Properties = {p.name.id: p.value for p in node.properties}
-    entry = _agent(s, node)
-    agent: Properties = {p.name.id: p.value for p in entry.node.properties} if entry is not None else {}
-    label = node.label.id if isinstance(node, tree.Session) and node.label is not None else None
-    memory = _memory(s, node, entry)
-    await s.flush()  # what the context refers to can be read from here on, or is passed by value
-    request = await _request(s, node, own, agent, entry, memory)
-    key = destination.key if destination is not None else s.next_anonymous()
-    source = statement_text(s.source, s.statement.span)
-    binding = Binding(key, destination.kind if destination is not None else "let", "", source, label)
+    request, binding = await prepared(s, node, destination)
     retries = own["retry"].value if isinstance(own.get("retry"), tree.Number) else 0  # type: ignore[attr-defined]
     spawn = Spawn(
         node,
@@ -104,9 +96,26 @@ async def run_session(s: Strand, node: tree.Session | tree.Resume, destination: 
         int(retries),
         word(own["backoff"]) if "backoff" in own else "none",
         word(own["timeout"]) if "timeout" in own else None,
-        memory.agent if memory is not None else None,
+        request.memory.agent if request.memory is not None else None,
     )
     return await _attempts(s, spawn, request)
+
+
+async def prepared(
+    s: Strand, node: tree.Session | tree.Resume, destination: Destination | None
+) -> tuple[SessionRequest, Binding]:
+    """What the first attempt is asked, and the binding that will hold its answer. Raises E018 and what the texts and
+    values in it raise."""
+    own: Properties = {p.name.id: p.value for p in node.properties}
+    entry = _agent(s, node)
+    agent: Properties = {p.name.id: p.value for p in entry.node.properties} if entry is not None else {}
+    memory = _memory(s, node, entry)
+    await s.flush()  # what the context refers to can be read from here on, or is passed by value
+    request = await _request(s, node, own, agent, entry, memory)
+    key = destination.key if destination is not None else s.next_anonymous()
+    kind = destination.kind if destination is not None else "let"
+    binding = Binding(key, kind, "", statement_text(s.source, s.statement.span), request.label)
+    return dataclasses.replace(request, target=_target(s, binding)), binding
 
 
 def _target(s: Strand, binding: Binding) -> Target | None:
@@ -127,12 +136,12 @@ async def _attempts(s: Strand, spawn: Spawn, request: SessionRequest) -> Value:
         current = dataclasses.replace(request, target=_target(s, spawn.binding), attempt=attempt)
         if s.host.listeners:
             s.emit(SessionStarted(s.place(spawn.node.span), spawn.number, current, spawn.bound_to))
-        again = False
+        again = replayed = False
         try:
             result, value = await _answer(s, spawn, current)
         except ProviderError as failure:
-            error: RunError = _failure(failure)
-            again = failure.retryable
+            error: RunError = _failure(spawn, failure)
+            again, replayed = failure.retryable, failure.replayed
         except (SessionError, SessionTimeout) as failed:
             error, again = failed, True
         except RunError as failed:
@@ -145,14 +154,15 @@ async def _attempts(s: Strand, spawn: Spawn, request: SessionRequest) -> Value:
         if final:
             raise located(s, error, spawn.node)
         attempt += 1
-        await _pause(s, spawn, attempt)
+        await _pause(s, spawn, attempt, replayed)
 
 
-async def _pause(s: Strand, spawn: Spawn, attempt: int) -> None:
+async def _pause(s: Strand, spawn: Spawn, attempt: int, replayed: bool) -> None:
+    """Wait before a retry; after a failure that was only replayed nobody needs the time."""
     seconds = delay(spawn.backoff, attempt)
     if s.host.listeners:
         s.emit(Retried(s.place(spawn.node.span), spawn.number, attempt, spawn.retries, seconds))
-    if seconds > 0:
+    if seconds > 0 and not replayed:
         await s.outside(s.host.ports.clock.sleep(seconds))
 
 
@@ -187,7 +197,7 @@ async def _within(s: Strand, running: Awaitable[T], seconds: float, limit: str) 
         await asyncio.wait((session, timer), return_when=asyncio.FIRST_COMPLETED)
         if session.done():
             return session.result()
-        raise SessionTimeout(f"session timed out after {limit}", details={"kind": "timeout"})
+        raise _timed_out(limit)
     finally:
         for task in (session, timer):
             task.cancel()
@@ -209,7 +219,13 @@ async def _all_ended(*tasks: asyncio.Future[T] | asyncio.Future[None]) -> None:
         raise cancelled
 
 
-def _failure(failure: ProviderError) -> RunError:
+def _timed_out(limit: str) -> SessionTimeout:
+    return SessionTimeout(f"session timed out after {limit}", details={"kind": "timeout"})
+
+
+def _failure(spawn: Spawn, failure: ProviderError) -> RunError:
+    if isinstance(failure, RecordedTimeout) and spawn.limit is not None:
+        return _timed_out(spawn.limit)
     return SessionError(
         str(failure) or "the session failed",
         details={"kind": "timeout" if isinstance(failure, ProviderTimeout) else "error"},
