@@ -1,0 +1,193 @@
+"""Secrets and places are taken out of a text before anything is hashed or written (sessions.md 4.2).
+
+Looked for are the values of secret-looking environment variables, token shapes, a person's own expressions and, for
+keys, the directories that differ from machine to machine. What a text cannot hold is ruled out by its fixed characters
+first; the rest is one expression and one pass, linear in the text (a person's own expressions follow one by one).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from prose_kernel.errors import UsageError
+
+SHORTEST: Final = 8
+"""Characters that the value of a secret-looking variable must have: shorter ones stand in ordinary text."""
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH|PRIVATE|COOKIE", re.IGNORECASE)
+_NAMES_A_PLACE = re.compile(r"(?:FILE|PATH|DIR|SOCK|SOCKET)\Z|\AXAUTHORITY\Z", re.IGNORECASE)
+
+_KEY_MARK: Final = r"(?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+PRIVATE_KEY = re.compile(f"-----BEGIN {_KEY_MARK}")
+
+
+class _Find(NamedTuple):
+    """What is looked for: one of the fixed texts must be there for the expression to match; `word` takes its place."""
+
+    fixed: tuple[str, ...]
+    expression: str
+    word: str
+
+
+def _token(name: str, fixed: Iterable[str], rest: str) -> _Find:
+    """A token that begins with one of the fixed texts, where no word goes on."""
+    begin = tuple(fixed)
+    head = "|".join(map(re.escape, begin))
+    return _Find(begin, rf"(?<![A-Za-z0-9])(?:{head}){rest}", f"«secret:{name}»")
+
+
+# No expression looks at a piece of text more than a few times: what repeats is bounded, or never given back.
+_SHAPES: Final = (
+    _Find(
+        ("-----BEGIN",),
+        rf"-----BEGIN {_KEY_MARK}(?:(?:[A-Za-z0-9+/=\s:,.]|-(?!----)){{0,20000}}+-----END {_KEY_MARK}"
+        r"|(?:\s+[A-Za-z0-9+/=]{16,128}+)*+)",
+        "«secret:pem»",
+    ),
+    _token("api-key", ("sk-",), r"[A-Za-z0-9_-]{16,400}"),
+    _token("github", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{20,255}"),
+    _token("github", ("github_pat_",), r"[A-Za-z0-9_]{20,255}"),
+    _token("gitlab", ("glpat-",), r"[A-Za-z0-9_-]{20,100}"),
+    _token("slack", ("xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-"), r"[A-Za-z0-9-]{10,200}"),
+    _token("google", ("AIza",), r"[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
+    _token("huggingface", ("hf_",), r"[A-Za-z0-9]{30,100}"),
+    _token("stripe", ("sk_live_", "sk_test_", "rk_live_", "rk_test_"), r"[A-Za-z0-9]{16,200}"),
+    _token("npm", ("npm_",), r"[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+    _token("pypi", ("pypi-",), r"[A-Za-z0-9_-]{50,400}"),
+    _token("aws", ("AKIA", "ASIA", "ABIA", "ACCA"), r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    _token("jwt", ("eyJ",), r"[A-Za-z0-9_-]{8,4000}+\.eyJ[A-Za-z0-9_-]{2,8000}+\.[A-Za-z0-9_-]{8,2000}"),
+)
+
+
+def _secrets(environment: Mapping[str, str]) -> tuple[_Find, ...]:
+    """The values of secret-looking variables, the longest first; one that has two names goes by the first of them."""
+    names: dict[str, str] = {}
+    for name, value in sorted(environment.items()):
+        if len(value) >= SHORTEST and _SECRET_NAME.search(name) and not _NAMES_A_PLACE.search(name):
+            names.setdefault(unicodedata.normalize("NFC", value), name)
+    values = sorted(names, key=len, reverse=True)
+    return tuple(_Find((value,), re.escape(value), f"«env:{names[value]}»") for value in values)
+
+
+def _places(places: Mapping[str, str]) -> tuple[_Find, ...]:
+    """A directory counts where it stands for itself or what is below it: not `/home/al` in `/home/alice`."""
+    known = sorted(places, key=len, reverse=True)
+    return tuple(
+        _Find((place,), rf"(?<![\w.~-]){re.escape(place)}(?![\w~-]|\.\w)", places[place])
+        for place in known
+        if len(place) > 1
+    )
+
+
+class _Pass:
+    """All that is looked for in one pass."""
+
+    def __init__(self, finds: tuple[_Find, ...]) -> None:
+        self._finds = finds
+        self._compiled: dict[tuple[int, ...], re.Pattern[str]] = {}
+
+    def __call__(self, text: str) -> str:
+        present = tuple([n for n, find in enumerate(self._finds) if any(fixed in text for fixed in find.fixed)])
+        if not present:
+            return text
+        expression = self._compiled.get(present)
+        if expression is None:
+            parts = (f"({self._finds[number].expression})" for number in present)
+            expression = self._compiled[present] = re.compile("|".join(parts))
+        words = [self._finds[number].word for number in present]
+        return expression.sub(lambda match: words[(match.lastindex or 1) - 1], text)
+
+
+class Redaction:
+    """What is taken out of texts: for writing (`text`, `data`), and for keys (`identity`), where places go as well.
+
+    `places` maps directories to the words that stand for them. Raises `UsageError` for an expression that is none.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        expressions: Iterable[str] = (),
+        places: Mapping[str, str] | None = None,
+    ) -> None:
+        self._secrets = (*_secrets(environment or {}), *_SHAPES)
+        self._own = [_compiled(expression) for expression in expressions]
+        self._known: dict[str, str] = {}
+        self._written = _Pass(self._secrets)
+        self.learn(places or {})
+
+    def learn(self, places: Mapping[str, str]) -> None:
+        """Take further places out of keys: those of the machine that something was recorded on."""
+        self._known = {**places, **self._known}
+        self._hashed = _Pass((*self._secrets, *_places(self._known)))
+
+    def places_in(self, texts: Iterable[str], words: Iterable[str]) -> dict[str, str]:
+        """The first place for each of the words that stands in one of the texts: word to place."""
+        wanted, found = frozenset(words), {}
+        expressions = [(re.compile(f.expression), f) for f in _places(self._known) if f.word in wanted]
+        for text in texts:
+            for expression, find in expressions:
+                if find.fixed[0] in text and expression.search(text):
+                    found.setdefault(find.word, find.fixed[0])
+        return found
+
+    def text(self, text: str) -> str:
+        """The text without secrets, everything else as it is."""
+        return self._without_own(self._written(text))
+
+    def identity(self, text: str) -> str:
+        """The text as it counts for a key: without secrets and places, composed, lines ended by LF, none by spaces."""
+        text = sound(text)
+        if not text.isascii():
+            text = unicodedata.normalize("NFC", text)
+        text = self._without_own(self._hashed(text.replace("\r\n", "\n")))
+        return "\n".join([line.rstrip() for line in text.split("\n")]).rstrip("\n")
+
+    def data(self, data: Any) -> Any:
+        """Plain data with every text in it redacted, the names of members too."""
+        match data:
+            case str():
+                return self.text(sound(data))
+            case Mapping():
+                return {self.text(sound(str(name))): self.data(value) for name, value in data.items()}
+            case list() | tuple():
+                return [self.data(value) for value in data]
+            case _:
+                return data
+
+    def _without_own(self, text: str) -> str:
+        for expression in self._own:
+            text = expression.sub(_custom, text)
+        return text
+
+
+def _custom(match: re.Match[str]) -> str:
+    return "«secret:custom»" if match[0] else ""
+
+
+def _compiled(expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except re.error as problem:
+        raise UsageError(
+            f"cassette redaction: `{expression}` is no regular expression: {problem}",
+            hint="correct it in prose.toml, `[cassette] redact`",
+        ) from None
+
+
+def sound(text: str) -> str:
+    """The text as UTF-8 can hold it: a lone surrogate becomes U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def holds_private_key(text: str) -> bool:
+    return "-----BEGIN" in text and PRIVATE_KEY.search(text) is not None
