@@ -252,6 +252,7 @@ class InputStep(Step):
         name, prompt = self.node.name.id, self.node.prompt
         text = await render(s, prompt.text if isinstance(prompt, tree.Discretion) else prompt)
         await s.flush()
+        await s.admitted()
         try:
             return await s.outside(s.host.ports.user.ask(Question(name, text)))
         except NobodyToAsk as error:

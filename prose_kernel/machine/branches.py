@@ -10,16 +10,25 @@ from prose_kernel.machine.bindings import Destination, SpawnCode, bind, produce
 from prose_kernel.machine.code import Body, Code, Step, compile_expression, expression
 from prose_kernel.machine.elements import kept_element
 from prose_kernel.machine.events import BranchStep, LoopPass, ParallelJoined, ParallelStarted
-from prose_kernel.machine.forks import LIVE, Fork
+from prose_kernel.machine.forks import LIVE, Fork, Race
 from prose_kernel.machine.frames import Spawned, Temp
 from prose_kernel.machine.joins import Join
 from prose_kernel.machine.loops import collection
 from prose_kernel.machine.numbering import PARALLEL, Needs, Split, needs_of
 from prose_kernel.machine.runs import Strand
+from prose_kernel.machine.statements import statement_text
 from prose_kernel.machine.trampoline import call
 from prose_kernel.machine.values import Value
 
 ALL = tree.Modifiers()
+
+
+def race_of(s: Strand, node: tree.Node, modifiers: tree.Modifiers, branch: str, repeat: int) -> Race | None:
+    """What a construct is known by to those who record races; None where all branches are waited for."""
+    if modifiers.strategy == "all" or s.host.ports.races is None:
+        return None
+    again = f"~{repeat}" if repeat else ""
+    return Race(f"{s.path}/{branch}{again}", statement_text(s.source, node.span))
 
 
 def branch_label(branch: tree.Branch, index: int) -> str:
@@ -57,7 +66,7 @@ class ParallelCode(Code):
             strand.statement = node.branches[index].statement
             return strand, self._branch(strand, index)
 
-        fork = Fork(s, number, join, begin, names.__getitem__, None)
+        fork = Fork(s, number, join, begin, names.__getitem__, None, race_of(s, node, node.modifiers, "b*", repeat))
         directory = s.cwd
         await fork.run()
         s.cwd = directory
@@ -157,7 +166,8 @@ async def iterate(
         return strand, one(strand, index, items[index])
 
     permits = s.host.concurrency or 0
-    fork = Fork(s, number, join, begin, lambda _: None, max(LIVE, permits))
+    race = race_of(s, node, modifiers, "i*", repeat)
+    fork = Fork(s, number, join, begin, lambda _: None, max(LIVE, permits), race)
     directory = s.cwd
     await fork.run()
     s.cwd = directory

@@ -89,6 +89,7 @@ def _strand(s: Strand, node: tree.ProgramCall, entry: ImportedProgram, supplied:
     called = f"in program {entry.alias}, called at line {location.line} of {location.source}"
     run.call_stack = (called, *stack_lines(s), *s.run.call_stack)
     strand = Strand(run, run.root, loaded.source, s.cwd, f"{s.path}/u{s.count('program')}")
+    strand.hold = s.hold
     strand.fate = s.fate
     strand.branches = s.branches
     return strand

@@ -79,6 +79,7 @@ class ExecCode(SpawnCode):
         written, span = node.command.raw, node.span
         if s.host.listeners:
             s.emit(CommandStarted(s.place(span), spawn, request, written, bound_to, self.used))
+        await s.admitted()
         async with permit(s):
             result = await s.outside(s.host.ports.commands.run(request, _display(s, spawn, node)))
         moved = self._move(s, request, result)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from prose_kernel.errors import RunError
 from prose_kernel.machine.events import BranchFinished
 from prose_kernel.machine.failures import forget_trace
 from prose_kernel.machine.joins import CANCELLED, Join, Outcome
-from prose_kernel.machine.runs import RECENT, Strand
+from prose_kernel.machine.runs import RECENT, Hold, Strand
 from prose_kernel.machine.signals import Leave
 from prose_kernel.machine.trampoline import drive
 from prose_kernel.machine.values import Value
@@ -21,16 +23,34 @@ LIVE = 256
 Begin = Callable[[int], tuple[Strand, Coroutine[Any, Any, Value]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A construct that does not wait for all its branches: its place, with a star for the branch, and its text."""
+
+    at: str
+    text: str
+
+
 class Fork:
     """One `parallel` construct while it runs.
 
     `begin` makes the strand and the coroutine of a branch, `label` its name for the events. After `run`, `outcomes`
     holds one outcome for each branch; `left` is the signal of a branch that left the construct (`return`, `break`).
     With `live` only so many branches are alive at once, and their strands are forgotten when they end.
+
+    A `race` that is recorded ends as it did then: all branches begin, but only one at a time may ask the outside for
+    anything, in the recorded order of their ends, until the join is decided.
     """
 
     def __init__(
-        self, s: Strand, number: int, join: Join, begin: Begin, label: Callable[[int], str | None], live: int | None
+        self,
+        s: Strand,
+        number: int,
+        join: Join,
+        begin: Begin,
+        label: Callable[[int], str | None],
+        live: int | None,
+        race: Race | None = None,
     ) -> None:
         self.s = s
         self.number = number
@@ -42,7 +62,11 @@ class Fork:
         self._label = label
         self._forgets = live is not None
         self._live = join.total if live is None else live
-        self._next = 0
+        self._race = race
+        self._queue = deque(range(join.total))
+        self._ended_in_order: dict[int, None] = {}
+        self._awaited: deque[int] = deque()
+        self._holds: dict[int, Hold] = {}
         self._tasks: dict[int, asyncio.Task[Value]] = {}
         self._fresh: list[int] = []
         self._notes: dict[int, tuple[str, ...]] = {}
@@ -54,10 +78,14 @@ class Fork:
 
         When the construct itself is cancelled its branches are cancelled first, and awaited.
         """
+        self._expect_order()
         try:
             await self._run()
         finally:
             self._continue()
+        races = self.s.host.ports.races
+        if self._race is not None and races is not None and self.left is None:
+            await races.ended(self._race.at, self._race.text, tuple(self._ended_in_order))
 
     async def _run(self) -> None:
         try:
@@ -83,9 +111,8 @@ class Fork:
 
     def _start_more(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._next < self.join.total and len(self._tasks) < self._live:
-            index = self._next
-            self._next += 1
+        while self._queue and len(self._tasks) < self._live:
+            index = self._queue.popleft()
             task = loop.create_task(self._branch(index))
             self._tasks[index] = task
             task.add_done_callback(lambda _, index=index: self._ended(index))  # type: ignore[misc]
@@ -95,10 +122,40 @@ class Fork:
         await turns.regain()
         strand, coroutine = self._begin(index)
         self.strands[index] = strand
+        if index in self._holds:
+            strand.hold = self._holds[index]
         try:
             return await drive(coroutine)
         finally:
             turns.release(strand)
+
+    # ------------------------------------------------------------ a recorded race
+
+    def _expect_order(self) -> None:
+        races = self.s.host.ports.races
+        if self._race is None or races is None:
+            return
+        total, recorded = self.join.total, races.recorded(self._race.at, self._race.text)
+        if not recorded or len(set(recorded)) != len(recorded) or not set(recorded) <= set(range(total)):
+            return
+        self._awaited = deque(recorded)
+        self._holds = {index: Hold(self.s.hold) for index in range(total)}
+        if total > self._live:  # those that are waited for must be among the living
+            self._queue = deque([*recorded, *(index for index in range(total) if index not in set(recorded))])
+        self._let_next_go()
+
+    def _let_next_go(self) -> None:
+        """The next branch of the recorded order may ask the outside; when all of them have ended, every other may."""
+        if not self._holds or self._over():
+            return
+        while self._awaited and self._awaited[0] in self._ended_in_order:
+            self._awaited.popleft()
+        if self._awaited:
+            self._holds[self._awaited[0]].let_go()
+            return
+        for hold in self._holds.values():
+            hold.let_go()
+        self._holds = {}
 
     # ------------------------------------------------------------ ending
 
@@ -132,10 +189,12 @@ class Fork:
                 outcome = CANCELLED
             elif not self._over():
                 self.join.settle(index, outcome)
+                self._ended_in_order[index] = None
             self.outcomes[index] = outcome
             if outcome is not CANCELLED:
                 self._report(index)
             self._take_leave(index)
+        self._let_next_go()
 
     def _outcome(self, task: asyncio.Task[Value]) -> Outcome | None:
         if task.cancelled():

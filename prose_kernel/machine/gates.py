@@ -71,6 +71,7 @@ class GateStep(Step):
         await s.flush()
         if s.host.listeners:
             s.emit(GateOpened(s.place(self.node.span), request))
+        await s.admitted()
         decision = await s.outside(s.host.ports.gates.decide(request))
         s.recent.note(f"gate {request.name}: {decision.status}")
         if s.host.listeners:

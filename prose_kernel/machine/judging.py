@@ -59,6 +59,12 @@ def _told(s: Strand, node: tree.Node, question: str, answer: Value, said: Verdic
         s.emit(Judged(s.place(node.span), question, answer, said.by, said.reason, said.details))
 
 
+async def _ready(s: Strand) -> None:
+    """A judge may be asked now: what is bound can be read, and it is this branch's turn."""
+    await s.flush()
+    await s.admitted()
+
+
 async def decide(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool | None:
     """The judge's yes, no or uncertain. Raises E211 when nobody can judge."""
     try:
@@ -68,7 +74,7 @@ async def decide(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool 
 
 
 async def _verdict(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool | None:
-    await s.flush()
+    await _ready(s)
     verdict: Verdict = await s.outside(s.host.ports.judge.decide(_request(s, text, asking)))
     if verdict.no_progress:
         asking.no_progress = True
@@ -78,7 +84,7 @@ async def _verdict(s: Strand, node: tree.Node, text: str, asking: Asking) -> boo
 
 async def choose(s: Strand, node: tree.Node, text: str, labels: tuple[str, ...]) -> str:
     """One of the labels; a label that is none of them is asked for once more, then E211 (3.4)."""
-    await s.flush()
+    await _ready(s)
     pick = Pick("", "")
     for _ in range(2):
         try:
@@ -104,7 +110,7 @@ async def member(s: Strand, node: tree.Node, value: Value, name: str) -> Value:
 
 
 async def _extract(s: Strand, node: tree.Node, text: str, name: str) -> Value:
-    await s.flush()
+    await _ready(s)
     try:
         found = await s.outside(s.host.ports.judge.extract(_request(s, name), text, name))
     except Undecided as error:
@@ -129,7 +135,7 @@ async def items(s: Strand, node: tree.Node, value: Value) -> list[Value]:
         return readings.collection(value)
     except readings.JudgeNeeded as needed:
         text = needed.text
-    await s.flush()
+    await _ready(s)
     try:
         found = await s.outside(s.host.ports.judge.items(_request(s, "items"), text))
     except Undecided:

@@ -56,6 +56,7 @@ async def _load(s: Strand, node: tree.Use, importer: Source, chain: tuple[Source
     path = node.path.raw
     if s.host.load is None:
         raise ImportProgramError(f"program '{path}' cannot be loaded: there is nothing to load programs with")
+    await s.admitted()
     loaded = await s.outside(s.host.load(path, importer))
     if loaded.source in chain:
         names = [source.name for source in chain[chain.index(loaded.source) :]]

@@ -261,6 +261,28 @@ class Fate:
     stopped: bool = False
 
 
+class Hold:
+    """A branch may not ask the outside for anything before it is let go: its turn in a recorded race has not come."""
+
+    __slots__ = ("_event", "_outer")
+
+    def __init__(self, outer: Hold | None) -> None:
+        self._outer = outer
+        self._event = asyncio.Event()
+
+    def let_go(self) -> None:
+        self._event.set()
+
+    @property
+    def over(self) -> bool:
+        return self._event.is_set() and (self._outer is None or self._outer.over)
+
+    async def wait(self) -> None:
+        await self._event.wait()
+        if self._outer is not None:
+            await self._outer.wait()
+
+
 class Strand:
     """One line of control: the root of a run, or one branch. What a branch has for itself is here."""
 
@@ -271,6 +293,7 @@ class Strand:
         "cwd",
         "fate",
         "frame",
+        "hold",
         "host",
         "lane",
         "layer",
@@ -295,6 +318,7 @@ class Strand:
         self.cwd = cwd
         self.branches: tuple[BranchStep, ...] = ()
         self.fate = Fate()
+        self.hold: Hold | None = None
         self.catching: ErrorValue | None = None
         self.path = path
         self.counts: dict[str, int] = {}
@@ -313,6 +337,7 @@ class Strand:
         strand.branches = (*self.branches, step)
         strand.catching = self.catching
         strand.fate.stopped = self.fate.stopped
+        strand.hold = self.hold
         return strand
 
     # ------------------------------------------------------------ names
@@ -380,6 +405,16 @@ class Strand:
             self.warn("E219", lost, self.statement.span)
 
     # ------------------------------------------------------------ waiting
+
+    async def admitted(self) -> None:
+        """Wait until this branch may ask the outside: call before making what `outside` waits for."""
+        if self.hold is not None and not self.hold.over:
+            turns = self.host.turns
+            turns.release(self)
+            try:
+                await self.hold.wait()
+            finally:
+                await turns.regain()
 
     async def outside(self, waiting: Awaitable[T]) -> T:
         """Wait for something outside of the program; the turn goes to other branches meanwhile."""

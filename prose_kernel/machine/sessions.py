@@ -182,6 +182,7 @@ async def _attempt(s: Strand, spawn: Spawn, request: SessionRequest) -> SessionR
         if s.host.listeners:
             s.emit(SessionProgressed(place, spawn.number, step.kind, step.text, step.tool))
 
+    await s.admitted()
     async with permit(s):
         running = s.host.ports.sessions.run(request, progress)
         if request.timeout is None:
