@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.openprose import tree
@@ -35,6 +36,9 @@ from prose_kernel.machine.programs import ImportedProgram, LoadedProgram, LoadPr
 from prose_kernel.machine.runs import AgentEntry, Before, BlockEntry, Host, Run, Strand
 from prose_kernel.machine.trampoline import drive
 from prose_kernel.machine.values import Value
+
+if TYPE_CHECKING:
+    from prose_kernel.machine.preview import Preview
 
 __all__ = ["BindingInfo", "LoadProgram", "LoadedProgram", "Machine"]
 
@@ -152,6 +156,12 @@ class Machine:
         for listener in self._host.listeners:
             listener(RunEnded(place, error))
         await self._run.store.flush()
+
+    async def preview(self, program: tree.Program, source: Source) -> tuple[Preview, ...]:
+        """What each session of a checked text would be asked, without running anything or changing any state."""
+        from prose_kernel.machine.preview import preview
+
+        return await preview(self._run, program, source, self.cwd)
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it."""

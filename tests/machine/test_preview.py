@@ -1,0 +1,136 @@
+"""What sessions would be asked, told without running anything (sessions.md 3.1 `dry-run`, openprose.md 4)."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from machine.fakes import World, lines, tree_of
+
+from prose_kernel.errors import RunError
+from prose_kernel.language.source import Source
+from prose_kernel.machine.events import SessionStarted
+from prose_kernel.machine.ports import SessionRequest
+from prose_kernel.machine.preview import MOST, Preview, unknown
+
+
+async def previews(world: World, *text: str) -> tuple[Preview, ...]:
+    source = Source.of(lines(*text), "cell")
+    return await world.machine.preview(tree_of(source), source)
+
+
+async def requests(world: World, *text: str) -> list[SessionRequest]:
+    found = [preview.request for preview in await previews(world, *text)]
+    assert None not in found
+    return [request for request in found if request is not None]
+
+
+AGENTS = [
+    "agent writer:",
+    "  model: opus",
+    '  prompt: "You write about {topic}"',
+    '  skills: ["style"]',
+    "  permissions:",
+    '    read: ["docs/*"]',
+    "agent keeper:",
+    '  prompt: "Keep"',
+    "  persist: project",
+]
+BEFORE = [*AGENTS, 'let topic = "frogs"', "let parts = [1, 2, 3]", 'let data = {a: "x"}', 'let log = exec "true"']
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ['session "Write about {topic}"'],
+        ['session: writer', '  prompt: "Go"', "  context: [topic, log]", '  timeout: "20s"', "  retry: 2"],
+        ['let plan = session: writer', "  model: haiku", "  permissions:", "    bash: deny", '    read: ["{topic}/*"]'],
+        ["session: keeper"],
+        ['session named: writer', '  prompt: "x"', "  context: { topic, k: data.a }"],
+        ['session "a"', 'session "b"', 'let c = session "c"', 'output d = session "d"'],
+        ["block f(x):", '  session "About {x}"', "  do g(x)", "block g(y):", '  session "More {y}"', 'do f("tea")', "do f(topic)"],
+        ["parallel:", '  a = session "a"', '  session "b"', "  do:", '    session "c"', 'session "after"'],
+        ["for part in parts:", '  session "part {part}"'],
+        ["parallel for part, at in parts:", '  session "part {part} {at}"', '  session "again {part}"'],
+        ["repeat 3 as i:", '  session "pass {i}"'],
+        ['let x = parts | map:', '  session "do {item}"'],
+        ['let x = parts | pmap:', '  session "do {item}"', 'session "after"'],
+        ["parallel for part in parts:", '  session "part {part}"', 'let y = session "after"', 'session "last"'],
+        ['session "one" -> session "two"'],
+        ["do:", '  session "inside"', "try:", '  session "tried"', "catch as e:", '  let no = "no"', "finally:", '  session "last"'],
+        ["block again(n):", "  parallel:", '    x = session "x {n}"', '    y = session "y {n}"', "parallel:", "  do again(1)", "  do again(2)"],
+        ['session "fresh"', "  context: []", 'session "t"', '  context: "some text"'],
+    ],
+)  # fmt: skip
+async def test_a_preview_is_what_the_run_then_asks(text: list[str]) -> None:
+    w = World()
+    await w.run(lines(*BEFORE), cell=True)
+    foreseen = await requests(w, *text)
+    await w.run(lines(*text), cell=True)
+    asked = [event.request for event in w.of(SessionStarted)]
+    assert len(foreseen) == len(asked) > 0
+    order = {request.at: request for request in asked}
+    assert {request.at: request for request in foreseen} == order
+
+
+async def test_nothing_runs_and_nothing_changes() -> None:
+    w = World()
+    await w.run(lines(*BEFORE), cell=True)
+    text = ['let plan = session "x"', 'exec "touch y"', "input who: ~Who?~".replace("~", '"'), "do f(plan)"]
+    block = ["block f(p):", "  if **good**:", '    let topic = session "{p}"', "  else:", '    session "{plan}"']
+    before = (dict(w.machine.bindings()), list(w.machine.agents), w.machine.known(), len(w.events))
+    kept = copy.deepcopy(vars(w.store))
+    first, second = [await previews(w, *block, *text) for _ in range(2)]
+    assert [p.request for p in first] == [p.request for p in second]
+    assert w.sessions.tasks == [] and w.commands.ran == ["true"] and vars(w.store) == kept
+    known = w.machine.known()
+    assert (dict(w.machine.bindings()), list(w.machine.agents), len(w.events)) == (before[0], before[1], before[3])
+    assert known.variables.keys() == before[2].variables.keys() and known.blocks.keys() == before[2].blocks.keys()
+
+
+async def test_what_an_earlier_statement_binds_is_not_known_yet() -> None:
+    w = World()
+    await w.run('let topic = "frogs"', cell=True)
+    found = await previews(
+        w,
+        'let plan = session "Plan {topic}"',
+        'let topic = exec "date"',
+        'session "Write {plan.title} about {topic}"',
+        "  context: plan",
+        "for item in plan:",
+        '  session "Do {item}"',
+        "if **done**:",
+        '  let end = session "Close {topic}"',
+        "else:",
+        '  session "Open {topic}"',
+        'session "Say {end}"',
+    )
+    shown = [(p.request.task, p.unknown) for p in found if p.request is not None]
+    assert shown == [
+        ("Plan frogs", ()),
+        (f"Write {unknown('plan.title')} about {unknown('topic')}", ("plan.title", "topic", "plan")),
+        (f"Do {unknown('item')}", ("item",)),
+        (f"Close {unknown('topic')}", ("topic",)),
+        (f"Open {unknown('topic')}", ("topic",)),
+        (f"Say {unknown('end')}", ("end",)),
+    ]
+    closed, opened = [p.request for p in found][3:5]
+    assert closed is not None and opened is not None and closed.at == opened.at  # one of them will run
+
+
+async def test_a_session_that_could_not_start_says_why() -> None:
+    w = World()
+    found = await previews(w, "agent a:", '  prompt: "p"', "  persist: true", "resume: a", "session: a", "resume: a")
+    assert [p.problem.code if p.problem is not None else None for p in found] == ["E018", None, None]
+    assert isinstance(found[0].problem, RunError) and found[0].request is None
+
+
+async def test_recursion_and_size_have_their_limits() -> None:
+    w = World()
+    recursive = await previews(w, "block f(n):", '  session "at {n}"', "  do f(n)", "do f(1)")
+    assert [p.request.task for p in recursive if p.request is not None] == ["at 1"]
+    text = [line for at in range(14) for line in (f"block b{at}():", f"  do b{at + 1}()", f"  do b{at + 1}()")]
+    found = await previews(w, *text, "block b14():", '  session "leaf"', "do b0()")
+    assert len(found) == MOST
+    deep = [f"{'  ' * at}do:" for at in range(90)] + ["  " * 90 + 'session "deep"']
+    assert len(await previews(w, *deep)) == 1
