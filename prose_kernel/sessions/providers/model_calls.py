@@ -49,11 +49,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered. `model` is the id that the server gave; `cut` tells that its token limit ended the text."""
+    """What a model answered. `model` is the id that the server gave; `cut`: the limit of tokens ended the text."""
 
     text: str
     model: str
-    usage: Usage = Usage()
+    usage: Usage
     cut: bool = False
     fields: Mapping[str, object] = field(default_factory=dict)
 

@@ -1,0 +1,322 @@
+"""The one module that knows pydantic-ai and the vendors' clients: a conversation in, a reply out (sessions.md 2).
+
+Loaded at first use, in a thread (`loading.py`). The clients are ours: no retries of their own, explicit timeouts, the
+key from the run's environment, replies bounded. Everything that goes wrong leaves here as a `ProviderError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import httpx2
+from pydantic import BaseModel, BeforeValidator, create_model
+from pydantic import Field as Described
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPartDelta,
+    ToolCallPartDelta,
+)
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import UsageLimits
+
+from prose_kernel.errors import ProviderBadReply
+from prose_kernel.machine.ports import Usage
+from prose_kernel.sessions.options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
+from prose_kernel.sessions.providers.model_errors import At, provider_error
+
+LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
+CONNECT = 20.0  # seconds for a connection to be made
+TOOL_SLIPS = 3  # how often a model may call a tool that is not there, or with arguments that are no JSON
+
+# OpenAI-compatible services whose peculiarities the library knows by their name
+_KNOWN_CHAT = ("ollama", "openrouter", "vllm")
+
+
+class ServerLink:
+    """The `Link` to one server. Belongs to one event loop; close it there."""
+
+    def __init__(self, name: str, server: ModelServer, key: str | None, where: Surroundings) -> None:
+        self._server = server
+        self._at = At(name, server.key or "", server.base_url or "", key or "")
+        self._http = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(server.timeout, connect=min(CONNECT, server.timeout)),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            follow_redirects=True,
+            event_hooks={"response": [_bound]},
+        )
+        self._make = _maker(name, server, key, where, self._http)
+        self._models: dict[str, Model[Any]] = {}
+
+    async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
+        """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
+        listener = _Listener(on_text)
+        try:
+            agent = Agent(
+                self._model(asked.model),
+                output_type=[str, type(None)],  # no text is no failure of its own: the answer may be in a file
+                instructions=asked.system,
+                tools=[_tool(asked, spec.name, spec.description, spec.parameters, listener) for spec in asked.tools],
+                retries={"tools": TOOL_SLIPS, "output": 0},
+            )
+            result = await agent.run(
+                asked.message,
+                event_stream_handler=listener.hear,
+                usage_limits=UsageLimits(request_limit=asked.rounds),
+                model_settings=self._settings(),
+            )
+        except Exception as problem:
+            if listener.ours is not None:
+                raise listener.ours from None
+            raise provider_error(problem, self._at, asked.model) from None
+        return _reply(result, result.output or "")
+
+    async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
+        """One reply that is an object with these fields."""
+        shape = _shape(fields)
+        try:
+            agent = Agent(
+                self._model(asked.model),
+                output_type=_output(shape, output),
+                instructions=asked.system,
+                retries={"tools": 0, "output": 0},
+            )
+            result = await agent.run(
+                asked.message, usage_limits=UsageLimits(request_limit=1), model_settings=self._settings()
+            )
+        except Exception as problem:
+            raise provider_error(problem, self._at, asked.model) from None
+        return _reply(result, "", result.output.model_dump())
+
+    def _model(self, model: str) -> Model[Any]:
+        if model not in self._models:
+            self._models[model] = self._make(model)
+        return self._models[model]
+
+    def _settings(self) -> ModelSettings:
+        settings = ModelSettings(timeout=self._server.timeout, max_retries=0)
+        if self._server.max_tokens is not None:
+            settings["max_tokens"] = self._server.max_tokens
+        return settings
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+# ---------------------------------------------------------------- models
+
+
+def _maker(
+    name: str, server: ModelServer, key: str | None, where: Surroundings, http: httpx2.AsyncClient
+) -> Callable[[str], Model[Any]]:
+    """What makes a model of this server from its id, all of them over one client."""
+    client: dict[str, Any] = {"max_retries": 0, "timeout": http.timeout, "http_client": http}
+    if server.kind == "anthropic":
+        return _anthropic(server, key, where, client)
+    if server.kind == "openai" or name == "openai":
+        return _openai(name, server, key, where, client)
+    chosen: dict[str, Any] = {}
+    if key is not None:
+        chosen["api_key"] = key
+    if server.base_url is not None:
+        chosen["base_url"] = server.base_url
+    provider: list[Provider[Any]] = []
+
+    def known(model: str) -> Model[Any]:
+        if not provider:
+            provider.append(infer_provider_class(name)(**chosen))
+        return infer_model(f"{name}:{model}", provider_factory=lambda _: provider[0])
+
+    return known
+
+
+def _anthropic(
+    server: ModelServer, key: str | None, where: Surroundings, client: dict[str, Any]
+) -> Callable[[str], Model[Any]]:
+    from anthropic import AsyncAnthropic
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    address = server.base_url or where.environment.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
+    provider = AnthropicProvider(anthropic_client=AsyncAnthropic(api_key=key or "none", base_url=address, **client))
+    return lambda model: AnthropicModel(model, provider=provider)
+
+
+def _openai(
+    name: str, server: ModelServer, key: str | None, where: Surroundings, client: dict[str, Any]
+) -> Callable[[str], Model[Any]]:
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    address = server.base_url
+    if address is None and name == "openai":
+        address = where.environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    openai = AsyncOpenAI(api_key=key or "none", base_url=address, **client)
+    provider: Provider[Any]
+    if name in _KNOWN_CHAT:
+        provider = infer_provider_class(name)(openai_client=openai)  # type: ignore[call-arg]
+        return lambda model: infer_model(f"{name}:{model}", provider_factory=lambda _: provider)
+    if name == "openai":
+        provider = OpenAIProvider(openai_client=openai)
+        prefix = "openai-chat" if server.kind else "openai-responses"
+        return lambda model: infer_model(f"{prefix}:{model}", provider_factory=lambda _: provider)
+    provider = OpenAICompatibleProvider(name, openai_client=openai)
+    return lambda model: OpenAIChatModel(model, provider=provider)
+
+
+# ---------------------------------------------------------------- tools and text
+
+
+@dataclass
+class _Listener:
+    """Passes the text on as it comes, and keeps what our own side raised apart from what the library did."""
+
+    on_text: Callable[[str], None]
+    ours: Exception | None = None
+    _length: int = 0
+    _said: bool = False
+    _anew: bool = field(default=False)
+
+    async def hear(self, _context: object, events: AsyncIterable[AgentStreamEvent]) -> None:
+        self._anew = self._said
+        async for event in events:
+            match event:
+                case PartStartEvent(part=TextPart(content=text)):
+                    self._text(text)
+                case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                    self._text(text)
+                case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))):
+                    self._grow(text)
+                case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(text))):
+                    self._grow(text)
+                case _:
+                    pass
+
+    def _text(self, text: str) -> None:
+        self._grow(text)
+        if not text:
+            return
+        if self._anew:
+            text = "\n\n" + text.lstrip("\n")
+        self._said, self._anew = True, False
+        try:
+            self.on_text(text)
+        except Exception as problem:
+            self.ours = problem
+            raise
+
+    def _grow(self, text: str) -> None:
+        self._length += len(text)
+        if self._length > LONGEST_REPLY:
+            self.ours = too_long()
+            raise self.ours
+
+
+def too_long() -> ProviderBadReply:
+    return ProviderBadReply(
+        f"the reply is longer than {LONGEST_REPLY:,} characters and was given up",
+        retryable=False,
+        hint="ask for less at once, or set max_tokens for this provider",
+    )
+
+
+def _tool(asked: Conversation, name: str, about: str, schema: Mapping[str, object], listener: _Listener) -> Tool[Any]:
+    async def call(**arguments: object) -> str:
+        assert asked.call is not None
+        try:
+            return await asked.call(name, arguments)
+        except Exception as problem:
+            listener.ours = problem
+            raise
+
+    return Tool.from_schema(call, name, about, dict(schema))
+
+
+# ---------------------------------------------------------------- objects
+
+
+def _shape(fields: tuple[Field, ...]) -> type[BaseModel]:
+    """The class of an asked-for object; its fields in the order given, for a model writes them in that order."""
+    made: dict[str, Any] = {}
+    for asked in fields:
+        kind: Any = str
+        if asked.kind == "texts":
+            kind = list[str]
+        elif asked.kind == "one of":
+            kind = Annotated[Literal[asked.options], BeforeValidator(str)]  # small models write 1 for "1"
+        made[asked.name] = (kind, Described(description=asked.about))
+    return create_model("Answer", **made)
+
+
+def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
+    match output:
+        case "tool":
+            return ToolOutput(shape, name="answer", description="Give your answer.")
+        case "native":
+            return NativeOutput(shape, name="answer")
+        case _:
+            return PromptedOutput(shape, name="answer")
+
+
+# ---------------------------------------------------------------- replies
+
+
+def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] | None = None) -> Reply:
+    last = result.response
+    used = result.usage
+    usage = Usage(
+        requests=used.requests,
+        tokens_in=used.input_tokens,
+        tokens_out=used.output_tokens,
+        cost=None if used.cost is None else float(used.cost),
+    )
+    return Reply(text, last.model_name or "", usage, _cut(last), fields or {})
+
+
+def _cut(last: ModelResponse) -> bool:
+    return last.finish_reason == "length"
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The bytes of a reply, given up when one line of a stream, or the whole of another reply, is too long."""
+
+    def __init__(self, stream: Any, *, lines: bool) -> None:
+        self._stream = stream
+        self._lines = lines
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        length = 0
+        async for data in self._stream:
+            newline = data.rfind(b"\n") if self._lines else -1
+            length = len(data) - newline - 1 if newline >= 0 else length + len(data)
+            if length > LONGEST_LINE:
+                raise too_long()
+            yield data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Before a reply is read: is it one at all, and no more of it than can be held."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if response.is_success and kind in ("text/html", "application/xhtml+xml"):
+        raise ProviderBadReply(
+            "the server answered with a web page, not with a reply of a model",
+            retryable=False,
+            hint="is its base_url right? most end in /v1",
+        )
+    response.stream = _Bounded(response.stream, lines=kind == "text/event-stream")
