@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 from prose_kernel.errors import StateError
+from prose_kernel.machine.binding_text import split_source, split_value
+from prose_kernel.machine.binding_text import value_of as value_of
 from prose_kernel.machine.ports import Binding
 from prose_kernel.machine.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
 
@@ -135,14 +137,14 @@ def _metadata(value: Value) -> Iterator[str]:
 
 def parse(text: str) -> BindingFile:
     """Read a binding file. Raises `StateError` (E219) saying what is missing."""
-    head, fence, source, rest = _split_source(text)
+    head, fence, source, rest = split_source(text)
     top = parse_fields("\n".join(head[1:]))
     kind = top.get("kind", "")
     if not head[0].startswith("# ") or kind not in _KINDS:
         raise StateError("not a binding file: no title or kind line")
     if fence is None:
         raise StateError("not a binding file: no source block")
-    metadata, value = _split_value(rest)
+    metadata, value = split_value(rest)
     identity = top.get("execution_id")
     if value is None or (identity is not None and not identity.isdecimal()):
         raise StateError("not a binding file: no separator line, or a bad execution id")
@@ -155,18 +157,6 @@ def parse(text: str) -> BindingFile:
         top.get("label"),
         parse_fields(metadata),
     )
-
-
-def value_of(text: str) -> str:
-    """The value in a binding file, also in one that a session has written with a poor header.
-
-    Without any header the whole text is the value.
-    """
-    if not text.startswith("# "):
-        return text
-    _, fence, _, rest = _split_source(text)
-    _, value = _split_value(text if fence is None else rest)
-    return text if value is None else value
 
 
 def parse_fields(text: str) -> dict[str, str]:
@@ -186,30 +176,3 @@ def parse_fields(text: str) -> dict[str, str]:
         elif colon:
             found[name] = "" if value == "(empty)" else value
     return found
-
-
-def _split_source(text: str) -> tuple[list[str], str | None, str, str]:
-    """The lines before `source:`, the fence (None when there is none), the source, and the text after the fence."""
-    start = text.find("\nsource:\n```")
-    if start < 0:
-        return text[:1000].split("\n"), None, "", ""
-    head = text[:start].split("\n")
-    opening = start + len("\nsource:\n")
-    line_end = text.find("\n", opening)
-    line = text[opening : line_end if line_end >= 0 else len(text)]
-    fence = line[: len(line) - len(line.lstrip("`"))]
-    close = text.find(f"\n{fence}\n", opening + len(line))
-    if line_end < 0 or close < 0:
-        return head, None, "", ""
-    return head, fence, text[line_end + 1 : close], text[close + len(fence) + 2 :]
-
-
-def _split_value(rest: str) -> tuple[str, str | None]:
-    """The lines before the first line that is exactly `---`, and what follows it and its blank line."""
-    if rest.startswith("---\n"):
-        at = 0
-    else:
-        at = rest.find("\n---\n") + 1
-        if at == 0:  # a file that ends with its separator has an empty value
-            return rest, "" if f"\n{rest}".endswith("\n---") else None
-    return rest[:at], rest[at + len("---\n") :].removeprefix("\n")

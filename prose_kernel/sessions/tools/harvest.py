@@ -2,27 +2,100 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prose_kernel.machine.binding_text import value_of
 from prose_kernel.machine.ports import SessionRequest, SessionResult
 from prose_kernel.sessions.options import Surroundings
+from prose_kernel.sessions.request import memory_file, segment_file, summarise
 from prose_kernel.sessions.tools.tool import Workbench
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.tools.workbench import SessionWorkbench
+
+BINDING_LIMIT: Final = 256 * 1024 * 1024
+MEMORY_LIMIT: Final = 4 * 1024 * 1024
+
+Mark = tuple[int, int, int, int] | None
 
 
 class Outputs:
     """The files that a session may write itself (binding, memory, segment), as they were when the session started.
 
-    For every provider, whether its session writes through a workbench or behind our back (a CLI agent).
+    For every provider, whether its session writes through a workbench or behind our back (a CLI agent, a command).
     """
 
-    def __init__(self, request: SessionRequest, where: Surroundings) -> None: ...
+    def __init__(self, request: SessionRequest, where: Surroundings) -> None:
+        self._header = request.target.header if request.target is not None else ""
+        self._binding = _File.of(where, request.target.location if request.target is not None else "")
+        memory = request.memory if request.memory is not None and request.memory.directory else None
+        self._memory = _File.of(where, memory_file(memory) if memory is not None else "")
+        self._segment = _File.of(where, segment_file(memory) if memory is not None else "")
 
     def harvest(self, said: SessionResult, bench: Workbench | None = None) -> SessionResult:
         """The result with what was written since: `said` is what `request.answered` made of the reply."""
-        raise NotImplementedError
+        written = self._binding.since(BINDING_LIMIT)
+        text = said.text if written is None else self._value(written)
+        memory, segment = self._memory.since(MEMORY_LIMIT), self._segment.since(MEMORY_LIMIT)
+        return dataclasses.replace(
+            said,
+            text=text,
+            summary=said.summary or summarise(text or ""),
+            memory_after=memory if memory is not None else said.memory_after,
+            segment=segment if segment is not None else said.segment,
+            trace=bench.trace if bench is not None else said.trace,
+            writes=bench.writes if bench is not None else said.writes,
+        )
+
+    def _value(self, written: str) -> str:
+        """The value in the binding's file; also where its header was left out or came out a little different."""
+        header = self._header
+        if header and written.startswith(header):
+            return written[len(header) :]
+        bare = header.rstrip()
+        if bare and written.startswith(bare):
+            return written[len(bare) :].removeprefix("\n").removeprefix("\n")
+        return value_of(written)
 
 
-def harvest(request: SessionRequest, bench: Workbench, said: SessionResult) -> SessionResult:
-    """`Outputs.harvest` of the files as they were when the `SessionWorkbench` was made; adds its trace and writes.
+class _File:
+    """One file, and what it was like."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._before = self._mark()
+
+    @classmethod
+    def of(cls, where: Surroundings, location: str) -> _File:
+        return cls(Path(where.cwd, location) if location else None)
+
+    def _mark(self) -> Mark:
+        if self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except (OSError, ValueError):
+            return None
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+    def since(self, limit: int) -> str | None:
+        """The text of the file if it was written since; None when it was not, or cannot be read."""
+        now = self._mark()
+        if self._path is None or now is None or now == self._before:
+            return None
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(limit + 1)
+        except OSError:
+            return None
+        return None if len(data) > limit else data.decode("utf-8", "replace")
+
+
+def harvest(request: SessionRequest, bench: SessionWorkbench, said: SessionResult) -> SessionResult:
+    """`Outputs.harvest` of the files as they were when the workbench was made; adds its trace and writes.
 
     `text` is the value in the binding's file when the session wrote it, else that of `said`.
     """
-    raise NotImplementedError
+    return bench.outputs.harvest(said, bench)

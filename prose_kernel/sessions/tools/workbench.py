@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
 
 from prose_kernel.machine.ports import FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.sessions.options import Surroundings
 from prose_kernel.sessions.permissions import PermissionDesk, Policy
-from prose_kernel.sessions.tools.tool import Tool, ToolSpec
+from prose_kernel.sessions.text import one_line
+from prose_kernel.sessions.tools import arguments as argument_rules
+from prose_kernel.sessions.tools.access import Access, own_files
+from prose_kernel.sessions.tools.fetch import FetchTool
+from prose_kernel.sessions.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool
+from prose_kernel.sessions.tools.harvest import Outputs
+from prose_kernel.sessions.tools.search import SearchTool
+from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 
 OnProgress = Callable[[SessionProgress], None]
+Outcome = Literal["ok", "refused", "failed"]
+
+DETAIL: Final = 2000
+_TELLING: Final = ("command", "cmd", "path", "url", "argv", "task_id")
 
 
 def tool_names(request: SessionRequest, policy: Policy, more: Sequence[str] = ()) -> tuple[str, ...]:
     """The tools of a session, in the order they are offered: a part of a recording's key.
 
-    What the rules could never allow is left out. `more` are the names of tools that others bring.
+    What the rules could never allow is left out, whether or not somebody is here to be asked. `read`, `write` and
+    `edit` are always there, because of the session's own files. `more` are the names of tools that others bring.
     """
-    raise NotImplementedError
+    names = ["read", "write", "edit"]
+    if policy.could("read"):
+        names += ["list", "search"]
+    if policy.could("network"):
+        names.append("fetch")
+    return (*names, *more)
 
 
 class SessionWorkbench:
-    """The `Workbench` port. Calls run one at a time, in the order they were made."""
+    """The `Workbench` port. Calls run one at a time, in the order they were made: so the trace of a session, and what
+    its tools find, do not depend on chance.
+
+    `more` are the tools of others (`Exec`, `exec_command`, tasks), which come after ours. A tool that has a method
+    `summary(arguments)` says itself what its calls look like in the trace.
+    """
 
     def __init__(
         self,
@@ -31,19 +56,77 @@ class SessionWorkbench:
         where: Surroundings,
         on_progress: OnProgress,
         more: Sequence[Tool] = (),
-    ) -> None: ...
+    ) -> None:
+        self.outputs = Outputs(request, where)
+        self._access = Access(request, policy, desk, where)
+        self._on_progress = on_progress
+        self._writes = Writes(self._access.shown, lambda place: self._access.granted("write", place))
+        self._tools = {tool.spec.name: tool for tool in (*self._ours(request, policy), *more)}
+        self._trace: list[ToolUse] = []
+        self._turn = asyncio.Lock()
+
+    def _ours(self, request: SessionRequest, policy: Policy) -> list[Tool]:
+        """Those of `tool_names` that have something to work on."""
+        own = any(own_files(request))
+        tools: list[Tool] = []
+        if own or policy.could("read") or any(item.location for item in request.context or ()):
+            tools.append(ReadTool(self._access))
+        if own or policy.could("write"):
+            tools += [WriteTool(self._access, self._writes), EditTool(self._access, self._writes)]
+        if policy.could("read"):
+            tools += [ListTool(self._access), SearchTool(self._access)]
+        if policy.could("network"):
+            tools.append(FetchTool(self._access))
+        return tools
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        raise NotImplementedError
-
-    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
-        raise NotImplementedError
+        return tuple(tool.spec for tool in self._tools.values())
 
     @property
     def trace(self) -> tuple[ToolUse, ...]:
-        raise NotImplementedError
+        return tuple(self._trace)
 
     @property
     def writes(self) -> tuple[FileWrite, ...]:
-        raise NotImplementedError
+        return self._writes.all
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
+        """Run a tool and say what came of it, as text for the model; only cancellation leaves it as an exception."""
+        async with self._turn:
+            outcome, answer = await self._outcome(name, arguments)
+            detail = self._access.neutral(answer)
+            if len(detail) > DETAIL:
+                detail = detail[:DETAIL].rstrip() + "…"
+            use = ToolUse(name, self._summary(name, arguments), outcome, detail)
+            self._trace.append(use)
+        self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use))
+        return answer
+
+    async def _outcome(self, name: str, arguments: Mapping[str, object]) -> tuple[Outcome, str]:
+        tool = self._tools.get(name)
+        if tool is None:
+            return "failed", f"there is no tool '{one_line(name)}' here (tools: {', '.join(self._tools) or 'none'})"
+        try:
+            argument_rules.check(tool.spec.parameters, arguments)
+            return "ok", await tool.call(arguments)
+        except ToolRefused as refused:
+            return "refused", f"refused: {refused}"
+        except ToolFailed as failed:
+            return "failed", f"failed: {failed}"
+        except Exception as error:  # a fault of the tool ends the call, not the session
+            return "failed", f"failed: the tool broke ({type(error).__name__})"
+
+    def _summary(self, name: str, arguments: Mapping[str, object]) -> str:
+        summarise = getattr(self._tools.get(name), "summary", None)
+        try:
+            text = str(summarise(arguments)) if summarise is not None else _telling(arguments)
+        except Exception:  # odd arguments; the call has failed already
+            text = _telling(arguments)
+        return one_line(self._access.neutral(text), 200)
+
+
+def _telling(arguments: Mapping[str, object]) -> str:
+    """What says most about a call: its command, path or address; else all arguments."""
+    value = next((arguments[name] for name in _TELLING if name in arguments), arguments or "")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,114 @@
+"""The check in front of every tool: the session's own files, the rules, and the person where a rule says `prompt`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.machine.ports import SessionRequest
+from prose_kernel.sessions.options import Surroundings
+from prose_kernel.sessions.path_rules import Reach, is_below
+from prose_kernel.sessions.permissions import Ask, Kind, PermissionDesk, Policy, Ruling
+from prose_kernel.sessions.request import memory_file, segment_file
+from prose_kernel.sessions.tools.places import Place, resolve
+from prose_kernel.sessions.tools.tool import ToolRefused
+
+_RUN: Final = re.compile(r"(runs/)\d{8}-\d{6}-[a-z0-9]{6}")
+_OPEN: Final[dict[Kind, str]] = {"read": "reading", "write": "writing"}
+
+
+class Access:
+    """What one session may touch. Everything is judged by its resolved path, at the moment of the call.
+
+    Granted without a rule: the session's own binding file and, for a persistent agent, its memory and this
+    invocation's segment (read and write), and the files of its context (read).
+    """
+
+    def __init__(self, request: SessionRequest, policy: Policy, desk: PermissionDesk, where: Surroundings) -> None:
+        self.policy = policy
+        self.cwd = where.cwd
+        self.home = where.environment.get("HOME") or str(Path.home())
+        self._request = request
+        self._desk = desk
+        self._own = frozenset(own_files(request))
+        self._context = frozenset(item.location for item in request.context or () if item.location)
+
+    # ------------------------------------------------------------ files
+
+    async def file(self, kind: Kind, path: str, request: str) -> Place:
+        """The place of a path that may be read or written. `request` is what the person is shown if a rule says so.
+
+        Raises `ToolRefused`, the same for what exists and what does not.
+        """
+        place = resolve(path, self.cwd, self.home)
+        if not self.granted(kind, place):
+            await self._ruled(kind, self.policy.rule(kind, place.path), path, request)
+        return place
+
+    async def directory(self, path: str, request: str) -> tuple[Place, Reach]:
+        """A directory to look into, and what of it may be seen: whatever the rules let be read below it."""
+        place = resolve(path, self.cwd, self.home)
+        reach = self.policy.reach("read")
+        reason = self.policy.protects("read", place.path)
+        if reason is not None or not (reach.covers(place.path) or reach.covers_below(place.path)):
+            raise ToolRefused(f"reading '{path}' is not allowed: {reason or self._rule('read')}")
+        if self.policy.words("read") == "prompt":
+            await self._ruled("read", Ruling("prompt"), path, request)
+        return place, reach
+
+    def granted(self, kind: Kind, place: Place) -> bool:
+        """Whether it is one of the session's own files, or one of its context that is read."""
+        places = self._own if kind == "write" else self._own | self._context
+        return any(os.path.realpath(os.path.join(self.cwd, own)) == place.path for own in places)  # noqa: PTH118
+
+    def _rule(self, kind: Kind) -> str:
+        return self.policy.rule(kind, "/").why
+
+    async def _ruled(self, kind: Kind, ruling: Ruling, path: str, request: str) -> None:
+        if ruling.answer == "prompt":
+            ruling = await self.ask(kind, request, f"{_OPEN[kind]} any file by {self.who}")
+        if ruling.answer != "allow":
+            raise ToolRefused(f"{_OPEN[kind]} '{path}' is not allowed: {ruling.why}")
+
+    # ------------------------------------------------------------ everything else
+
+    async def ask(self, kind: Kind, what: str, always: str) -> Ruling:
+        """The person's answer to the full request; `always` names what that answer would cover."""
+        return await self._desk.ask(Ask(kind, self.who, self._request.at, what, always))
+
+    @property
+    def who(self) -> str:
+        """The session in words: its agent, or its label."""
+        request = self._request
+        if request.agent:
+            return f"agent {request.agent}"
+        return f"session {request.label}" if request.label else "this session"
+
+    def shown(self, place: Place) -> str:
+        """The path as the trace has it: relative to the workspace where it lies in it."""
+        root = os.path.realpath(self.cwd)
+        if is_below(place.path, root):
+            return self.neutral(place.path[len(root) :].lstrip("/") or ".")
+        return self.neutral(place.path)
+
+    def neutral(self, text: str) -> str:
+        """Text without what differs from run to run and from machine to machine: the workspace's path, run ids."""
+        for root in {self.cwd, os.path.realpath(self.cwd)} - {"/"}:
+            text = re.sub(rf"(?<![\w./-]){re.escape(root)}(?:/|(?![\w./-]))", _relative, text)
+        return _RUN.sub(r"\1{run}", text)
+
+
+def _relative(match: re.Match[str]) -> str:
+    return "" if match[0].endswith("/") else "."
+
+
+def own_files(request: SessionRequest) -> Iterator[str]:
+    """The files that a session writes itself, as it is told them: binding, memory, segment."""
+    if request.target is not None and request.target.location:
+        yield request.target.location
+    if request.memory is not None and request.memory.directory:
+        yield memory_file(request.memory)
+        yield segment_file(request.memory)
