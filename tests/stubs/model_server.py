@@ -21,7 +21,7 @@ The name of the model decides (`<ms>` is the time until the answer begins):
 - `context`: the error of a message that is too long;  `quota`: a 429 for an empty purse
 - `hang`: never answers;  `stall`: begins a stream, then falls silent;  `drip`: streams a word each 10 ms for ever
 - `garbage`: 200 with an HTML page;  `broken`: 200 with half a JSON object;  `cut`: stops in the middle and closes
-- `drop`: closes without a word;  `midway`: streams three words, then an error event
+- `drop`: closes without a word;  `midway`: streams three words, then an error event;  `unended`: three words, then a stream that just ends
 - `big-<MB>`: a text of that many megabytes;  `empty`: an empty text;  `nonsense`: `Perhaps. Who knows?`
 - `markdown`: text that would break a page that trusts it;  `length`: cut by the limit of tokens;  `refuse`: declined
 
@@ -327,7 +327,7 @@ class StubServer:
                 await connection.reply(200, b"<html><body><h1>Welcome to the gateway</h1></body></html>", "text/html")
             case "broken":
                 await connection.reply(200, b'{"id": "x", "choices": [{')
-            case "cut" | "stall" | "drip" | "midway":
+            case "cut" | "stall" | "drip" | "midway" | "unended":
                 await self._halfway(connection, wire, kind)
             case _:
                 wait, turn = self._turn(wire.asked, kind, rest)
@@ -407,6 +407,8 @@ class StubServer:
             await connection.end_stream()
         elif kind == "stall":
             await asyncio.Event().wait()
+        elif kind == "unended":
+            await connection.end_stream()
         connection.gone = True
 
     async def _fail(self, connection: Connection, wire: Wire, status: int, kind: str = "") -> None:

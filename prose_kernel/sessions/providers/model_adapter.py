@@ -30,7 +30,7 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
-from prose_kernel.errors import ProviderBadReply
+from prose_kernel.errors import ProviderBadReply, ProviderError
 from prose_kernel.machine.ports import Usage
 from prose_kernel.sessions.options import JudgeOutput, ModelServer, Surroundings
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
@@ -66,18 +66,18 @@ class ServerLink:
             agent = Agent(
                 self._model(asked.model),
                 output_type=[str, type(None)],  # no text is no failure of its own: the answer may be in a file
-                instructions=asked.system,
+                instructions=_sendable(asked.system or "") or None,
                 tools=[_tool(asked, spec.name, spec.description, spec.parameters, listener) for spec in asked.tools],
                 retries={"tools": TOOL_SLIPS, "output": 0},
             )
             result = await agent.run(
-                asked.message,
+                _sendable(asked.message),
                 event_stream_handler=listener.hear,
                 usage_limits=UsageLimits(request_limit=asked.rounds),
                 model_settings=self._settings(),
             )
         except Exception as problem:
-            if listener.ours is not None:
+            if listener.ours is not None and not isinstance(listener.ours, ProviderError):
                 raise listener.ours from None
             raise provider_error(problem, self._at, asked.model) from None
         return _reply(result, result.output or "")
@@ -89,11 +89,11 @@ class ServerLink:
             agent = Agent(
                 self._model(asked.model),
                 output_type=_output(shape, output),
-                instructions=asked.system,
+                instructions=_sendable(asked.system or "") or None,
                 retries={"tools": 0, "output": 0},
             )
             result = await agent.run(
-                asked.message, usage_limits=UsageLimits(request_limit=1), model_settings=self._settings()
+                _sendable(asked.message), usage_limits=UsageLimits(request_limit=1), model_settings=self._settings()
             )
         except Exception as problem:
             raise provider_error(problem, self._at, asked.model) from None
@@ -271,7 +271,12 @@ def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
             return PromptedOutput(shape, name="answer")
 
 
-# ---------------------------------------------------------------- replies
+# ---------------------------------------------------------------- messages and replies
+
+
+def _sendable(text: str) -> str:
+    """The text without lone surrogates, which no request can carry."""
+    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
 
 
 def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] | None = None) -> Reply:

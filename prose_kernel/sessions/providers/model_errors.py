@@ -34,6 +34,7 @@ from pydantic_ai.exceptions import (
 
 from prose_kernel.errors import (
     ContextTooLong,
+    NoProvider,
     ProviderAuth,
     ProviderBadReply,
     ProviderConnection,
@@ -50,7 +51,7 @@ SAID = 200  # characters of what a server said
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where it happened: the server's name, the variable of its key, its address; the key itself only to be left out."""
+    """Where it happened: the server's name, the variable of its key, its address; the key itself is only left out."""
 
     name: str
     variable: str = ""
@@ -85,7 +86,7 @@ def provider_error(problem: BaseException, at: At, model: str = "") -> ProviderE
         case UserError():
             return _refused_by_library(problem, at)
         case ImportError():
-            return missing(f"the provider {at.name}", _extra(at.name))
+            return _not_installed(problem, at)
         case TimeoutError() | httpx2.TimeoutException():
             return _timeout(at)
         case httpx2.HTTPError() | OSError():
@@ -177,11 +178,17 @@ def _refused_by_library(problem: UserError, at: At) -> ProviderError:
     if variables and "environment" in problem.message:
         named = " or ".join(dict.fromkeys(variables))
         return ProviderAuth(f"there is no key for {at.name}: the environment variable {named} is not set")
-    return ProviderError(f"{at.name}: {_clean(problem.message, at)}", retryable=False)
+    hint = f"try another `judge_output` in [providers.{at.name}]" if "structured output" in problem.message else None
+    return ProviderError(f"{at.name}: {_clean(problem.message, at)}", retryable=False, hint=hint)
 
 
-def _extra(name: str) -> str:
-    return "llm"
+def _not_installed(problem: ImportError, at: At) -> ProviderError:
+    """The library says which of its own extras brings a vendor's client."""
+    if found := re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(problem)):
+        line = f"pip install 'pydantic-ai-slim[{found[1]}]'"
+        message = f"the provider {at.name} needs packages that are not installed"
+        return NoProvider(message, hint=f"{line} (in a notebook: %{line}), then restart")
+    return missing(f"the provider {at.name}", "llm")
 
 
 def _strange(problem: UnexpectedModelBehavior) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from prose_kernel.errors import ProviderBadReply
 from prose_kernel.machine.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.sessions.options import ModelServer, Surroundings
 from prose_kernel.sessions.providers import vendors
@@ -58,7 +59,10 @@ class ModelSessions:
             on_progress(SessionProgress("note", "the reply ends here because the limit of tokens was reached"))
         details = {"model": reply.model, **({"cut": True} if reply.cut else {})}
         said = replace(answered(reply.text, provider=name, origin="model", details=details), usage=reply.usage)
-        return said if bench is None else harvest(request, bench, said)
+        result = said if bench is None else harvest(request, bench, said)
+        if not reply.text.strip() and not result.text:
+            raise ProviderBadReply(f"{name}: the model said nothing")
+        return result
 
     async def close(self) -> None:
         """Close the connections to the server."""

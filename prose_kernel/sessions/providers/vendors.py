@@ -16,7 +16,7 @@ _ANTHROPIC = {"sonnet": "claude-sonnet-5-5", "opus": "claude-opus-5-5", "haiku":
 BUILT_IN: Mapping[str, ModelServer] = {
     "anthropic": ModelServer("anthropic", key="ANTHROPIC_API_KEY", model="sonnet", aliases=_ANTHROPIC),
     # the vendor's own server, through its Responses API; a table with a base_url and kind = "openai" is plain chat
-    "openai": ModelServer("", key="OPENAI_API_KEY"),
+    "openai": ModelServer("", key="OPENAI_API_KEY", judge_output="native"),
     "openrouter": ModelServer("openai", "https://openrouter.ai/api/v1", key="OPENROUTER_API_KEY"),
     "ollama": ModelServer("openai", "http://localhost:11434/v1", key=""),
     "llamacpp": ModelServer("openai", "http://localhost:8080/v1", key="", model="default"),
