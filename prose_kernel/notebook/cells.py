@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.machine.ports import Asker
@@ -37,7 +37,7 @@ class Cells:
     def __init__(self, cwd: Path, asker: Asker) -> None:
         self.cwd = cwd
         self.asker = asker
-        self.overrides: dict[str, object] = {}
+        self.overrides: dict[str, Any] = {}
         self.show_warnings = True
         self._workspace: Workspace | None = None
         self._task: asyncio.Task[object] | None = None
@@ -136,6 +136,9 @@ class Cells:
 
     async def _run(self, code: str, output: Output, view: CellView) -> Value:
         pieces = segments(code)
+        if pieces[0].magic and pieces[0].text == "prompt":
+            await self._preview(pieces, output, view)
+            return None
         if page := _help_wanted(code):
             from prose_kernel.notebook.inspection import help_page
 
@@ -154,6 +157,16 @@ class Cells:
             elif _has_statements(piece.text):
                 value = await self.program(piece.text, view)
         return value
+
+    async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
+        """A cell that begins with `%prompt` alone: the rest of it is looked at, not run."""
+        from prose_kernel.notebook.magics import run_line
+
+        for piece in pieces[1:]:
+            if piece.magic:
+                hint = "put it into a cell of its own"
+                raise UsageError(f"%prompt looks at the program below it, and does not run %{piece.text}", hint=hint)
+        await run_line(self, "prompt", output, view, "".join(piece.text for piece in pieces[1:]))
 
     def _check_whole(self, pieces: list[Segment]) -> None:
         """A cell whose programs have errors, or that has a magic unknown to us, does nothing at all."""

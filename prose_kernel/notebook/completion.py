@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.errors import UsageError
 from prose_kernel.notebook import keywords
 from prose_kernel.notebook.scan import inside, literals
 
@@ -312,9 +313,15 @@ def _arguments(cells: Cells, head: list[str]) -> list[str]:
         case ["%gate", _]:
             return sorted(known.gates) if known else []
         case ["%provider"]:
-            return ["scripted", "human", "dry-run"]
+            return ["auto", *_providers(cells)]
         case ["%judge"]:
-            return ["first", "only", "off"]
+            return ["first", "only", "off", "human", "auto", *_judges(cells)]
+        case ["%judge", "first" | "only" | "off"]:
+            return ["human", "auto", *_judges(cells)]
+        case ["%cassette", *words] if words[-1:] == ["--mode"]:
+            return ["off", "auto", "record", "replay"]
+        case ["%cassette", *words]:
+            return [*(["--mode"] if "--mode" not in words else []), *(_cassettes(cells) if not words else [])]
         case ["%warnings"]:
             return ["on", "off"]
         case ["%help"]:
@@ -323,6 +330,32 @@ def _arguments(cells: Cells, head: list[str]) -> list[str]:
             return sorted([*keywords.KEYWORDS, *MAGICS])
         case _:
             return []
+
+
+def _providers(cells: Cells) -> list[str]:
+    """The providers that could be chosen here; with settings that make no sense, none."""
+    from prose_kernel.sessions.providers.choice import known_names
+
+    try:
+        return known_names(cells.settings.session_options(cells.cwd))
+    except UsageError:
+        return []
+
+
+def _judges(cells: Cells) -> list[str]:
+    """Those among them that can judge."""
+    from prose_kernel.sessions.providers.choice import KEYLESS
+
+    return [name for name in _providers(cells) if name not in KEYLESS]
+
+
+def _cassettes(cells: Cells) -> list[str]:
+    """The names of the recordings beside the notebook."""
+    try:
+        with os.scandir(cells.cwd / "cassettes") as entries:
+            return sorted(entry.name.removesuffix(".jsonl") for entry in entries if entry.name.endswith(".jsonl"))
+    except OSError:
+        return []
 
 
 # ---------------------------------------------------------------- completeness

@@ -8,55 +8,19 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook import tables
+from prose_kernel.notebook import session_magics, tables
 from prose_kernel.notebook.output import Display, Output
+from prose_kernel.notebook.registry import MAGICS, Call, Magic, magic, use
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.rendering import CellView
 
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One use of a magic: its words (as a shell would split them), the text as written, where to show things."""
-
-    cells: Cells
-    words: tuple[str, ...]
-    text: str
-    output: Output
-    view: CellView
-
-    def show(self, display: Display) -> None:
-        self.output.display(display)
-
-
-@dataclass(frozen=True, slots=True)
-class Magic:
-    """A magic: how it is written, what it does in one line, and what runs it."""
-
-    name: str
-    usage: str
-    summary: str
-    run: Callable[[Call], Awaitable[None]]
-
-
-MAGICS: dict[str, Magic] = {}
-
-
-def _magic(usage: str, summary: str, *more: str) -> Callable[[Callable[[Call], Awaitable[None]]], Magic]:
-    def register(run: Callable[[Call], Awaitable[None]]) -> Magic:
-        name = usage.split()[0].removeprefix("%")
-        for known in (name, *more):
-            MAGICS[known] = Magic(known, usage.replace(f"%{name}", f"%{known}", 1), summary, run)
-        return MAGICS[name]
-
-    return register
+__all__ = ["MAGICS", "find", "run_line", "session_magics"]
 
 
 def find(line: str) -> Magic:
@@ -73,54 +37,48 @@ def find(line: str) -> Magic:
     return found
 
 
-async def run_line(cells: Cells, line: str, output: Output, view: CellView) -> None:
-    """Run a magic line (without its `%`). Raises `UsageError`, and what the magic's own work raises."""
+async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:
+    """Run a magic line (without its `%`); `below` is text that it looks at. Raises `UsageError`, and what the magic's
+    own work raises."""
     found = find(line)
     rest = line.partition(" ")[2]
     try:
-        words = tuple(shlex.split(rest))
+        words = () if found.raw else tuple(shlex.split(rest))
     except ValueError as problem:
         raise UsageError(f"%{found.name}: {problem}".lower(), hint=f"usage: {found.usage}") from None
-    await found.run(Call(cells, words, rest.strip(), output, view))
-
-
-def _use(call: Call, magic: Magic, least: int, most: int) -> None:
-    if not least <= len(call.words) <= most:
-        raise UsageError(
-            f"%{magic.name}: {'too few' if len(call.words) < least else 'too many'} words", hint=f"usage: {magic.usage}"
-        )
+    await found.run(Call(cells, words, rest.strip(), output, view, below))
 
 
 # ---------------------------------------------------------------- looking
 
 
-@_magic("%bindings", "all bindings of the run: name, kind, size, where from, preview")
+@magic("%bindings", "all bindings of the run: name, kind, size, where from, preview")
 async def bindings(call: Call) -> None:
-    _use(call, bindings, 0, 0)
+    use(call, bindings, 0, 0)
     call.show(tables.bindings(call.cells))
 
 
-@_magic("%binding NAME", "the whole of one binding, with what is known about it")
+@magic("%binding NAME", "the whole of one binding, with what is known about it")
 async def binding(call: Call) -> None:
-    _use(call, binding, 1, 1)
+    use(call, binding, 1, 1)
     call.show(tables.binding(call.cells, call.words[0]))
 
 
-@_magic("%agents", "all agents and what they are made of")
+@magic("%agents", "all agents and what they are made of")
 async def agents(call: Call) -> None:
-    _use(call, agents, 0, 0)
+    use(call, agents, 0, 0)
     call.show(tables.agents(call.cells))
 
 
-@_magic("%blocks", "all blocks with their parameters")
+@magic("%blocks", "all blocks with their parameters")
 async def blocks(call: Call) -> None:
-    _use(call, blocks, 0, 0)
+    use(call, blocks, 0, 0)
     call.show(tables.blocks(call.cells))
 
 
-@_magic("%state", "the run: where it lives, and its log so far")
+@magic("%state", "the run: where it lives, and its log so far")
 async def state(call: Call) -> None:
-    _use(call, state, 0, 0)
+    use(call, state, 0, 0)
     workspace = call.cells.started
     if workspace is not None and workspace.transcript is not None:
         return call.show(tables.state(None, workspace.transcript))
@@ -136,9 +94,9 @@ async def state(call: Call) -> None:
     return None
 
 
-@_magic("%help [WORD]", "all magics; or one keyword, property, magic, binding, agent or block")
+@magic("%help [WORD]", "all magics; or one keyword, property, magic, binding, agent or block")
 async def help_(call: Call) -> None:
-    _use(call, help_, 0, 1)
+    use(call, help_, 0, 1)
     if not call.words:
         return call.show(tables.magics(MAGICS.values()))
     from prose_kernel.notebook.inspection import describe
@@ -157,9 +115,9 @@ async def help_(call: Call) -> None:
 # ---------------------------------------------------------------- doing
 
 
-@_magic("%run FILE", "run a program file as if it were a cell of this notebook")
+@magic("%run FILE", "run a program file as if it were a cell of this notebook")
 async def run(call: Call) -> None:
-    _use(call, run, 1, 1)
+    use(call, run, 1, 1)
     from prose_kernel.language.openprose import decode
 
     path = _below(call.cells, call.words[0])
@@ -180,7 +138,7 @@ def _below(cells: Cells, given: str) -> Path:
     return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
 
 
-@_magic("%input NAME=VALUE", "give the value of an input before it is asked for")
+@magic("%input NAME=VALUE", "give the value of an input before it is asked for")
 async def input_(call: Call) -> None:
     name, equals, _ = call.text.partition("=")
     name = name.strip()
@@ -191,7 +149,7 @@ async def input_(call: Call) -> None:
     call.cells.workspace.supply(name, value)
 
 
-@_magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate beforehand")
+@magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate beforehand")
 async def gate(call: Call) -> None:
     from prose_kernel.state.gates import Answer
 
@@ -210,9 +168,9 @@ async def gate(call: Call) -> None:
     call.cells.workspace.gates.prior.give(words[1], answer)
 
 
-@_magic("%cd [DIRECTORY]", "the directory that commands run in; with a path, change it", "cwd")
+@magic("%cd [DIRECTORY]", "the directory that commands run in; with a path, change it", "cwd")
 async def cd(call: Call) -> None:
-    _use(call, cd, 0, 1)
+    use(call, cd, 0, 1)
     machine = call.cells.workspace.machine
     if call.words:
         path = _below(call.cells, call.words[0])
@@ -223,51 +181,24 @@ async def cd(call: Call) -> None:
     call.show(Display({"text/plain": text}, {"directory": machine.cwd}))
 
 
-@_magic("%reset", "end the run and forget every name; the next cell starts a new run")
+@magic("%reset", "end the run and forget every name; the next cell starts a new run")
 async def reset(call: Call) -> None:
-    _use(call, reset, 0, 0)
+    use(call, reset, 0, 0)
     await call.cells.reset()
 
 
-@_magic("%clear", "remove what this cell has shown so far")
+@magic("%clear", "remove what this cell has shown so far")
 async def clear(call: Call) -> None:
-    _use(call, clear, 0, 0)
+    use(call, clear, 0, 0)
     call.output.clear()
 
 
-@_magic("%provider [scripted FILE|human|dry-run|auto]", "who answers sessions from now on; auto is whoever is here")
-async def provider(call: Call) -> None:
-    _use(call, provider, 0, 2)
-    if not call.words:
-        return _say(call, call.cells.settings.provider or "auto")
-    name, *script = call.words
-    if name not in ("scripted", "human", "dry-run", "auto"):
-        raise UsageError(f"%provider: there is no provider {name}", hint=f"usage: {provider.usage}")
-    if (name == "scripted") != bool(script):
-        raise UsageError("%provider: only `scripted` takes a script, and needs one", hint=f"usage: {provider.usage}")
-    call.cells.choose(provider=None if name == "auto" else name, script=script[0] if script else None)
-    return None
-
-
-@_magic("%judge [first|only|off]", "whether rules decide conditions before anyone else, alone, or not at all")
-async def judge(call: Call) -> None:
-    _use(call, judge, 0, 1)
-    if not call.words:
-        return _say(call, call.cells.settings.judge_rules)
-    call.cells.choose(judge_rules=call.words[0])
-    return None
-
-
-@_magic("%warnings [on|off]", "whether warnings about a cell are shown before it runs")
+@magic("%warnings [on|off]", "whether warnings about a cell are shown before it runs")
 async def warnings(call: Call) -> None:
-    _use(call, warnings, 0, 1)
+    use(call, warnings, 0, 1)
     if not call.words:
-        return _say(call, "on" if call.cells.show_warnings else "off")
+        return call.say("on" if call.cells.show_warnings else "off")
     if call.words[0] not in ("on", "off"):
         raise UsageError("%warnings: on or off", hint=f"usage: {warnings.usage}")
     call.cells.show_warnings = call.words[0] == "on"
     return None
-
-
-def _say(call: Call, text: str) -> None:
-    call.show(Display({"text/plain": text}))

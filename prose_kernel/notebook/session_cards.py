@@ -205,7 +205,7 @@ def partial_display(request: SessionRequest, name: str | None, streamed: Streame
 
 def usage_facts(usage: Usage) -> dict[str, object]:
     """What was consumed, for metadata; an unknown cost is left out."""
-    facts: dict[str, object] = {"requests": usage.requests, "in": usage.tokens_in, "out": usage.tokens_out}
+    facts: dict[str, object] = {name: getattr(usage, name) for name in ("requests", "tokens_in", "tokens_out")}
     if usage.cost is not None:
         facts["cost"] = round(usage.cost, 6)
     return facts

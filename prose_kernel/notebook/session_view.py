@@ -111,7 +111,7 @@ class SessionViews:
             notes=notes if preview else (),
             seconds=time.monotonic() - talk.began,
         )
-        displays = () if self._settled(talk, answer) else (answer,)
+        displays: tuple[Display, ...] = () if self._settled(talk, answer) else (answer,)
         if result.trace:
             displays += (shown.trace_display(event.request, result.trace, talk.name),)
         return Shown(displays, () if preview else notes)

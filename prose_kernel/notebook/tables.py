@@ -16,7 +16,7 @@ from prose_kernel.notebook.safety import clip, fenced, inline_code, inline_text,
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.notebook.magics import Magic
+    from prose_kernel.notebook.registry import Magic
 
 ROWS = 1000
 """Rows of a table that are shown; the rest is counted."""

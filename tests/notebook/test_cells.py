@@ -111,9 +111,21 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%input topic", "UsageError", "a name, `=` and a value", "usage: %input NAME=VALUE"),
         ("%run nothing.prose", "UsageError", "nothing.prose cannot be read", ""),
         ("%cd nowhere", "UsageError", "nowhere is not a directory", ""),
-        ("%provider gpt", "UsageError", "there is no provider gpt", "usage: %provider"),
+        ("%provider gpt", "UsageError", "there is no provider `gpt`", "one of human, scripted"),
+        ("%provider acp:nothing", "UsageError", "there is no CLI agent `nothing`", "prose.toml: [agents.nothing]"),
         ("%provider scripted", "UsageError", "only `scripted` takes a script", "usage: %provider"),
-        ("%judge perhaps", "UsageError", "judge_rules", ""),
+        ("%judge perhaps", "UsageError", "there is no provider `perhaps`", "one of human"),
+        ("%judge scripted", "UsageError", "`scripted` cannot judge", "a model server"),
+        ("%judge first human more", "UsageError", "%judge: too many words", "usage: %judge"),
+        ("%judge human first", "UsageError", "first is one word too many", "usage: %judge"),
+        ("%cassette --mode maybe", "UsageError", "one of off, auto, record, replay", "usage: %cassette"),
+        ("%cassette --mode", "UsageError", "one of off, auto, record, replay", "usage: %cassette"),
+        ("%cassette a b", "UsageError", "one name, and --mode", "usage: %cassette"),
+        ("%cassette --moed auto", "UsageError", "one name, and --mode", "usage: %cassette"),
+        ("%usage all", "UsageError", "%usage: too many words", "usage: %usage"),
+        ("%prompt", "UsageError", "a statement is needed", "usage: %prompt"),
+        ("%prompt\nlet x = 1\n%reset", "UsageError", "does not run %reset", "a cell of its own"),
+        ("%prompt let = 1", "SyntaxError", "", ""),
         ("%warnings loud", "UsageError", "on or off", "usage: %warnings"),
         ("%help sesion", "UsageError", "nothing is known about sesion", "did you mean session?"),
         ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
@@ -238,7 +250,8 @@ async def test_who_answers_can_change_within_a_run(cells: Cells, tmp_path: Path)
     assert (await fine(cells, 'output said = "{poem}"')).texts == ["said: text = second"]
     name, *_ = await wrong(cells, "%provider scripted nothing.yaml")
     assert name == "UsageError"
-    assert (await fine(cells, "%provider")).texts == ["scripted"]
+    (table,) = (await fine(cells, "%provider")).texts
+    assert table.split("\n")[1].split() == ["answers", "now", "scripted"]
     assert (await fine(cells, 'session "Write a poem"')).texts == ["session · scripted\nsecond"]
     assert len(list((tmp_path / ".prose" / "runs").iterdir())) == 1
 
