@@ -16,18 +16,38 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from prose_kernel.commands import process_table
 from prose_kernel.commands.ladder import GRACE
 from prose_kernel.commands.leftovers import Leftovers
-from prose_kernel.commands.process import Process
 from prose_kernel.commands.spawn import Child, close
 from prose_kernel.commands.watchdog import Watchdog
+from prose_kernel.machine.ports import Outcome
 
 _DESCRIPTORS_EACH = 8
 _DESCRIPTORS_SPARED = 128
 _MOST_AT_ONCE = 1000
 _BURST = 16
+
+
+class Work(Protocol):
+    """What an engine runs: a process of its own, or a program under a monitor. See `Process` for each call."""
+
+    foreground: bool
+
+    @property
+    def pid(self) -> int | None: ...
+
+    def start(self) -> None: ...
+
+    def stop(self, outcome: Outcome) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def refuse(self, outcome: Outcome) -> None: ...
 
 
 class EngineClosed(Exception):
@@ -63,8 +83,8 @@ class Engine:
         self._closed = False
         self._stopped = False
         self._ready = False
-        self._running: dict[Process, None] = {}
-        self._waiting: deque[Process] = deque()
+        self._running: dict[Work, None] = {}
+        self._waiting: deque[Work] = deque()
         self._most = at_once or _most_at_once()
         self._burst = _BURST
         self._resting = False
@@ -132,11 +152,19 @@ class Engine:
         for group in known - self._leftovers.groups:
             self._watchdog.ended(group)
         await self._watchdog.close()
+        await self._end_waiting()
         self.loop.stop()
+
+    async def _end_waiting(self) -> None:
+        """Whoever still waits in this loop for something that will not come any more."""
+        waiting = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     # ------------------------------------------------------------ commands
 
-    def submit(self, process: Process) -> None:
+    def submit(self, process: Work) -> None:
         """Start a process, or let it wait for its turn. In the engine's loop."""
         if self._closed:
             process.refuse("cancelled")
@@ -180,7 +208,7 @@ class Engine:
         while self._waiting:
             self._waiting.popleft().refuse("interrupted")
 
-    def cancel(self, process: Process) -> None:
+    def cancel(self, process: Work) -> None:
         """The caller does not want this process any more. In the engine's loop."""
         if process in self._waiting:
             self._waiting.remove(process)
@@ -193,7 +221,7 @@ class Engine:
     def started(self, pid: int) -> None:
         self._watchdog.started(pid)
 
-    def ended(self, process: Process, left: Sequence[process_table.Member]) -> None:
+    def ended(self, process: Work, left: Sequence[process_table.Member]) -> None:
         del self._running[process]
         pid = process.pid
         if pid is not None:
@@ -207,6 +235,14 @@ class Engine:
             self.loop.call_soon(self._start_waiting)
         if not self._running:
             self._idle.set()
+
+    def remember(self, leader: int, member: process_table.Member) -> None:
+        """A program under a monitor runs: the watchdog ends it if kernel and monitor are both killed."""
+        self._watchdog.left(leader, (member,))
+
+    def forget(self, leader: int) -> None:
+        """It is over."""
+        self._watchdog.ended(leader)
 
     def adopt(self, child: Child) -> None:
         """A leader that even KILL did not end: its status is taken whenever it comes."""

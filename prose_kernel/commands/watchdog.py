@@ -58,15 +58,19 @@ class Watchdog:
     def started(self, group: int) -> None:
         """A command's group runs. The first one starts the watchdog, beside the command."""
         self._tell(group, b"+%d\n" % group)
-        if self._pipe < 0 and self._failures <= _ATTEMPTS:
-            self._open()
+        self._open_if_need_be()
         self._flush()
 
     def left(self, group: int, members: Sequence[Member]) -> None:
         """A command ended, and left these in its group."""
         known = b"".join(b" %d %d" % member.identity for member in members)
         self._tell(group, b"=%d%b\n" % (group, known))
+        self._open_if_need_be()
         self._flush()
+
+    def _open_if_need_be(self) -> None:
+        if self._pipe < 0 and self._failures <= _ATTEMPTS:
+            self._open()
 
     def ended(self, group: int) -> None:
         if self._groups.pop(group, None) is None:

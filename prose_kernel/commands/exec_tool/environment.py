@@ -1,0 +1,94 @@
+"""The environment of a program: built from nothing, only listed names appear (exec-and-tasks.md 3.5)."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import pwd
+from collections.abc import Iterable, Mapping
+
+REFUSED = (
+    "LD_*",
+    "DYLD_*",
+    "GCONV_PATH",
+    "LOCPATH",
+    "BASH_ENV",
+    "ENV",
+    "BASH_FUNC_*",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "IFS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "PYTHONUSERBASE",
+    "PYTHONBREAKPOINT",
+    "PYTHONWARNINGS",
+    "PYTHONINSPECT",
+    "PERL5OPT",
+    "PERL5LIB",
+    "PERLLIB",
+    "PERL5DB",
+    "RUBYOPT",
+    "RUBYLIB",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+    "GIT_SSH*",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_CONFIG*",
+    "GIT_EXEC_PATH",
+    "GIT_EDITOR",
+    "GIT_PAGER",
+    "GIT_ASKPASS",
+    "GIT_PROXY_COMMAND",
+    "SSH_ASKPASS*",
+    "PAGER",
+    "EDITOR",
+    "VISUAL",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "MANPAGER",
+    "BROWSER",
+)
+"""Names that turn a harmless program into a loader of the caller's code."""
+
+_FALLBACKS = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",
+    "TERM": "dumb",
+    "SHELL": "/bin/sh",
+}
+
+
+def refused_name(name: str, further: Iterable[str] = ()) -> bool:
+    """Whether a caller may not set this variable."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*REFUSED, *further))
+
+
+def build(kernel: Mapping[str, str], given: Mapping[str, str], home: str | None = None) -> dict[bytes, bytes]:
+    """The safe list with the kernel's values, then what the caller gives. `home` replaces the kernel's `HOME`."""
+    values = {name: kernel.get(name) or fallback for name, fallback in _FALLBACKS.items()}
+    values["USER"] = kernel.get("USER") or _user(os.geteuid())
+    values["HOME"] = home or kernel.get("HOME") or _home(os.geteuid())
+    values.update(given)
+    return {os.fsencode(name): os.fsencode(value) for name, value in values.items()}
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _home(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_dir
+    except KeyError:
+        return "/"

@@ -1,0 +1,58 @@
+"""Programs that run other programs: shells, launchers, interpreters (exec-and-tasks.md 3.4, 3.12).
+
+They are known by their resolved names, and shells and launchers also as the objects that those names lead to, so that
+a link does not hide them. A copy under another name cannot be known.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_SHELLS = "sh bash rbash dash ash zsh ksh mksh fish csh tcsh busybox toybox pwsh".split()
+_LAUNCHERS = (
+    "env xargs nohup setsid timeout script sudo su doas pkexec runuser setpriv nice ionice chrt taskset stdbuf time "
+    "chroot unshare nsenter bwrap flock watch parallel strace ltrace gdb start-stop-daemon systemd-run at batch crontab "
+    "prlimit choom setarch linux32 linux64 run-parts"
+).split()
+_LOADER = re.compile(r"ld(-linux|-musl|64)?[-.\w]*\.so(\.\d+)*|ld-\d[\d.]*\.so")
+_INTERPRETER = re.compile(
+    r"(python|pypy|perl|ruby|node|nodejs|deno|bun|php|lua|luajit|tclsh|wish|guile|java|jshell|Rscript|R|julia|ghci|"
+    r"awk|gawk|mawk|nawk|find|make|gmake|git|ssh|scp|sftp|rsync|tar|zip|cpio|vi|vim|view|ex|ed|emacs|nano|less|more|man|"
+    r"sed|m4|dc|bc|tmux|screen|expect|socat|nc|ncat|openssl|docker|podman|pip|npm|npx|cargo|go)[\d.]*(w|t|d)?"
+)
+_DIRECTORIES = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
+
+
+def launches(path: str, identity: tuple[int, int] | None) -> bool:
+    """Whether this is a shell, a generic launcher or the system's loader, by name or as an object."""
+    return _named(Path(path).name) or (identity is not None and identity in _known())
+
+
+def interprets(path: str) -> bool:
+    """Whether it runs what it is given as arguments or input."""
+    return _INTERPRETER.fullmatch(Path(path).name) is not None
+
+
+def arbitrary(path: str) -> bool:
+    """Whether granting it is granting arbitrary commands."""
+    return _named(Path(path).name) or interprets(path)
+
+
+def _named(name: str) -> bool:
+    name = re.sub(r"[-.]?\d[\d.]*$", "", name) or name
+    return name in _SHELLS or name in _LAUNCHERS or _LOADER.fullmatch(name) is not None or name.startswith("ld-")
+
+
+def _known() -> set[tuple[int, int]]:
+    """Looked up anew for each call: what is installed may change, and a call is rare."""
+    found = set()
+    for directory in _DIRECTORIES:
+        for name in (*_SHELLS, *_LAUNCHERS):
+            try:
+                status = Path(directory, name).stat()
+            except OSError:
+                continue
+            # several programs in one (busybox, uutils) are a launcher under each name
+            found.add((status.st_dev, status.st_ino))
+    return found
