@@ -177,7 +177,8 @@ class Narrator:
         answers = {True: "yes", False: "no", None: "uncertain"}
         is_verdict = event.answer is None or isinstance(event.answer, bool)
         answer = answers[event.answer] if is_verdict else clip(full_text(event.answer), 60)  # type: ignore[index]
-        why = f": {clip(event.reason)}" if event.reason else ""
+        reason = event.reason if event.by == "dry-run" else clip(event.reason)  # what an open answer leads to
+        why = f": {reason}" if reason else ""
         self._order.say(event.place.branches, _Note(f"**{clip(event.question, 80)}** {answer} ({event.by}{why})"))
 
     def _gate_resolved(self, event: e.GateResolved) -> None:

@@ -14,7 +14,7 @@ from prose_kernel.machine.events import ArmChosen, Caught, FinallyEntered, Optio
 from prose_kernel.machine.failures import error_value, forget_trace
 from prose_kernel.machine.frames import Temp
 from prose_kernel.machine.interpolation import render
-from prose_kernel.machine.judging import Asking
+from prose_kernel.machine.judging import Arms, Asking
 from prose_kernel.machine.ports import Binding
 from prose_kernel.machine.runs import Strand
 from prose_kernel.machine.signals import Leave
@@ -52,17 +52,19 @@ class DoCode(Code):
 
 @expression(tree.If)
 class IfCode(Code):
-    __slots__ = ("arms", "otherwise")
+    __slots__ = ("arms", "otherwise", "ways")
 
     def __init__(self, node: tree.If, parts: Sequence[Code] = (), used: bool = True) -> None:
         super().__init__(node, parts, used)
         self.arms = [(compile_expression(arm.condition), Body(arm.body, used)) for arm in node.arms]
+        after = [*((arm.condition,) for arm in node.arms[1:]), node.otherwise or ()]
+        self.ways: list[Arms] = [(("yes", arm.body), ("no", no)) for arm, no in zip(node.arms, after, strict=True)]
         self.otherwise = Body(node.otherwise, used) if node.otherwise is not None else None
 
     async def _run(self, s: Strand) -> Value:
         arm, body = 0, None
         for number, (condition, candidate) in enumerate(self.arms, 1):
-            if await judging.holds(condition, s, Asking()):
+            if await judging.holds(condition, s, Asking(arms=self.ways[number - 1])):
                 arm, body = number, candidate
                 break
         else:
@@ -75,17 +77,20 @@ class IfCode(Code):
 
 @expression(tree.Choice)
 class ChoiceCode(Code):
-    __slots__ = ("bodies",)
+    __slots__ = ("bodies", "ways")
 
     def __init__(self, node: tree.Choice, parts: Sequence[Code] = (), used: bool = True) -> None:
         super().__init__(node, parts, used)
         self.bodies: dict[str, Body] = {}
+        ways: dict[str, Sequence[tree.Node]] = {}
         for option in node.options:
             self.bodies.setdefault(option.label.raw, Body(option.body, used))
+            ways.setdefault(option.label.raw, option.body)
+        self.ways: Arms = tuple(ways.items())
 
     async def _run(self, s: Strand) -> Value:
         criteria = self.node.criteria
-        label = await judging.choose(s, criteria, await render(s, criteria.text), tuple(self.bodies))
+        label = await judging.choose(s, criteria, await render(s, criteria.text), self.ways)
         if s.host.listeners:
             s.emit(OptionChosen(s.place(self.node.span), label))
         return await call(self.bodies[label].run(s))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from prose_kernel.errors import JudgeError, Undecided, ValueTypeError
@@ -20,14 +20,23 @@ from prose_kernel.machine.trampoline import call
 from prose_kernel.machine.values import Reference, Value, inserted_text
 
 
+Arms = tuple[tuple[str, Sequence[tree.Node]], ...]
+"""What follows each answer: a word for it, and the statements."""
+
+DRY_RUN = "dry-run"
+_TOLD_OF_AN_ARM = 3
+
+
 @dataclass(slots=True)
 class Asking:
-    """What a condition belongs to. `no_progress` is set when the judge saw none; a loop then ends."""
+    """What a condition belongs to. `no_progress` is set when the judge saw none; a loop then ends. `arms` are told when
+    a dry run leaves the answer open."""
 
     loop: Literal["until", "while"] | None = None
     index: int | None = None
     maximum: int | None = None
     no_progress: bool = False
+    arms: Arms = ()
 
     @property
     def default(self) -> bool:
@@ -59,6 +68,20 @@ def _told(s: Strand, node: tree.Node, question: str, answer: Value, said: Verdic
         s.emit(Judged(s.place(node.span), question, answer, said.by, said.reason, said.details))
 
 
+def _both_ways(s: Strand, arms: Arms) -> str:
+    """What would be done after each answer, for a dry run, in which nobody gives one."""
+    return "; ".join(f"{answer}: {_beginning(s, body)}" for answer, body in arms)
+
+
+def _beginning(s: Strand, body: Sequence[tree.Node]) -> str:
+    lines = []
+    for node in body[:_TOLD_OF_AN_ARM]:
+        text = s.source.slice(node.span).partition("\n")[0].strip()
+        lines.append(f"line {s.source.line_column(node.span.start)[0]} `{text if len(text) <= 60 else text[:59] + '…'}`")
+    more = len(body) - len(lines)
+    return ", ".join(lines) + (f" and {more} more" if more else "") if lines else "nothing"
+
+
 async def _ready(s: Strand) -> None:
     """A judge may be asked now: what is bound can be read, and it is this branch's turn."""
     await s.flush()
@@ -78,12 +101,15 @@ async def _verdict(s: Strand, node: tree.Node, text: str, asking: Asking) -> boo
     verdict: Verdict = await s.outside(s.host.ports.judge.decide(_request(s, text, asking)))
     if verdict.no_progress:
         asking.no_progress = True
+    if verdict.by == DRY_RUN and asking.arms:
+        verdict = replace(verdict, reason=f"{verdict.reason}: {_both_ways(s, asking.arms)}")
     _told(s, node, text, verdict.answer, verdict)
     return verdict.answer
 
 
-async def choose(s: Strand, node: tree.Node, text: str, labels: tuple[str, ...]) -> str:
-    """One of the labels; a label that is none of them is asked for once more, then E211 (3.4)."""
+async def choose(s: Strand, node: tree.Node, text: str, arms: Arms) -> str:
+    """The word of one of the arms; a label that is none of them is asked for once more, then E211 (3.4)."""
+    labels = tuple(label for label, _ in arms)
     await _ready(s)
     pick = Pick("", "")
     for _ in range(2):
@@ -92,6 +118,8 @@ async def choose(s: Strand, node: tree.Node, text: str, labels: tuple[str, ...])
         except Undecided as error:
             raise _nobody(s, error, node) from None
         if pick.label in labels:
+            if pick.by == DRY_RUN:
+                pick = replace(pick, reason=f"undecided: {_both_ways(s, arms)}")
             _told(s, node, text, pick.label, pick)
             return pick.label
     shown = ", ".join(f'"{label}"' for label in labels)

@@ -405,7 +405,7 @@ class CellView:
         rule, colon, why = event.reason.partition(": ")
         by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
         by = "replayed, example verdict written by hand" if by == "authored" else by
-        because = f"{by}: {clip(reason, 200)}" if reason else by
+        because = f"{by}: {clip(reason, 2000 if by == 'dry-run' else 200)}" if reason else by
         self._note(event, cards.Note(f"→ {shown}", clip(event.question, 120), because, event.details))
 
     def _gate_opened(self, event: GateOpened) -> None:
