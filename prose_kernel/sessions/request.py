@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from prose_kernel.machine.context import full_content
 from prose_kernel.machine.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, SessionResult, Target
 
 Section = Literal["orientation", "task", "system", "scope", "memory", "context", "output"]
 
 SUMMARY_LENGTH = 160
+REPLY = "Reply with your answer. Your whole reply is kept as the result."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +50,20 @@ class Assembled:
 
 
 def assemble(request: SessionRequest, *, by_value: bool = False) -> Assembled:
-    """The message of a session, in the order of 4.2. Raises nothing; a memory directory that is not there is empty.
+    """The message of a session, in the order of 4.2; a memory directory that is not there is empty.
 
     `by_value` is for those who can neither read nor write files: context and memory stand in the message itself, and
-    the reply is the answer.
+    the reply is the answer. Raises `StateError` then, for a context that is not there any more; else nothing.
     """
+    context = _told(request.context) if by_value else request.context
     sections: list[tuple[Section, str | None]] = [
         ("orientation", _orientation(request)),
         ("task", request.task.strip("\n")),
         ("system", f"System: {request.system}" if request.system else None),
         ("scope", _scope(request.scope)),
-        ("memory", _memory(request.memory)),
-        ("context", _context(request.context)),
-        ("output", _output(request.target, request.scope, request.memory)),
+        ("memory", _memory(request.memory, by_value=by_value)),
+        ("context", _context(context)),
+        ("output", REPLY if by_value else _output(request.target, request.scope, request.memory)),
     ]
     return Assembled(tuple(Part(name, text) for name, text in sections if text))
 
@@ -94,23 +97,45 @@ def memory_file(memory: AgentMemory) -> str:
 
 def segment_file(memory: AgentMemory) -> str:
     """The segment this invocation writes: the highest existing number plus 1, three digits, four after 999 (4.4)."""
-    directory = Path(memory.directory).expanduser()
-    numbered = re.compile(re.escape(memory.agent) + r"-(\d{3,4})\.md")
+    return memory.segment or next_segment(memory.directory, memory.agent)
+
+
+def next_segment(directory: str, agent: str, below: str = ".") -> str:
+    """The next free segment file of an agent in a directory, which is relative to `below`."""
+    numbered = re.compile(re.escape(agent) + r"-(\d{3,})\.md")
     try:
-        found = [int(match[1]) for entry in directory.iterdir() if (match := numbered.fullmatch(entry.name))]
+        entries = [entry.name for entry in Path(below, directory).iterdir()]
     except OSError:
-        found = []
-    return f"{memory.directory.rstrip('/')}/{memory.agent}-{max(found, default=0) + 1:03d}.md"
+        entries = []
+    found = [int(match[1]) for name in entries if (match := numbered.fullmatch(name))]
+    return f"{directory.rstrip('/')}/{agent}-{max(found, default=0) + 1:03d}.md"
 
 
-def _memory(memory: AgentMemory | None) -> str | None:
+def _memory(memory: AgentMemory | None, *, by_value: bool) -> str | None:
+    """Where the memory is and what to do with it; or what is in it, for those who cannot go there (also when there is
+    no such place: memory that lives with the run, which lives in memory)."""
     if memory is None:
         return None
+    if by_value or not memory.directory:
+        text = (memory.text or "").strip("\n")
+        return f"Your memory, from what came before:\n\n{text}" if memory.resume and text else None
     lines = [f"Your memory is at: {memory_file(memory)}", f"Your segment file is: {segment_file(memory)}"]
     if memory.resume:
         lines.append("Read your memory first, to understand what came before.")
     lines.append("When you are done, write both: the memory with your compacted state, the segment with what you did.")
     return "\n".join(lines)
+
+
+def _told(items: tuple[ContextItem, ...] | None) -> tuple[ContextItem, ...] | None:
+    """The items with their contents in the place of their locations."""
+    return items if items is None else tuple(_told_item(item) for item in items)
+
+
+def _told_item(item: ContextItem) -> ContextItem:
+    if item.missing or not item.location:
+        return item
+    text = "(not readable from here)" if item.content is None else full_content(item.content)
+    return ContextItem(item.name, text=text)
 
 
 def _context(items: tuple[ContextItem, ...] | None) -> str | None:
@@ -136,12 +161,12 @@ def _context_line(item: ContextItem) -> str:
 
 def _output(target: Target | None, scope: BlockScope | None, memory: AgentMemory | None) -> str:
     if target is None or not target.location:
-        return "Reply with your answer. Your whole reply is kept as the result."
+        return REPLY
     reply = [f"Binding written: {target.name}", f"Location: {target.location}"]
     if scope is not None:
         reply.append(f"Execution ID: {scope.execution_id}")
     reply.append("Summary: <one or two sentences>")
-    if memory is not None and memory.resume:
+    if memory is not None and memory.directory and memory.resume:
         reply += [f"Memory updated: {memory.agent}", f"Location: {memory_file(memory)}"]
         reply.append(f"Segment: {segment_file(memory)}")
     return (
