@@ -45,10 +45,12 @@ def _one(preview: Preview, doors: Doors) -> tuple[str, str]:
     told = doors.describe(preview.request)
     head = f"{headline(preview.request)} ({where})"
     rows = [row for row in told.facts if row[0] != "recording"] + _recording(preview, told)
-    table = tables.table((head, ""), rows, code=())
+    table = tables.table(("", ""), rows, code=()).data
+    facts = "\n".join(f"  {line}" for line in table["text/plain"].split("\n")[1:])
     sections = _sections(told)
-    markdown = [table.data["text/markdown"], *(f"{inline_text(title)}\n\n{fenced(text)}" for title, text in sections)]
-    plain = [table.data["text/plain"], *(f"{title}\n{_indented(text)}" for title, text in sections)]
+    markdown = [f"**{inline_text(head)}**", table["text/markdown"]]
+    markdown += [f"{inline_text(title)}\n\n{fenced(text)}" for title, text in sections]
+    plain = [f"{visible(head)}\n{facts}", *(f"{title}\n{_indented(text)}" for title, text in sections)]
     return "\n\n".join(markdown), "\n\n".join(plain)
 
 

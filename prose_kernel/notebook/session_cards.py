@@ -185,8 +185,9 @@ def live_display(
     before = streamed.count - len(text)
     note = f"… {before:,} characters before …\n\n" if before else ""
     more = f"… {doing}" if doing else "…"
-    body = f"{note}{markdown(text).rstrip()}\n\n{inline_text(more)}"
-    plain = f"{note}{visible(text)}\n{visible(more)}"
+    said = markdown(text).strip("\n").rstrip()
+    body = f"{note}{said}\n\n{inline_text(more)}" if said else inline_text(more)
+    plain = f"{note}{visible(text)}\n{visible(more)}" if said else visible(more)
     return _display(_head(request, name, None), _attempts(failed), (body, plain), {})
 
 
