@@ -1,28 +1,42 @@
-"""Sessions of CLI agents over the Agent Client Protocol: one client for all of them (sessions.md 5)."""
+"""Sessions of CLI agents over the Agent Client Protocol: one client for all of them (sessions.md 5).
+
+An agent is what `[agents.NAME]` of the settings names: it is started at first use, shared by the sessions of a run,
+started again when it died, and ended with the run. What it did behind our back is not known: `effects: partial`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from prose_kernel.errors import ProviderBadReply, ProviderError
 from prose_kernel.machine.ports import Guard, SessionProgress, SessionRequest, SessionResult, Terminals
 from prose_kernel.sessions.options import AgentCommand, Surroundings
+from prose_kernel.sessions.permissions import PermissionDesk, Policy
+from prose_kernel.sessions.providers.acp_policy import refuse_unenforceable
+from prose_kernel.sessions.providers.loading import load
+from prose_kernel.sessions.providers.patience import Patience
+from prose_kernel.sessions.request import Assembled, answered, assemble
+from prose_kernel.sessions.tools.access import Access
+from prose_kernel.sessions.tools.harvest import Outputs
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.permissions import PermissionDesk, Policy
+    from acp import schema
 
-AT_ONCE = 4
+    from prose_kernel.sessions.providers.acp_agent import Agent
+    from prose_kernel.sessions.providers.acp_client import Conversation
 
+OnProgress = Callable[[SessionProgress], None]
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds: `start` for an agent to say hello and to open a session, `cancel` to end a cancelled one by protocol,
-    `grace` between TERM and KILL."""
+AT_ONCE: Final = 4
+"""Sessions that run at the same time in one agent, unless the settings say otherwise."""
 
-    start: float = 60.0
-    cancel: float = 2.0
-    grace: float = 2.0
+SYSTEM: Final = "Your instructions (system prompt):"
+MEMORY: Final = "Your memory as it is now:"
+CUT: Final = "the reply ends here because the limit of tokens was reached"
 
 
 class AcpSessions:
@@ -41,15 +55,180 @@ class AcpSessions:
         terminals: Terminals | None = None,
         patience: Patience | None = None,
     ) -> None:
-        raise NotImplementedError
+        self._name = name
+        self._command = command
+        self._policy_of = policy_of
+        self._desk = desk
+        self._where = where
+        self._turn = asyncio.Semaphore(limit or AT_ONCE)
+        self._guard = guard
+        self._terminals = terminals
+        self._patience = patience or Patience()
+        self._starting: asyncio.Task[Agent] | None = None
+        self._agents: set[Agent] = set()
 
-    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        raise NotImplementedError
+    async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
+        """One attempt. Raises `PermissionDenied` before the agent hears of it when the rules cannot be enforced."""
+        policy = self._policy_of(request)
+        refuse_unenforceable(self._name, self._command, policy)
+        model = self._model(request.model)
+        access = Access(request, policy, self._desk, self._where)
+        async with self._turn:
+            outputs = await asyncio.to_thread(Outputs, request, self._where)
+            said = await self._session(messages(request), links(request, self._where), access, on_progress, model)
+            result = await asyncio.to_thread(outputs.harvest, said)
+        if said.text is not None and not said.text.strip() and not result.text:
+            raise ProviderBadReply(f"the agent {self._name} said nothing")
+        return result
 
-    async def ask(self, message: str, model: str | None = None) -> str:
-        """The reply to a message that is no session's: nothing is allowed to the agent."""
-        raise NotImplementedError
+    async def ask(self, message: str, model: str | None = None) -> SessionResult:
+        """The reply to a message that is no session of the program: whatever the agent asks for is denied.
+
+        `model` is an alias or one of the agent's own names.
+        """
+        nothing = Policy.of({"read": "deny", "network": "deny"}, {}, self._where.cwd)
+        access = Access(SessionRequest("session", message, ""), nothing, self._desk, self._where)
+        wanted = self._command.aliases.get(model, model) if model else None
+        async with self._turn:
+            return await self._session([message], [], access, lambda progress: None, wanted)
 
     async def close(self) -> None:
-        """End the agent's process and all that it started."""
-        raise NotImplementedError
+        """End the agent's processes and all that they started. A session after that starts the agent anew."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        agents, self._agents = self._agents, set()
+        await asyncio.gather(*(agent.stop() for agent in agents))
+
+    def _model(self, alias: str | None) -> str | None:
+        """The agent's name for a model alias; None lets the agent choose."""
+        if alias is None:
+            return None
+        found = self._command.aliases.get(alias)
+        if found is None:
+            raise ProviderError(
+                f"the model `{alias}` is not mapped for the agent {self._name}",
+                retryable=False,
+                hint=f'say in [models."acp:{self._name}"] of prose.toml which of its models is meant: {alias} = "..."',
+            )
+        return found
+
+    # ------------------------------------------------------------ one session
+
+    async def _session(
+        self,
+        texts: Sequence[str],
+        context: Sequence[tuple[str, str]],
+        access: Access,
+        on_progress: OnProgress,
+        model: str | None,
+    ) -> SessionResult:
+        agent = await self._agent()
+        from acp import schema
+
+        from prose_kernel.sessions.providers.acp_client import Conversation
+
+        strict = self._command.enforcement == "strict"
+        conversation = Conversation(self._name, access, on_progress, strict=strict, terminals=self._terminals)
+        blocks = [
+            *(schema.TextContentBlock(type="text", text=text) for text in texts),
+            *(schema.ResourceContentBlock(type="resource_link", name=name, uri=uri) for name, uri in context),
+        ]
+        session = await agent.open(self._where.cwd, conversation)
+        try:
+            if model is not None:
+                await agent.choose_model(session, model)
+            response = await agent.prompt(session, blocks)
+        finally:
+            await agent.leave(session)
+            if agent.dead.is_set():
+                self._agents.discard(agent)
+        details: dict[str, object] = {"effects": "partial", "agent": agent.version}
+        if session.models.current:
+            details["model"] = session.models.current
+        if response.stop_reason == "max_tokens":
+            details["cut"] = True
+            on_progress(SessionProgress("note", CUT))
+        elif response.stop_reason != "end_turn":
+            raise self._unfinished(response.stop_reason)
+        return await self._result(conversation, details, response.usage)
+
+    async def _result(
+        self, conversation: Conversation, details: dict[str, object], usage: schema.Usage | None
+    ) -> SessionResult:
+        from prose_kernel.sessions.providers.acp_client import usage_of
+
+        said = answered(conversation.reply, provider=f"acp:{self._name}", origin="agent", details=details)
+        return replace(
+            said,
+            trace=conversation.calls.trace,
+            writes=await asyncio.to_thread(conversation.calls.writes),
+            usage=usage_of(usage, conversation.cost),
+        )
+
+    def _unfinished(self, reason: str) -> ProviderError:
+        match reason:
+            case "refusal":
+                return ProviderError(f"the agent {self._name} refused to answer", retryable=False)
+            case "max_turn_requests":
+                return ProviderError(f"the agent {self._name} stopped at its own limit of requests", retryable=False)
+            case _:
+                return ProviderError(f"the agent {self._name} broke off")
+
+    # ------------------------------------------------------------ the process
+
+    async def _agent(self) -> Agent:
+        """The running agent, started by the first who needs it; what fails then fails for all who wait."""
+        for agent in self._agents:
+            if not agent.retired and not agent.dead.is_set():
+                return agent
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start())
+            self._starting.add_done_callback(self._started)
+        return await asyncio.shield(self._starting)
+
+    async def _start(self) -> Agent:
+        await load("prose_kernel.sessions.providers.acp_agent", what=f"the agent {self._name}", extra="acp")
+        from prose_kernel.sessions.providers.acp_agent import Agent
+
+        agent = await Agent.start(
+            self._name,
+            self._command,
+            guard=self._guard,
+            cwd=self._where.cwd,
+            patience=self._patience,
+            terminals=self._terminals is not None,
+        )
+        self._agents.add(agent)
+        return agent
+
+    def _started(self, starting: asyncio.Task[Agent]) -> None:
+        if self._starting is starting:
+            self._starting = None
+        if not starting.cancelled():
+            starting.exception()  # seen
+
+
+# ---------------------------------------------------------------- the message
+
+
+def messages(request: SessionRequest) -> list[str]:
+    """The message of a session as blocks of text: the system prompt first, since the protocol has no place for it,
+    then all else in its order; a memory that is to be read is at hand, wherever its file is."""
+    assembled = assemble(request)
+    rest = Assembled(tuple(part for part in assembled.parts if part.section != "system"))
+    blocks = [f"{SYSTEM}\n\n{request.system}"] if request.system else []
+    memory = request.memory
+    if memory is not None and memory.directory and memory.resume and memory.text:
+        blocks.append(f"{MEMORY}\n\n{memory.text}")
+    return [*blocks, rest.text]
+
+
+def links(request: SessionRequest, where: Surroundings) -> list[tuple[str, str]]:
+    """Where the session's context is: name and address of each item that is a file."""
+    return [
+        (item.name, Path(where.cwd, Path(item.location).expanduser()).as_uri())
+        for item in request.context or ()
+        if item.location and not item.missing
+    ]

@@ -61,6 +61,12 @@ class Calls:
         self._reported[f"\0{self._number}"] = reported
         return self.use(reported)
 
+    def done_by_us(self, reported: Reported) -> bool:
+        """Whether all that the call touched was done by us for the agent, so that it was checked."""
+        ours = {path for each in self._reported.values() if each.ours for path in self._resolved(each.call)}
+        touched = self._resolved(reported.call)
+        return bool(touched) and ours.issuperset(touched)
+
     def use(self, reported: Reported) -> ToolUse:
         """A call as the trace shows it."""
         call = reported.call
@@ -68,8 +74,9 @@ class Calls:
             return ToolUse(_name(call), self._summary(call), "refused", self._detail(reported.refused))
         if reported.violated is not None:
             return ToolUse(_name(call), self._summary(call), "ok", f"done without asking: {reported.violated}")
-        outcome = "failed" if reported.status == "failed" else "ok"
-        return ToolUse(_name(call), self._summary(call), "failed" if outcome == "failed" else "ok", self._detail(reported.said))
+        if reported.status == "failed":
+            return ToolUse(_name(call), self._summary(call), "failed", self._detail(reported.said))
+        return ToolUse(_name(call), self._summary(call), "ok", self._detail(reported.said))
 
     @property
     def trace(self) -> tuple[ToolUse, ...]:

@@ -223,4 +223,3 @@ def is_blanket(policy: Policy, call: Call) -> bool:
     """Whether the rule for calls of this kind is a plain `allow`."""
     kind = _KINDS.get(call.kind or "")
     return kind is not None and policy.words(kind) == "allow"
-
