@@ -17,7 +17,7 @@ from prose_kernel.machine.ports import ContextItem, JudgeRequest, SessionRequest
 from prose_kernel.machine.values import Value
 from prose_kernel.sessions.cassettes.records import canonical
 from prose_kernel.sessions.cassettes.redaction import Redaction
-from prose_kernel.sessions.options import Rule
+from prose_kernel.sessions.options import Rule, Surroundings
 from prose_kernel.sessions.permissions import Policy
 from prose_kernel.sessions.text import NAME
 
@@ -50,15 +50,16 @@ def held(text: str, whole: int = 0) -> Any:
 
 
 class Identity:
-    """Makes `req` of a request. `permissions` are the host's rules, `cwd` the workspace."""
+    """Makes `req` of a request. `permissions` are the host's rules."""
 
     def __init__(
-        self, redaction: Redaction, cwd: str, tool_names: ToolNames, permissions: Mapping[str, Rule] | None = None
+        self, redaction: Redaction, where: Surroundings, tool_names: ToolNames, permissions: Mapping[str, Rule]
     ) -> None:
         self.redaction = redaction
-        self._cwd = cwd
+        self._where = where
+        self._cwd = where.cwd
         self._tool_names = tool_names
-        self._permissions = dict(permissions or {})
+        self._permissions = dict(permissions)
 
     # ------------------------------------------------------------ what is asked
 
@@ -137,11 +138,21 @@ class Identity:
                 return "sha256:" + digest(self.redaction.identity(text))
         return "named"
 
+    def policy(self, request: SessionRequest) -> Policy:
+        """The rules of a session over those of the host. Raises `PermissionDenied` for one that makes no sense."""
+        where = self._where
+        return Policy.of(
+            request.permissions,
+            self._permissions,
+            where.cwd,
+            state_dir=where.state_dir,
+            environment=where.environment,
+        )
+
     def _rules(self, request: SessionRequest) -> str:
-        """The rules of a session over those of the host, in the one form that they are compared in."""
         try:
-            return Policy.of(request.permissions, self._permissions, self._cwd).digest
-        except (PermissionDenied, NotImplementedError):  # a rule that makes no sense: whoever runs the session says so
+            return self.policy(request).digest
+        except PermissionDenied:  # whoever runs the session says so
             return canonical({"host": self._permissions, "stated": dict(request.permissions)}).decode()
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.machine.ports import Asker, Clock, SessionRequest
 from prose_kernel.sessions.options import CassetteMode, CassetteOptions, Rule, Surroundings
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.cassettes.shelf import Shelf
+
+# Nothing is imported, compiled or read before the first session or judgement: most cells have none.
 
 ToolNames = Callable[[SessionRequest], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What would answer a session: the record, and how it was found."""
+    """What would answer a session: the record, and how it was found. `failure` tells that it is a recorded error."""
 
     key: str
     at: str
@@ -25,6 +31,7 @@ class Hit:
     provider: str = ""
     resolved: str = ""
     recorded: str = ""
+    failure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,8 @@ class Cassettes:
     """All recordings that a run may replay, and the one it writes.
 
     One object for each run, kept when the provider changes; `tool_names` says which tools the permissions of a session
-    could ever allow (whoever answers), `permissions` are the host's rules. Nothing is read before the first session.
+    could ever allow (whoever answers), `permissions` are the host's rules. Raises `UsageError` for options that make
+    no sense. Close it when the run ends.
     """
 
     def __init__(
@@ -67,28 +75,66 @@ class Cassettes:
         tool_names: ToolNames = no_tools,
         permissions: Mapping[str, Rule] | None = None,
     ) -> None:
-        raise NotImplementedError
+        self.options = options
+        self.where = where
+        self.clock = clock
+        self._tool_names = tool_names
+        self._permissions = dict(permissions or {})
+        self._opened: Shelf | None = None
+        self._warnings: deque[str] = deque()
+        self._mode: CassetteMode = options.mode or "replay"
+        if options.name:
+            from prose_kernel.sessions.cassettes.files import own_path
+
+            own_path(options, where)  # says now what a name lacks
+
+    @property
+    def shelf(self) -> Shelf:
+        """The cassettes, open: reads them when it is first asked for."""
+        if self._opened is None:
+            from prose_kernel.sessions.cassettes.shelf import Shelf
+
+            self._opened = Shelf(
+                self.options, self.where, self.clock, self._tool_names, self._permissions, self._warnings.append
+            )
+        return self._opened
 
     def mode(self, asker: Asker) -> CassetteMode:
         """The mode in force: as chosen, else `auto` where somebody can answer, `replay` where nobody can."""
-        raise NotImplementedError
+        self._mode = self.options.mode or ("auto" if asker.available else "replay")
+        return self._mode
 
     def find(self, request: SessionRequest) -> Hit | Miss:
         """What a replay would do with this session, without using the record up."""
-        raise NotImplementedError
+        from prose_kernel.sessions.cassettes.recorded import looked_up
+
+        return looked_up(self.shelf, request)
 
     def note_ask(self, at: str, question: str, answer: str) -> None:
         """Write down a permission question and its answer, for reading; it never grants anything."""
-        raise NotImplementedError
+        if self._mode in ("auto", "record"):
+            shelf = self.shelf
+            shelf.add_at_once("ask", at, None, {"question": question, "answer": answer}, shelf.meta())
 
     def unused(self) -> tuple[Unused, ...]:
         """Records of the cassettes in use that this run has not needed, in file order."""
-        raise NotImplementedError
+        if self._opened is None:
+            return ()
+        return tuple(Unused(e.file, e.line, e.record.t, e.record.at) for e in self._opened.unused())
+
+    def used(self) -> frozenset[tuple[str, bytes]]:
+        """The lines that this run has used, each with its cassette: what `prose cassette prune` keeps."""
+        if self._opened is None:
+            return frozenset()
+        return frozenset((entry.file, entry.raw) for entry in self._opened.entries() if entry.used)
 
     def take_warnings(self) -> tuple[str, ...]:
         """What went wrong with recordings since the last call, one line each; `RecordedSessions` shows them itself."""
-        raise NotImplementedError
+        taken = tuple(self._warnings)
+        self._warnings.clear()
+        return taken
 
     def close(self) -> None:
-        """The run is over: rewrite the cassette if records were replaced. A second call does nothing."""
-        raise NotImplementedError
+        """The run is over: write what is pending, take out what was replaced. A second call does nothing."""
+        if self._opened is not None:
+            self._opened.close()

@@ -122,15 +122,15 @@ class Redaction:
     def learn(self, places: Mapping[str, str]) -> None:
         """Take further places out of keys: those of the machine that something was recorded on."""
         self._known = {**places, **self._known}
-        self._hashed = _Pass((*self._secrets, *_places(self._known)))
+        self._places = [(re.compile(place.expression), place) for place in _places(self._known)]
+        self._hashed = _Pass((*self._secrets, *(place for _, place in self._places)))
 
     def places_in(self, texts: Iterable[str], words: Iterable[str]) -> dict[str, str]:
         """The first place for each of the words that stands in one of the texts: word to place."""
         wanted, found = frozenset(words), {}
-        expressions = [(re.compile(f.expression), f) for f in _places(self._known) if f.word in wanted]
         for text in texts:
-            for expression, find in expressions:
-                if find.fixed[0] in text and expression.search(text):
+            for expression, find in self._places:
+                if find.word in wanted and find.fixed[0] in text and expression.search(text):
                     found.setdefault(find.word, find.fixed[0])
         return found
 
