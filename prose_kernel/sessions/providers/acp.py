@@ -131,7 +131,7 @@ class AcpSessions:
 
         strict = self._command.enforcement == "strict"
         conversation = Conversation(self._name, access, on_progress, strict=strict, terminals=self._terminals)
-        blocks = [
+        blocks: list[schema.TextContentBlock | schema.ResourceContentBlock] = [
             *(schema.TextContentBlock(type="text", text=text) for text in texts),
             *(schema.ResourceContentBlock(type="resource_link", name=name, uri=uri) for name, uri in context),
         ]

@@ -51,7 +51,7 @@ class Calls:
 
     def heard(self, id: str) -> Reported:
         """The call with this id, known or new."""
-        return self._reported.setdefault(id, Reported(Call(None, "")))
+        return self._reported.setdefault(id, Reported(Call(None, "", None)))
 
     def own(self, call: Call, *, refused: str | None = None, failed: str | None = None) -> ToolUse:
         """Something that the agent asked us to do: on a file, in a terminal."""

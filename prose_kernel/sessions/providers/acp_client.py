@@ -17,9 +17,9 @@ from acp.utils import serialize_params
 from pydantic import BaseModel, ValidationError
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
-from prose_kernel.machine.ports import SessionProgress, Terminal, Terminals, Usage
+from prose_kernel.machine.ports import SessionProgress, Terminal, Terminals, ToolUse, Usage
 from prose_kernel.sessions.providers.acp_calls import Calls, Reported, output_of, updated
-from prose_kernel.sessions.providers.acp_policy import AgentRules, Call, Option, command_of, is_blanket, option_for
+from prose_kernel.sessions.providers.acp_policy import AgentRules, Call, Option, is_blanket, option_for
 from prose_kernel.sessions.tools import files
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.threads import in_thread

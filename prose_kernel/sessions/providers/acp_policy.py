@@ -1,4 +1,6 @@
-"""What a CLI agent may do: its requests in the words of our permissions, and the option that answers one (sessions.md 5).
+"""What a CLI agent may do: its requests in the words of our permissions, and the option that answers one.
+
+Implements the permissions row of sessions.md 5.2.
 
 An agent says for each tool call a kind (`read`, `edit`, `execute` ...) and the tool's raw input. What cannot be read
 out of these is denied.
@@ -27,8 +29,19 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "fetch": "network",
 }
 _PATHS: Final = frozenset(
-    "path paths file files file_path filepath filePath filename absolute_path abs_path notebook_path directory "
-    "source destination from to old_path new_path oldPath newPath".split()
+    {"path", "paths", "file", "files", "file_path", "filepath", "filePath", "filename", "absolute_path", "abs_path"}
+    | {
+        "notebook_path",
+        "directory",
+        "source",
+        "destination",
+        "from",
+        "to",
+        "old_path",
+        "new_path",
+        "oldPath",
+        "newPath",
+    }
 )
 _COMMANDS: Final = ("command", "cmd", "script")
 _ADDRESSES: Final = ("url", "uri", "urls")
@@ -135,8 +148,8 @@ class AgentRules:
             ruling = policy.rule("network", address)
         else:
             word = policy.words("network")
-            answer: Answer = word if word in ("allow", "prompt") else "deny"
-            ruling = Ruling(answer, f"the rule is `network: {_written(word)}`")
+            answers: Mapping[object, Answer] = {"allow": "allow", "prompt": "prompt"}
+            ruling = Ruling(answers.get(word, "deny"), f"the rule is `network: {_written(word)}`")
         return await self._ask("network", address or call.title) if ruling.answer == "prompt" else ruling
 
     async def _files(self, kind: Kind, call: Call) -> Ruling:
