@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_type_hints
 
@@ -154,6 +154,7 @@ def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surro
         notebook,
         environment,
         attended=environment.get("CI", "").strip().casefold() in ("", "0", "false"),
+        state_dir=state_dir,
     )
 
 

@@ -96,7 +96,7 @@ class SettingsFile:
         self._known(content, ("permissions",), KINDS)
         rules: dict[str, Rule] = {}
         for kind, value in content.items():
-            patterns = kind in ("read", "write", "execute")
+            patterns = kind != "bash"
             if isinstance(value, str) and value in WORDS:
                 rules[kind] = value
             elif patterns and isinstance(value, list) and all(isinstance(part, str) for part in value):
@@ -208,9 +208,16 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
     import msgspec
 
     if text and _plain(hint) is bool:
-        return {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}[
-            str(value).strip().casefold()
-        ]
+        return {
+            "1": True,
+            "true": True,
+            "yes": True,
+            "on": True,
+            "0": False,
+            "false": False,
+            "no": False,
+            "off": False,
+        }[str(value).strip().casefold()]
     try:
         found: object = msgspec.convert(value, hint, strict=not text)
     except msgspec.ValidationError as problem:

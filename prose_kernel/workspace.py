@@ -85,7 +85,7 @@ class Workspace:
         self._engine: Engine | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
-        self._closing: list[Doors] = []  # of providers that were chosen earlier: closed at the next pause
+        self._earlier: list[Doors] = []  # that others have replaced in this run: closed with the next text
         self._programs: LocalPrograms | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,7 +144,7 @@ class Workspace:
         settings = replace(self.settings, **changes)  # type: ignore[arg-type]  # checked by whoever read them
         run = self._run
         if run is not None:
-            doors = self._connect(settings, run.doors.asker, run.kept)
+            doors = self._connect(settings, run.kept, run.doors)
             run.machine.ports = replace(
                 run.machine.ports,
                 commands=doors.commands or run.commands,
@@ -153,7 +153,7 @@ class Workspace:
                 user=doors.user,
                 races=doors.races,
             )
-            self._closing.append(run.doors)
+            self._earlier.append(run.doors)
             self._run = replace(run, doors=doors)
         self.settings = settings
 
@@ -180,7 +180,7 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         run = self._open()
-        await self._close_doors(tuple(self._closing))
+        await self._retire()
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
             if run.kept is not None:
@@ -237,12 +237,14 @@ class Workspace:
         try:
             await self._run.machine.end(error)
         finally:
-            await self._close_doors([*self._closing, self._run.doors])
+            await self._retire()
+            await self._run.doors.close()
 
-    async def _close_doors(self, doors: Sequence[Doors]) -> None:
-        self._closing = [earlier for earlier in self._closing if earlier not in doors]
-        for each in doors:
-            await each.close()
+    async def _retire(self) -> None:
+        """Close what was chosen earlier in this run."""
+        earlier, self._earlier = self._earlier, []
+        for doors in earlier:
+            await doors.retire()
 
     # ------------------------------------------------------------ plugging in
 
@@ -260,7 +262,7 @@ class Workspace:
 
         settings, start = self.settings, self.start
         kept = self._filesystem() if settings.state == "filesystem" else None
-        doors = self._connect(settings, self._asker, kept)
+        doors = self._connect(settings, kept)
         transcript = InContextTrace(self._asker.show) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
@@ -287,17 +289,20 @@ class Workspace:
         )
         return _Run(machine, doors, gates, commands, kept, transcript)
 
-    def _connect(self, settings: Settings, asker: Asker, kept: FilesystemStore | None) -> Doors:
+    def _connect(self, settings: Settings, kept: FilesystemStore | None, before: Doors | None = None) -> Doors:
+        from prose_kernel.commands.helpers import Helpers
         from prose_kernel.sessions.connect import connect
         from prose_kernel.settings import surroundings
 
         cwd = self.start.cwd
         return connect(
-            asker,
+            before.asker if before is not None else self._asker,
             settings.session_options(cwd),
             surroundings(cwd, kept.directory if kept is not None else None, settings.state_dir),
             clock=self._clock,
             interrupt=self.interrupt,
+            guard=Helpers(self._engine_of()),
+            before=before,
         )
 
     def _filesystem(self) -> FilesystemStore:

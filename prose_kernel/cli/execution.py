@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.cli import files, report
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.notebook_file import Cell, read_cells
+from prose_kernel.cli.session_notes import session_notes
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
 from prose_kernel.machine.values import Value, full_text, verbatim
@@ -36,7 +37,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a run ended. `products` are the texts printed at the end; `text_name` is the program or cell that was the
-    last to run; `signal` is set for an interrupted run."""
+    last to run; `signal` is set for an interrupted run; `notes` are said last, about what sessions have consumed."""
 
     status: int
     run_id: str | None = None
@@ -48,6 +49,7 @@ class Ended:
     text_name: str = ""
     signal: int | None = None
     stderr_shown: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def execute(request: Request, screen: Screen) -> Ended:
@@ -134,6 +136,7 @@ class ProgramRun:
                 text_name=self.text_name,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
+                notes=session_notes(workspace.doors, usage=self.request.usage) if started else (),
             )
         finally:
             await workspace.close(cause)

@@ -50,6 +50,7 @@ class Narrator:
             e.CommandOutput: self._command_output,
             e.CommandFinished: self._command_finished,
             e.SessionStarted: self._session_started,
+            e.SessionProgressed: self._session_progressed,
             e.SessionFinished: self._session_finished,
             e.Failed: self._failed,
             e.Bound: self._bound,
@@ -111,10 +112,21 @@ class Narrator:
         who = event.request.agent or event.request.kind
         self._tasks[event.spawn] = self._screen.begin(f"{who}: {clip(event.request.task, 60)}", None)
 
+    def _session_progressed(self, event: e.SessionProgressed) -> None:
+        """What a session lets be seen beside its text: notes, and the tools that it calls."""
+        if event.kind == "note":
+            self._order.say(event.place.branches, _Note(event.text))
+        elif event.kind == "tool" and event.tool is not None:
+            how = "" if event.tool.outcome == "ok" else f": {event.tool.outcome}"
+            why = f" ({clip(event.tool.detail, 80)})" if event.tool.outcome == "refused" and event.tool.detail else ""
+            self._order.say(event.place.branches, _Note(f"{event.tool.tool} {clip(event.tool.summary, 80)}{how}{why}"))
+
     def _session_finished(self, event: e.SessionFinished) -> None:
         task = self._tasks.pop(event.spawn, None)
         if task is not None:
             task.end()
+        if event.result is not None and event.result.origin == "authored":
+            self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
         if event.error is None and event.bound_to is None:
             text = full_text(event.value)
             self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))

@@ -33,6 +33,7 @@ class Request:
     settings: Settings
     cwd: Path
     json: bool = False
+    usage: bool = False
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
@@ -45,8 +46,17 @@ class Request:
 @click.option("--gates", metavar="MODE", help="Who may decide gates: auto (default), ask, wait or deny.")
 @click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate beforehand. Repeatable.")
 @click.option("--no", metavar="GATE", multiple=True, help="Reject this gate beforehand. Repeatable.")
-@click.option("--provider", metavar="NAME", help="Who answers sessions: scripted, human or dry-run.")
+@click.option(
+    "--provider",
+    metavar="NAME",
+    help="Who answers sessions: human, scripted, dry-run, replay, SERVER[:MODEL], acp:AGENT.",
+)
 @click.option("--script", metavar="FILE", help="The answers of the scripted provider (YAML).")
+@click.option("--judge", metavar="NAME", help="Who decides conditions: SERVER[:MODEL], acp:AGENT, or off.")
+@click.option("--cassette", metavar="NAME", help="The recording that is written.")
+@click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
+@click.option("--realtime", is_flag=True, help="Let a replayed session take as long as the recorded one did.")
+@click.option("--usage", is_flag=True, help="Say at the end what sessions and judgements have consumed.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
 )
@@ -63,6 +73,11 @@ def run(
     gates: str | None = None,
     provider: str | None = None,
     script: str | None = None,
+    judge: str | None = None,
+    cassette: str | None = None,
+    cassette_mode: str | None = None,
+    realtime: bool = False,
+    usage: bool = False,
 ) -> int:
     """Run a program, a notebook (its cells in order) or a bundled example; FILE may be - for standard input.
 
@@ -75,22 +90,33 @@ def run(
     from prose_kernel import settings
     from prose_kernel.cli import execution
 
-    cwd = Path.cwd()
+    cwd, name = Path.cwd(), files.find_program(target)
     chosen = settings.load(
         cwd,
+        file=_settings_file(cwd, name),
         state_dir=state_dir,
         state=_state(state, in_context),
         profile="strict" if strict else None,
         gates=gates,
         provider=provider,
         script=script,
+        judge=judge,
+        cassette=cassette,
+        cassette_mode=cassette_mode,
+        cassette_realtime=True if realtime else None,
         display_cap=UNCAPPED,
     )
-    request = Request(files.find_program(target), _pairs(inputs), _decisions(yes, no), chosen, cwd, json=form == "json")
+    request = Request(name, _pairs(inputs), _decisions(yes, no), chosen, cwd, json=form == "json", usage=usage)
     if request.settings.gates == "wait" and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk: nobody can decide a gate that lives in memory")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     return _report(request, execution.execute(request, screen), screen)
+
+
+def _settings_file(cwd: Path, name: str) -> Path | None:
+    """A notebook has the `prose.toml` beside it, as in Jupyter; where there is none, that of the working directory."""
+    beside = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - a home directory of nobody stays as it is
+    return beside if name.endswith(".ipynb") and beside.is_file() else None
 
 
 def _pairs(inputs: Sequence[str]) -> dict[str, str]:
@@ -140,6 +166,8 @@ def _report(request: Request, ended: Ended, screen: Screen) -> int:
     elif error is None and ended.signal is None:
         for text in ended.products:
             screen.line("stdout", text)
+    for note in ended.notes:
+        screen.note(note)
     return ended.status
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from prose_kernel.errors import ProseError
-from prose_kernel.machine.ports import Asker, JudgeRequest, Pick, Verdict
+from prose_kernel.machine.ports import Asker, Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.machine.values import Value
 from prose_kernel.sessions import readings, rules
 from prose_kernel.sessions.text import NAME, one_line, printable
@@ -50,19 +50,19 @@ class HumanJudge:
                 if said in ("w", "why"):
                     self._asker.show("\n".join(_known(request)))
 
-    async def extract(self, value: str, path: str) -> Value:
+    async def extract(self, value: str, path: str) -> Finding:
         async with self._asker.turn():
             self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
-            return _data((await self._asker.ask(f"{path}: ")).strip())
+            return Finding(_data((await self._asker.ask(f"{path}: ")).strip()), "human")
 
-    async def items(self, value: str) -> tuple[str, ...]:
+    async def items(self, value: str) -> Finding:
         found: list[str] = []
         async with self._asker.turn():
             self._asker.show(f"Which items does this text hold?\n\n{printable(value)}\n\nOne a line; end with `.`")
             while True:
                 for line in (await self._asker.ask("> ")).split("\n"):
                     if line.strip() == ".":
-                        return tuple(found)
+                        return Finding([*found], "human")
                     if line.strip():
                         found.append(line.strip())
 

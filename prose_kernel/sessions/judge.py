@@ -1,4 +1,4 @@
-"""Who decides a condition: rules, a script, a person, in that order; never a default.
+"""Who decides a condition: rules, a script, a recording, a model or CLI agent, a person, in that order; never a default.
 
 Implements openprose.md 3.4 and sessions.md 3.2.
 """
@@ -6,12 +6,13 @@ Implements openprose.md 3.4 and sessions.md 3.2.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from prose_kernel.errors import NobodyToAsk, ProseError, Undecided
+from prose_kernel.errors import NobodyToAsk, ProseError, ProviderError, Undecided
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
-from prose_kernel.machine.ports import Asker, Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.machine.ports import Asker, Finding, Judge, JudgeRequest, Pick, Verdict
+from prose_kernel.sessions.options import RulesMode
 from prose_kernel.sessions.text import NAME, one_line
 from prose_kernel.sessions.user import serial
 from prose_kernel.sessions.words import NO, STUCK, UNCERTAIN, YES
@@ -23,21 +24,96 @@ if TYPE_CHECKING:
 # The rules (a dozen regular expressions) and the person are imported where a question comes up: most cells ask none,
 # and kernel start-up time is a feature.
 
-RulesMode = Literal["first", "only", "off"]
 Answer = TypeVar("Answer")
+LiveJudge = Callable[[], Judge | None]
 
 FIX = (
-    "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md), or run it where somebody can answer"
+    "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md), record it where somebody can answer,"
+    " or choose a judge (PROSE_JUDGE)"
 )
+
+
+class Asked:
+    """The `Judge` port of those who answer now: a model or CLI agent (`live`), else the person.
+
+    `live` is called at each question, because who is there may change from cell to cell.
+    """
+
+    def __init__(
+        self, human: Asker | None = None, live: LiveJudge | None = None, *, rules: RulesMode = "first"
+    ) -> None:
+        self._person = serial(human) if human is not None else None
+        self._live = live
+        self._rules = rules
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        """Raises `Undecided`, as every call here does, when neither of them can."""
+        from prose_kernel.sessions import rules
+
+        ruling = rules.Ruling(None, "", "the rules are off")
+        if self._rules != "off":
+            ruling = rules.decide(request.text, request.bindings)
+        what = f"**{one_line(request.text)}**"
+        return await self._ask(
+            what, ruling.why, lambda judge: judge.decide(request), lambda human: human.decide(request, ruling)
+        )
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        what = f"the choice **{one_line(request.text)}**"
+        why = "no binding it names is one of its options"
+        return await self._ask(
+            what, why, lambda judge: judge.choose(request, labels), lambda human: human.choose(request, labels)
+        )
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        what = f"what `{path}` is in a text"
+        return await self._ask(
+            what,
+            "the text is no JSON",
+            lambda judge: judge.extract(request, value, path),
+            lambda human: human.extract(value, path),
+        )
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return await self._ask(
+            "which items a text holds",
+            "the text is neither JSON nor a list",
+            lambda judge: judge.items(request, value),
+            lambda human: human.items(value),
+        )
+
+    async def _ask(
+        self,
+        what: str,
+        why: str,
+        calling: Callable[[Judge], Awaitable[Answer]],
+        asking: Callable[[HumanJudge], Awaitable[Answer]],
+    ) -> Answer:
+        fix = FIX
+        if self._live is not None and (judge := self._live()) is not None:
+            try:
+                return await calling(judge)
+            except (Undecided, ProviderError) as problem:  # the person decides in its place
+                why, fix = one_line(str(problem), 300), problem.hint or FIX
+        if self._person is not None and self._person.available:
+            from prose_kernel.sessions.human_judge import HumanJudge
+
+            try:
+                return await asking(HumanJudge(self._person))
+            except EOFError:
+                raise Undecided(f"the person's input ended before {what} was decided", hint=FIX) from None
+            except NobodyToAsk:
+                pass
+        raise Undecided(f"nobody can decide {what}: {why}", hint=fix)
 
 
 class JudgeChain:
     """The `Judge` port.
 
     `rules` says whether rules decide first, alone (`only`) or not at all (`off`); `scripted` holds answers written
-    beforehand; `human` is the person at the front end. In a dry run (`dry_run`) what no rule decides is reported as
-    undecided, so that the run goes on: a condition is uncertain, a loop shows its body once, a choice takes its first
-    option, and nobody is asked.
+    beforehand; `others` are asked then: `Asked`, or a recording of it. Without them `human` is the person at the front
+    end. In a dry run (`dry_run`) what no rule decides is reported as undecided, so that the run goes on: a condition
+    is uncertain, a loop shows its body once, a choice takes its first option, and nobody is asked.
     """
 
     def __init__(
@@ -46,22 +122,24 @@ class JudgeChain:
         human: Asker | None = None,
         scripted: Script | None = None,
         *,
+        others: Judge | None = None,
         dry_run: bool = False,
     ) -> None:
         self._rules = rules
-        self._person = serial(human) if human is not None else None
+        self._others = others if others is not None else Asked(human, rules=rules)
         self._scripted = scripted
         self._dry_run = dry_run
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         """The verdict of the first in the chain that has one. Raises `Undecided`."""
-        from prose_kernel.sessions import rules
-
-        ruling = rules.Ruling(None, "", "the rules are off")
+        why = "the rules are off"
         if self._rules != "off":
+            from prose_kernel.sessions import rules
+
             ruling = rules.decide(request.text, request.bindings)
             if ruling.answer is not None:
                 return Verdict(ruling.answer, "rules", f"{ruling.rule}: {ruling.why}")
+            why = ruling.why
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.judgement(request.text, request.at)
             if said is not None:
@@ -69,7 +147,8 @@ class JudgeChain:
         if self._dry_run:
             again = request.loop is not None and bool(request.loop_index)
             return Verdict(None, "dry-run", "undecided", no_progress=again)
-        return await self._ask(f"**{one_line(request.text)}**", ruling.why, lambda human: human.decide(request, ruling))
+        self._rules_alone(f"**{one_line(request.text)}**", why)
+        return await self._others.decide(request)
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the first in the chain that picks one. Raises `Undecided`.
@@ -85,8 +164,8 @@ class JudgeChain:
                 return Pick(said, "scripted")
         if self._dry_run:
             return Pick(labels[0], "dry-run", "undecided: " + " | ".join(labels))
-        what = f"the choice **{one_line(request.text)}**"
-        return await self._ask(what, "no binding it names is one of its options", lambda h: h.choose(request, labels))
+        self._rules_alone(f"the choice **{one_line(request.text)}**", "no binding it names is one of its options")
+        return await self._others.choose(request, labels)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
         """What stands at a member path of a prose text. Raises `Undecided`."""
@@ -96,13 +175,12 @@ class JudgeChain:
                 return Finding(said, "scripted")
         if self._dry_run:
             return Finding(value, "dry-run", "undecided")
-        what = f"what `{path}` is in a text"
-        answer = await self._ask(what, "the text is no JSON", lambda human: human.extract(value, path))
-        return Finding(answer, "human")
+        self._rules_alone(f"what `{path}` is in a text", "the text is no JSON")
+        return await self._others.extract(request, value, path)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         """The items of a prose text. Raises `Undecided`; also for a text of several lines, which its lines split alike
-        whoever is here (openprose.md 3.11), so that no person is asked about the output of `ls`."""
+        whoever is here (openprose.md 3.11), so that nobody is asked about the output of `ls`."""
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.items(value, request.at)
             if said is not None:
@@ -111,23 +189,12 @@ class JudgeChain:
             raise Undecided("the text has several lines: they are its items")
         if self._dry_run:
             return Finding([value], "dry-run", "undecided")
-        what = "which items a text holds"
-        answer = await self._ask(what, "the text is neither JSON nor a list", lambda human: human.items(value))
-        return Finding(list(answer), "human")
+        self._rules_alone("which items a text holds", "the text is neither JSON nor a list")
+        return await self._others.items(request, value)
 
-    async def _ask(self, what: str, why: str, asking: Callable[[HumanJudge], Awaitable[Answer]]) -> Answer:
+    def _rules_alone(self, what: str, why: str) -> None:
         if self._rules == "only":
             raise Undecided(f"no rule decides {what}: {why}", hint=FIX)
-        if self._person is not None and self._person.available:
-            from prose_kernel.sessions.human_judge import HumanJudge
-
-            try:
-                return await asking(HumanJudge(self._person))
-            except EOFError:
-                raise Undecided(f"the person's input ended before {what} was decided", hint=FIX) from None
-            except NobodyToAsk:
-                pass
-        raise Undecided(f"nobody can decide {what}: {why}", hint=FIX)
 
 
 def _scripted_verdict(said: str, text: str) -> Verdict:

@@ -118,7 +118,8 @@ class Surroundings:
 
     `cwd` is the workspace (absolute); `run_directory` that of the run, None while it lives in memory; `notebook` the
     notebook's path as the server tells it (`JPY_SESSION_NAME`), None elsewhere; `environment` where keys are looked up.
-    `attended` is a hint for defaults alone: False where nobody will ever answer (`CI=true`).
+    `attended` is a hint for defaults alone: False where nobody will ever answer (`CI=true`). `state_dir` is the state
+    directory, relative to `cwd`.
     """
 
     cwd: str
@@ -126,3 +127,4 @@ class Surroundings:
     notebook: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     attended: bool = True
+    state_dir: str = ".prose"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,12 +11,20 @@ import pytest
 from sessions.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import NobodyToAsk, NoProvider, ProviderError, UsageError
-from prose_kernel.machine.ports import CommandRequest, SessionProgress, SessionRequest, SessionResult, Sessions
-from prose_kernel.sessions.providers import NOTICE, select
+from prose_kernel.machine.ports import (
+    CommandRequest,
+    ContextItem,
+    SessionRequest,
+    SessionResult,
+    Sessions,
+)
+from prose_kernel.sessions.connect import connect
+from prose_kernel.sessions.options import AgentCommand, JudgeOptions, ModelServer, SessionOptions
+from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice
 from prose_kernel.sessions.providers.dry_run import DryRunCommands
-from prose_kernel.sessions.providers.human import HELP
-from prose_kernel.sessions.providers.scripted import Reply, Script, load_script
-from prose_kernel.sessions.request import shown
+from prose_kernel.sessions.providers.human import HELP, LONGEST, HumanSessions
+from prose_kernel.sessions.providers.scripted import Reply, Script, ScriptedSessions, load_script
+from prose_kernel.sessions.providers.unconfigured import NOTICE, Unconfigured
 
 
 def request(task: str = "Write a haiku", at: str = "c1/s0", **more: object) -> SessionRequest:
@@ -41,7 +50,7 @@ class FakeClock:
 
 
 def scripted(entries: dict[str, object], clock: FakeClock | None = None) -> Sessions:
-    return select("scripted", asker=ScriptedPerson(available=False), script=Script(entries), clock=clock or FakeClock())
+    return ScriptedSessions(Script(entries), clock or FakeClock())
 
 
 # ---------------------------------------------------------------- scripted
@@ -117,7 +126,7 @@ async def test_a_script_file(tmp_path: Path) -> None:
     path = tmp_path / "answers.yaml"
     path.write_text(YAML)
     script = load_script(path)
-    sessions = select("scripted", asker=ScriptedPerson(), script=script, clock=FakeClock())
+    sessions = ScriptedSessions(script, FakeClock())
     assert (await run(sessions, request())).text == "no"
     assert (await run(sessions, request("other", "c1/s1"))).text == "late"
     with pytest.raises(ProviderError) as failed:
@@ -163,7 +172,7 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
 async def test_a_person_reads_the_whole_and_answers_in_lines() -> None:
     person = ScriptedPerson("Old pond", "", "..", "::skip", ":smile:", ".")
     asked = request(permissions={"bash": "deny"})
-    result = await run(select("human", asker=person), asked)
+    result = await run(HumanSessions(person), asked)
     assert (result.text, result.summary) == ("Old pond\n\n.\n:skip\n:smile:", "Old pond")
     assert (result.provider, result.origin) == ("human", "human")
     assert person.transcript == [
@@ -173,12 +182,12 @@ async def test_a_person_reads_the_whole_and_answers_in_lines() -> None:
 
 
 async def test_a_larger_box_may_give_all_lines_at_once() -> None:
-    result = await run(select("human", asker=ScriptedPerson("one\ntwo\n.\nafter")), request())
+    result = await run(HumanSessions(ScriptedPerson("one\ntwo\n.\nafter")), request())
     assert result.text == "one\ntwo"
 
 
 async def test_skip_is_an_empty_answer() -> None:
-    result = await run(select("human", asker=ScriptedPerson("half", ":skip")), request())
+    result = await run(HumanSessions(ScriptedPerson("half", ":skip")), request())
     assert (result.text, result.summary, dict(result.details)) == ("", "skipped", {"skipped": True})
 
 
@@ -187,20 +196,33 @@ async def test_skip_is_an_empty_answer() -> None:
 )
 async def test_fail_is_a_failed_attempt(line: str, message: str) -> None:
     with pytest.raises(ProviderError) as failed:
-        await run(select("human", asker=ScriptedPerson(line)), request())
+        await run(HumanSessions(ScriptedPerson(line)), request())
     assert (str(failed.value), failed.value.retryable) == (message, True)
 
 
 async def test_show_shows_again() -> None:
     person = ScriptedPerson("kept", ":show", ".")
-    assert (await run(select("human", asker=person), request())).text == "kept"
+    assert (await run(HumanSessions(person), request())).text == "kept"
     assert person.transcript[0] == person.transcript[3]
+
+
+async def test_a_person_reads_the_context_itself_and_long_parts_when_they_ask_for_them() -> None:
+    plan = "step\n" * LONGEST
+    context = (ContextItem("plan", ".prose/runs/r/bindings/plan.md", content=plan), ContextItem("gone", missing=True))
+    person = ScriptedPerson(":show", ".")
+    await run(HumanSessions(person), request(context=context, memory=None))
+    first, whole = (shown for shown in person.transcript if not shown.startswith("?"))
+    assert "`:show` shows all]" in first
+    assert first.count("step") < 1000
+    assert whole.count("step") == LONGEST
+    assert "gone: (no result)" in whole
+    assert ".prose" not in whole
 
 
 async def test_quit_interrupts_the_run() -> None:
     running: list[asyncio.Task[SessionResult]] = []
     person = ScriptedPerson(":quit")
-    sessions = select("human", asker=person, interrupt=lambda: running[0].cancel())
+    sessions = HumanSessions(person, lambda: running[0].cancel())
     running.append(asyncio.create_task(run(sessions, request())))
     with pytest.raises(asyncio.CancelledError):
         await running[0]
@@ -208,7 +230,7 @@ async def test_quit_interrupts_the_run() -> None:
 
 async def test_quit_without_a_run_to_interrupt_is_a_final_failure() -> None:
     with pytest.raises(ProviderError, match="the person who answered quit") as failed:
-        await run(select("human", asker=ScriptedPerson(":quit")), request())
+        await run(HumanSessions(ScriptedPerson(":quit")), request())
     assert not failed.value.retryable
 
 
@@ -219,19 +241,19 @@ class Leaves(ScriptedPerson):
 
 async def test_somebody_who_leaves_is_nobody() -> None:
     with pytest.raises(NoProvider, match="nobody is here"):
-        await run(select("human", asker=Leaves()), request())
+        await run(HumanSessions(Leaves()), request())
 
 
 async def test_end_of_input_and_nobody_are_no_provider() -> None:
     with pytest.raises(NoProvider, match="the person's input has ended before this session was answered"):
-        await run(select("human", asker=ScriptedPerson("half")), request())
+        await run(HumanSessions(ScriptedPerson("half")), request())
     with pytest.raises(NoProvider, match="nobody is here"):
-        await run(select("human", asker=ScriptedPerson(available=False)), request())
+        await run(HumanSessions(ScriptedPerson(available=False)), request())
 
 
 async def test_concurrent_sessions_are_asked_one_at_a_time_in_order() -> None:
     person = ScriptedPerson(*[line for n in range(5) for line in (f"answer {n}", "more", ".")])
-    sessions = select("human", asker=person)
+    sessions = HumanSessions(person)
     results = await asyncio.gather(*(run(sessions, request(f"task {n}", f"c1/b{n}/s0")) for n in range(5)))
     assert [result.text for result in results] == [f"answer {n}\nmore" for n in range(5)]
     assert person.most_asking == 1
@@ -239,7 +261,7 @@ async def test_concurrent_sessions_are_asked_one_at_a_time_in_order() -> None:
 
 async def test_a_cancelled_session_gives_up_its_turn() -> None:
     person = SilentPerson()
-    sessions = select("human", asker=person)
+    sessions = HumanSessions(person)
     first = asyncio.create_task(run(sessions, request("first")))
     await person.asked.wait()
     person.asked.clear()
@@ -258,7 +280,7 @@ async def test_a_cancelled_session_gives_up_its_turn() -> None:
 
 async def test_what_a_person_is_shown_cannot_drive_the_terminal() -> None:
     person = ScriptedPerson(".")
-    await run(select("human", asker=person), request("\x1b[2Jwipe\u202e"))
+    await run(HumanSessions(person), request("\x1b[2Jwipe\u202e"))
     assert "\x1b" not in person.transcript[0]
     assert "\ufffd[2Jwipe\ufffd" in person.transcript[0]
 
@@ -268,7 +290,7 @@ async def test_what_a_person_is_shown_cannot_drive_the_terminal() -> None:
 
 async def test_with_nothing_configured_the_person_answers_after_one_notice() -> None:
     person = ScriptedPerson("a", ".", "b", ".")
-    sessions = select(None, asker=person)
+    sessions = Unconfigured(person)
     results = await asyncio.gather(run(sessions, request("one")), run(sessions, request("two")))
     assert [result.text for result in results] == ["a", "b"]
     assert person.transcript.count(NOTICE) == 1
@@ -278,7 +300,7 @@ async def test_with_nothing_configured_the_person_answers_after_one_notice() -> 
 
 async def test_with_nothing_configured_and_nobody_here_the_error_names_the_fix() -> None:
     person = ScriptedPerson("a", ".", available=False)
-    sessions = select(None, asker=person)
+    sessions = Unconfigured(person)
     with pytest.raises(NoProvider) as refused:
         await run(sessions, request())
     assert str(refused.value) == "no model is configured, and nobody is here to answer this session"
@@ -288,26 +310,71 @@ async def test_with_nothing_configured_and_nobody_here_the_error_names_the_fix()
     assert (await run(sessions, request())).text == "a"
 
 
-def test_providers_that_do_not_exist() -> None:
-    with pytest.raises(UsageError, match="there is no provider `claude`") as refused:
-        select("claude", asker=ScriptedPerson())
-    assert refused.value.hint == "one of scripted, human, dry-run"
+OPTIONS = SessionOptions(
+    servers={"mine": ModelServer("openai", "http://127.0.0.1:9/v1")},
+    agents={"opencode": AgentCommand(("opencode", "acp"))},
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [
+        (None, Choice("nobody")),
+        ("human", Choice("human")),
+        ("replay", Choice("replay")),
+        ("anthropic", Choice("model", "anthropic")),
+        ("ollama:llama3.3:8b", Choice("model", "ollama", "llama3.3:8b")),
+        ("mine", Choice("model", "mine")),
+        ("google:gemini", Choice("model", "google", "gemini")),
+        ("acp:opencode", Choice("agent", "opencode")),
+    ],
+)
+def test_names_of_providers(name: str | None, choice: Choice) -> None:
+    assert choice_of(name, OPTIONS) == choice
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("claude", "there is no provider `claude`", "one of human, scripted, dry-run, replay, anthropic, "),
+        ("antropic", "there is no provider `antropic`", "did you mean anthropic?"),
+        ("acp:goose", "there is no CLI agent `goose`", "configured here: acp:opencode; prose.toml: [agents.goose] "),
+    ],
+)
+def test_providers_that_do_not_exist(name: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        choice_of(name, OPTIONS)
+    assert str(refused.value) == message
+    assert (refused.value.hint or "").startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("provider", "judge", "choice"),
+    [
+        (None, None, Choice("nobody")),
+        ("human", None, Choice("nobody")),
+        ("anthropic", None, Choice("model", "anthropic")),
+        ("acp:opencode", None, Choice("agent", "opencode")),
+        ("acp:opencode", "mine:judge", Choice("model", "mine", "judge")),
+        ("anthropic", "off", Choice("nobody")),
+        ("human", "anthropic", Choice("model", "anthropic")),
+    ],
+)
+def test_who_judges(provider: str | None, judge: str | None, choice: Choice) -> None:
+    assert judge_choice(replace(OPTIONS, provider=provider, judge=JudgeOptions(provider=judge))) == choice
+
+
+def test_who_cannot_judge() -> None:
+    with pytest.raises(UsageError, match="`replay` cannot judge"):
+        judge_choice(replace(OPTIONS, judge=JudgeOptions(provider="replay")))
+
+
+def test_scripted_without_a_script() -> None:
     with pytest.raises(UsageError, match="provider scripted has no script"):
-        select("scripted", asker=ScriptedPerson())
+        connect(ScriptedPerson(), SessionOptions(provider="scripted"))
 
 
 # ---------------------------------------------------------------- dry run
-
-
-async def test_a_dry_run_shows_and_marks() -> None:
-    seen: list[SessionProgress] = []
-    asked = request(at="c2/s1", model="opus", permissions={"bash": "deny"}, skills=("search",))
-    result = await select("dry-run", asker=ScriptedPerson(available=False)).run(asked, seen.append)
-    assert (result.text, result.origin) == ("⟦dry-run c2/s1⟧", "dry-run")
-    assert seen == [SessionProgress("note", shown(asked))]
-    assert result.details["permissions"] == {"bash": "deny"}
-    assert (result.details["model"], result.details["skills"]) == ("opus", ["search"])
-    assert result.details["sizes"] == {"task": 13, "output": 63}
 
 
 async def test_a_dry_run_runs_no_command(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ What depends on a marker cannot be decided by a rule; the judge of a dry run rep
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from prose_kernel.machine.ports import (
     CommandRequest,
@@ -15,20 +16,29 @@ from prose_kernel.machine.ports import (
     SessionRequest,
     SessionResult,
 )
-from prose_kernel.sessions.request import assemble, shown, summarise
+from prose_kernel.sessions.request import summarise
 from prose_kernel.sessions.text import marker
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.description import Description
 
 
 class DryRunSessions:
     """The `Sessions` port of a dry run: notes what a session would be asked, answers `⟦dry-run c2/s1⟧`."""
 
+    def __init__(self, describe: Callable[[SessionRequest], Description]) -> None:
+        self._describe = describe
+
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        on_progress(SessionProgress("note", shown(request)))
+        told = self._describe(request)
+        on_progress(SessionProgress("note", told.text))
         details = {
-            "model": request.model,
-            "permissions": dict(request.permissions),
+            "model": told.model,
+            "permissions": list(told.permissions),
+            "tools": list(told.tools),
             "skills": list(request.skills),
-            "sizes": assemble(request).sizes,
+            "sizes": dict(told.sizes),
+            "recording": told.recording,
         }
         value = marker(request.at)
         return SessionResult(value, value, "dry-run", "dry-run", details)

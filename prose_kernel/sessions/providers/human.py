@@ -8,12 +8,14 @@ from collections.abc import Callable
 from prose_kernel.errors import NobodyToAsk, ProviderError
 from prose_kernel.machine.ports import Asker, SessionProgress, SessionRequest, SessionResult
 from prose_kernel.sessions.providers import nobody
-from prose_kernel.sessions.request import answered, shown
+from prose_kernel.sessions.request import answered, asked, assemble, permission_lines
 from prose_kernel.sessions.text import printable
 from prose_kernel.sessions.user import serial
 
 HELP = "Answer below; end with a line that is only `.` (:skip, :fail MESSAGE, :show, :quit)"
 PROMPT = "> "
+LONGEST = 4000
+"""Characters of one section that are shown at first; `:show` shows all of it."""
 
 
 class HumanSessions:
@@ -55,14 +57,14 @@ class HumanSessions:
                     case ":fail":
                         raise ProviderError(rest.strip() or "failed by the person who answered")
                     case ":show" if not rest:
-                        self._show(request)
+                        self._show(request, whole=True)
                     case ":quit" if not rest:
                         await self._quit()
                     case _:
                         lines.append(_unescaped(line))
 
-    def _show(self, request: SessionRequest) -> None:
-        self._asker.show(printable(shown(request, to_answer=True)) + "\n\n" + HELP)
+    def _show(self, request: SessionRequest, *, whole: bool = False) -> None:
+        self._asker.show(printable(to_answer(request, whole=whole)) + "\n\n" + HELP)
 
     async def _quit(self) -> None:
         if self._interrupt is None:
@@ -73,3 +75,21 @@ class HumanSessions:
 
 def _unescaped(line: str) -> str:
     return line[1:] if line.strip() == ".." or line.startswith("::") else line
+
+
+def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
+    """A session as the one who is to answer is shown it: who is asked, what is allowed, the message with the context in
+    it, for nobody reads files to answer a question. The output instruction is left out: the answer is typed."""
+    lines = [asked(request)]
+    if request.permissions:
+        lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]
+    if request.skills:
+        lines.append(f"Skills: {', '.join(request.skills)}")
+    parts = [part.text for part in assemble(request, by_value=True).parts if part.section != "output"]
+    return "\n".join([*lines, "", "\n\n".join(parts if whole else map(_clipped, parts))])
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST].rstrip()}\n[… {len(text) - LONGEST:,} more characters; `:show` shows all]"

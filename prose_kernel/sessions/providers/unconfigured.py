@@ -1,0 +1,71 @@
+"""Sessions while no provider is chosen: a vendor whose key is there, the person, or a clear error (sessions.md 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prose_kernel.errors import CassetteMiss
+from prose_kernel.machine.ports import Asker, SessionProgress, SessionRequest, SessionResult, Sessions
+from prose_kernel.sessions.providers import nobody
+from prose_kernel.sessions.user import serial
+
+NOTICE = """\
+No model is configured, so you are answering this program's sessions yourself.
+Choose who answers with `%provider NAME`, or PROSE_PROVIDER: anthropic, openai, ollama, acp:AGENT, scripted.
+Models need one more package: `%pip install prose_kernel[llm]`.
+To only see what each session would be asked: `%provider dry-run`."""
+
+NOBODY = "no model is configured, and nobody is here to answer this session"
+
+Progress = Callable[[SessionProgress], None]
+
+
+class Unconfigured:
+    """The `Sessions` port with nothing chosen.
+
+    `detected` gives the sessions of a vendor whose key is in the environment, after the person has been told; None:
+    there is none. Otherwise the person answers, after a notice shown once. `interrupt` ends the run: what `:quit` calls.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        interrupt: Callable[[], object] | None = None,
+        detected: Callable[[], Sessions | None] = lambda: None,
+    ) -> None:
+        self._asker = serial(asker)
+        self._interrupt = interrupt
+        self._detected = detected
+        self._noticed = False
+
+    async def run(self, request: SessionRequest, on_progress: Progress) -> SessionResult:
+        """Raises `NoProvider` when nobody is here; a fact of each request, which may change from cell to cell."""
+        if not self._asker.available:
+            raise nobody(NOBODY)
+        vendor = self._detected()
+        if vendor is not None:
+            return await vendor.run(request, on_progress)
+        from prose_kernel.sessions.providers.human import HumanSessions
+
+        async with self._asker.turn():
+            if not self._noticed:
+                self._noticed = True
+                self._asker.show(NOTICE)
+            return await HumanSessions(self._asker, self._interrupt).run(request, on_progress)
+
+
+class MissIsNobody:
+    """The `Sessions` port around recorded sessions while no provider is chosen and nobody is here: what is not recorded
+    has nobody to answer it, and that is the error, with how to record it."""
+
+    def __init__(self, recorded: Sessions, asker: Asker) -> None:
+        self._recorded = recorded
+        self._asker = asker
+
+    async def run(self, request: SessionRequest, on_progress: Progress) -> SessionResult:
+        try:
+            return await self._recorded.run(request, on_progress)
+        except CassetteMiss as miss:
+            if self._asker.available:
+                raise
+            raise nobody(f"{NOBODY}: {miss}") from None
