@@ -57,6 +57,12 @@ def carries(pid: int, marker: str) -> bool:
     return f"PROSE_JOB={marker}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
+def carries_prefix(pid: int, marker: str) -> bool:
+    """Whether its `PROSE_JOB` begins with this."""
+    environment = b"\0" + _read(f"/proc/{pid}/environ")
+    return b"\0PROSE_JOB=" + marker.encode() in environment
+
+
 def program_of(pid: int) -> bytes:
     """What the process executes, and with which arguments; empty when it is gone or not ours to see."""
     try:

@@ -1,4 +1,4 @@
-"""What belongs to a command, for signals and for "is anything left?": its group, or its whole tree (exec-and-tasks.md 1.4).
+"""What belongs to a command, to be signalled and waited for: its group, or its tree (exec-and-tasks.md 1.4).
 
 A tree also holds what left the group with setsid: processes that carry the command's own marker in their environment,
 and those that were seen below one of its processes while the line of parents was whole.

@@ -2,8 +2,9 @@
 
 Reads lines from its standard input, a pipe whose only writer is the kernel: `+G` group G runs, `=G pid ticks ...` its
 command ended and left these processes, `-G` it is over. When the pipe ends, or the kernel's process does, everything
-registered is ended: TERM, one second, KILL. On the way it keeps a private file of long-lived groups, from which the
-next watchdog of this user sweeps what is left when kernel and watchdog were both killed.
+registered is ended: TERM, one second, KILL; so is whatever a task has started, wherever it went. On the way it keeps a
+private file of long-lived groups, from which the next watchdog of this user sweeps what is left when kernel and
+watchdog were both killed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Groups:
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
+        self.tasks = marker.rpartition(":")[0] + ":task:"
         self.running: dict[int, float] = {}
         self.left: dict[int, Known] = {}
         self._rest = b""
@@ -65,18 +67,30 @@ class Groups:
                 scopes[group] = known
         return scopes
 
+    def hunt(self, scopes: dict[int, Known], table: list[process_table.Member]) -> None:
+        """Add what tasks have started and what left their groups: it carries their marker."""
+        for member in table:
+            if member.session not in scopes and process_table.carries_prefix(member.pid, self.tasks):
+                scopes.setdefault(member.session, set()).add(member.identity)
 
-def end(scopes: dict[int, Known], marker: str) -> None:
+
+def end(scopes: dict[int, Known], groups: Groups) -> None:
     """TERM, one second, KILL; a group is signalled only as long as it is still the one that we knew."""
     for number, patience in ((signals.SIGTERM, _GRACE), (signals.SIGKILL, _GRACE)):
         until = time.monotonic() + patience
         signalled = False
         while True:
             table = process_table.members()
-            scopes = {g: known for g, known in scopes.items() if process_table.still_ours(g, known, marker, table)}
+            scopes = {
+                group: known
+                for group, known in scopes.items()
+                if process_table.still_ours(group, known, groups.marker, table)
+            }
+            before = set(scopes)
+            groups.hunt(scopes, table)
             if not scopes:
                 return
-            if not signalled or number == signals.SIGKILL:
+            if not signalled or number == signals.SIGKILL or before != set(scopes):
                 for group in scopes:
                     process_table.signal_scope(group, number, table)
                     process_table.signal_scope(group, signals.SIGCONT, table)
@@ -239,6 +253,9 @@ class Watch:
                 identities |= {member.identity for member in table if process_table.in_scope(member, group)}
             for group, known in groups.left.items():
                 identities |= {m.identity for m in process_table.still_ours(group, known, groups.marker, table)}
+            if groups.running:
+                carriers = (m for m in table if process_table.carries_prefix(m.pid, groups.tasks))
+                identities |= {member.identity for member in carriers}
         if not self._state.keep(sorted(identities)):
             self._interval = min(2 * self._interval, _KEEP_AT_LEAST)
 
@@ -258,7 +275,7 @@ def main(kernel: int, directory: str, marker: str) -> None:
     if state.usable:
         sweep(directory)
     Watch(groups, kernel, state).run()
-    end(groups.seize(process_table.members()), marker)
+    end(groups.seize(process_table.members()), groups)
     state.remove()
 
 

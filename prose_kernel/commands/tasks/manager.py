@@ -1,0 +1,628 @@
+"""The commands and tasks of one run: who may start, what becomes of them, what is recorded when.
+
+Everything here happens in the engine's loop, so there is one order of events: a record is kept before anybody is told,
+and a process never runs as a task without a record (exec-and-tasks.md 4.2, registration order).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from prose_kernel.commands.capture import Live
+from prose_kernel.commands.engine import Engine
+from prose_kernel.commands.process import Process, Record
+from prose_kernel.commands.shell import Shell
+from prose_kernel.commands.spawn import directory_problem
+from prose_kernel.commands.tasks import receipts
+from prose_kernel.commands.tasks.detached import end_detached
+from prose_kernel.commands.tasks.log import Log
+from prose_kernel.commands.tasks.options import TaskOptions
+from prose_kernel.commands.tasks.records import TaskRecord, digest_of, new_id, snapshot_of, summary_of, timestamp
+from prose_kernel.commands.tasks.recovery import Pointer
+from prose_kernel.commands.tasks.requests import CommandCall, read_call
+from prose_kernel.commands.tasks.running import Command, Identity, Recorder, environment_for, exit_of, launch_of
+from prose_kernel.commands.tasks.secrets import display_of
+from prose_kernel.commands.tasks.states import may_follow
+from prose_kernel.commands.tasks.store import DIRECTORY, Owned, Store, StoreError, exists
+from prose_kernel.errors import TaskRefused
+from prose_kernel.machine.ports import (
+    Clock,
+    CommandCompleted,
+    CommandPromoted,
+    CommandRunning,
+    TaskCaller,
+    TaskEvent,
+    TaskReceipt,
+)
+
+_LOOK_FOR_REQUESTS = 0.5
+"""Seconds between two looks for what other processes ask of our tasks."""
+
+
+class Manager:
+    """All calls in the engine's loop. `run_directory` None keeps records in memory and writes no logs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        run_directory: Path | None,
+        workspace: str,
+        clock: Clock,
+        options: TaskOptions,
+        pointer: Pointer | None = None,
+    ) -> None:
+        self._engine = engine
+        self._directory = run_directory
+        self._workspace = workspace
+        self._clock = clock
+        self._options = options
+        self._pointer = pointer
+        self._store: Store | None = None
+        self._commands: dict[Command, None] = {}
+        self._tasks: dict[str, Command] = {}
+        self._unsaved: dict[str, TaskRecord] = {}
+        self._listeners: list[Callable[[TaskEvent], None]] = []
+        self._starting = asyncio.Semaphore(options.foreground)
+        self._wanting: list[Command] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._look: asyncio.TimerHandle | None = None
+        self._seen_version = -1
+        self._idle = asyncio.Event()
+        self._closed = False
+
+    # ------------------------------------------------------------ starting
+
+    async def start(self, fields: Mapping[str, object], caller: TaskCaller, live: Live | None) -> TaskReceipt:
+        """One `exec_command`, until its process ends or becomes a task. Raises `TaskRefused`."""
+        call = read_call(fields, operator=caller.session is None)
+        shell, identity = self._identity(call, caller)
+        if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
+            return _already(same)
+        self._check_room(caller, coming=call.yield_time_ms == 0)
+        async with self._starting:
+            if self._closed:
+                raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
+            command = self._spawn(call, caller, shell, identity, live)
+            return await self._answer(command)
+
+    async def _answer(self, command: Command) -> TaskReceipt:
+        """Wait; a cancelled call ends the command, unless it has become a task meanwhile."""
+        while not command.answer.done():
+            try:
+                await asyncio.shield(command.answer)
+            except asyncio.CancelledError:
+                if command.record is None and not command.answer.done():
+                    command.refusal = TaskRefused("runtime_closed", "the command was interrupted")
+                    self._engine.cancel(command.process)
+                    await asyncio.wait({command.answer})
+                    command.answer.exception()  # seen
+                raise
+            except TaskRefused:
+                break
+        return command.answer.result()
+
+    def _identity(self, call: CommandCall, caller: TaskCaller) -> tuple[Shell, Identity]:
+        base = caller.workspace or self._workspace
+        given = os.path.expanduser(call.workdir or ".")  # noqa: PTH111 - a home directory of nobody stays as it is
+        directory = os.path.realpath(os.path.join(base, given))  # noqa: PTH118 - the physical place
+        if directory_problem(directory) is not None:
+            shown = call.workdir or "the workspace"
+            raise TaskRefused(
+                "workdir_not_found",
+                f"workdir: {shown} is no directory that commands can run in",
+                hint="workdir is relative to the workspace root, or absolute",
+                details={"workdir": shown},
+            )
+        shell = Shell(call.shell or self._options.shell, login=call.login)
+        if not os.access(shell.path, os.X_OK) or not Path(shell.path).is_file():
+            raise TaskRefused(
+                "command_spawn_failed",
+                f"shell: {call.shell or shell.path} was not found, or cannot be executed",
+                hint="leave shell out to use the configured one",
+            )
+        return shell, Identity(call.cmd, directory, shell.path, call.login)
+
+    def _same(self, identity: Identity, caller: TaskCaller) -> TaskRecord | None:
+        for command in self._tasks.values():
+            if command.identity == identity and command.caller.session == caller.session:
+                return self._current(command)
+        return None
+
+    def _check_room(self, caller: TaskCaller, *, coming: bool) -> None:
+        """Refuse what could not become a task. `coming`: it will at once, so others on the same way count as well."""
+        refusal = self._no_room(caller, coming=coming)
+        if refusal is not None:
+            raise refusal
+
+    def _no_room(self, caller: TaskCaller, *, coming: bool = False) -> TaskRefused | None:
+        holders = [*self._tasks.values()]
+        if coming:
+            holders += [command for command in self._commands if command.call.yield_time_ms == 0]
+        own = sum(1 for command in holders if command.caller.session == caller.session)
+        if len(holders) >= self._options.active:
+            limit, whose = self._options.active, "in this run"
+        elif caller.session is not None and own >= self._options.per_session:
+            limit, whose = self._options.per_session, "of this session"
+        else:
+            return None
+        return TaskRefused(
+            "task_limit_reached",
+            f"{limit} tasks {whose} are active already; the command was not kept running",
+            hint="TaskList shows them; end one with TaskStop, or wait for one with TaskOutput",
+            details={"limit": limit},
+            retryable=True,
+        )
+
+    def _spawn(
+        self, call: CommandCall, caller: TaskCaller, shell: Shell, identity: Identity, live: Live | None
+    ) -> Command:
+        task_id = new_id()
+        job = f"{self._engine.marker}:task:{secrets.token_hex(8)}"
+        recorder = Recorder(Log(self._log_path(task_id), self._options.log_head, self._options.log_tail))
+        if live is not None:
+            recorder.watch(live)
+        loop = self._engine.loop
+        command = Command(task_id, call, caller, identity, recorder, loop.create_future(), live)
+        environment = environment_for(caller, self._options.pass_environment)
+        command.process = Process(
+            self._engine,
+            launch_of(shell, identity, environment, job),
+            recorder,
+            lambda record: self._process_ended(command, record),
+            lambda: self._begun(command),
+        )
+        self._commands[command] = None
+        self._engine.submit(command.process)
+        return command
+
+    def _log_path(self, task_id: str) -> Path | None:
+        return self._directory / DIRECTORY / f"{task_id}.log" if self._directory is not None else None
+
+    def _begun(self, command: Command) -> None:
+        command.begun_at, command.started = self._now(), self._clock.monotonic()
+        seconds = command.call.yield_time_ms / 1000
+        command.window = self._engine.loop.call_later(seconds, self._window_over, command)
+
+    # ------------------------------------------------------------ the window
+
+    def _window_over(self, command: Command) -> None:
+        """Look at the process once more: it ends as a command, or goes on as a task, never both."""
+        if command.process.has_exited or command.refusal is not None:
+            return
+        if self._no_room(command.caller) is not None:
+            self._wanting.append(command)
+            command.window = self._engine.loop.call_later(self._options.patience, self._give_up, command)
+            return
+        self._promote(command)
+
+    def _give_up(self, command: Command) -> None:
+        command.refusal = self._no_room(command.caller)
+        if command.refusal is not None:
+            command.process.stop("cancelled")
+
+    def _promote(self, command: Command) -> None:
+        """The registration order of 4.2: kept as queued, log opened, kept as running, and only then told."""
+        log = command.recorder.log
+        try:
+            record = self._opened().save(self._first_record(command))
+            log.open()
+            record = self._filled(replace(record, status="running", updated_at=self._now()), command)
+            record = self._opened().save(record, "TaskStatus")
+        except StoreError as problem:
+            command.refusal = TaskRefused(
+                "task_store_failed",
+                f"the command was ended, because it could not be recorded as a task: {problem}",
+                hint="a command that ends within yield_time_ms needs no record",
+            )
+            command.process.kill("cancelled")
+            return
+        command.record = record
+        command.process.foreground = False
+        if command.live is not None:
+            command.recorder.unwatch(command.live)
+        del self._commands[command]
+        self._tasks[record.task_id] = command
+        if self._options.max_runtime is not None:
+            left = max(0.0, self._options.max_runtime - (self._clock.monotonic() - command.started))
+            command.limit = self._engine.loop.call_later(left, self._out_of_time, command)
+        preview, truncated = command.recorder.collected.combined.preview(command.call.budget)
+        command.answer.set_result(
+            CommandPromoted(
+                record.task_id,
+                record.number,
+                record.status,
+                preview,
+                truncated,
+                f"still running after {command.call.yield_time_ms} ms; it goes on as task {record.number}",
+            )
+        )
+        self._tell(record, "TaskStatus")
+        self._watch_tasks()
+
+    def _first_record(self, command: Command) -> TaskRecord:
+        call, now = command.call, self._now()
+        log = command.recorder.log
+        return TaskRecord(
+            task_id=command.task_id,
+            number=0,
+            summary=summary_of(call.summary, call.cmd),
+            run_id=self._directory.name if self._directory is not None else None,
+            session=command.caller.session,
+            cell=command.caller.cell,
+            cmd=call.cmd,
+            cmd_digest=digest_of(call.cmd),
+            cmd_display=display_of(call.cmd),
+            workdir=command.identity.workdir,
+            shell=command.identity.shell,
+            login=call.login,
+            yield_time_ms=call.yield_time_ms,
+            max_output_tokens=call.max_output_tokens,
+            continue_on_result=call.continue_on_result,
+            promoted=call.yield_time_ms > 0,
+            status="queued",
+            created_at=command.begun_at,
+            started_at=command.begun_at,
+            updated_at=now,
+            log_ref=f"{DIRECTORY}/{log.path.name}" if log.path is not None else None,
+        )
+
+    def _filled(self, record: TaskRecord, command: Command) -> TaskRecord:
+        """The record with what has been printed by now."""
+        output = command.recorder.output
+        return replace(
+            record,
+            head=output.head,
+            tail=output.tail,
+            characters=output.characters,
+            bytes_seen=output.seen,
+            bytes_kept=output.kept,
+            truncated=output.truncated,
+            log_error=output.log_error,
+            output_summary=receipts.output_summary(output.seen, output.seen, output.truncated),
+        )
+
+    def _current(self, command: Command) -> TaskRecord:
+        assert command.record is not None
+        return self._filled(command.record, command)
+
+    # ------------------------------------------------------------ the end of a process
+
+    def _process_ended(self, command: Command, record: Record) -> None:
+        for timer in (command.window, command.limit):
+            if timer is not None:
+                timer.cancel()
+        if command in self._wanting:
+            self._wanting.remove(command)
+        self._idle.set()
+        if command.record is not None:
+            self._task_ended(command, record)
+            return
+        del self._commands[command]
+        if command.answer.done():
+            return
+        refusal = command.refusal or _spawn_refusal(record, command)
+        if refusal is not None:
+            command.recorder.log.discard()
+            command.answer.set_exception(refusal)
+        else:
+            command.answer.set_result(self._completed(command, record))
+        self._retry_wanting()
+
+    def _completed(self, command: Command, record: Record) -> CommandCompleted:
+        status, name = exit_of(record)
+        previews = command.recorder.collected.previews(command.call.budget)
+        (stdout, stdout_cut), (stderr, stderr_cut) = previews["stdout"], previews["stderr"]
+        log = command.recorder.log
+        artifacts: tuple[str, ...] = ()
+        if (stdout_cut or stderr_cut) and log.path is not None:
+            log.open()
+            log.finish()
+            artifacts = (f"{DIRECTORY}/{log.path.name}",) if log.error is None else ()
+        else:
+            log.discard()
+        how = f"exit {status}" if status is not None else f"ended by signal {name or 'unknown'}"
+        ended = record.background_ended
+        if ended:
+            how += f"; {ended} background process{'es were' if ended != 1 else ' was'} ended"
+            how += ": run it in the foreground; it becomes a task by itself"
+        return CommandCompleted(status, name, stdout, stderr, stdout_cut, stderr_cut, artifacts, ended, how)
+
+    def _task_ended(self, command: Command, process: Record) -> None:
+        assert command.record is not None
+        command.recorder.log.finish()
+        status, name = exit_of(process)
+        error = command.failure
+        after: Literal["completed", "failed", "cancelled"] = "completed"
+        if command.record.status == "cancelling":
+            after, error = "cancelled", None
+        elif error is not None:
+            after = "failed"
+        elif status != 0:
+            after = "failed"
+            message = f"exit {status}" if status is not None else f"ended by signal {name or 'unknown'}"
+            error = {"kind": "exit" if status is not None else "signal", "message": message}
+        now = self._now()
+        ended = replace(
+            command.record,
+            status=after,
+            ended_at=now,
+            updated_at=now,
+            duration=round(self._clock.monotonic() - command.started, 3),
+            exit_status=status,
+            signal=name,
+            error=error,
+            result_id=f"result_{secrets.token_hex(8)}",
+        )
+        self._terminal(command, self._filled(ended, command))
+
+    def _terminal(self, command: Command, record: TaskRecord) -> None:
+        """The first terminal state wins; its result is told once."""
+        before = command.record
+        command.record = self._keep(record, "TaskResult")
+        if before is not None and not before.ended:
+            self._tell(command.record, "TaskResult")
+            command.ended.set()
+        if command.process.has_exited:
+            self._tasks.pop(record.task_id, None)
+            with contextlib.suppress(StoreError):
+                self._opened().prune(self._options.kept)
+            self._retry_wanting()
+
+    def _out_of_time(self, command: Command) -> None:
+        command.failure = {"kind": "max_runtime", "message": f"ended after {self._options.max_runtime:g} s"}
+        command.process.stop("cancelled", self._options.grace)
+
+    def _retry_wanting(self) -> None:
+        """A place is free: whoever waits longest for one takes it."""
+        for command in tuple(self._wanting):
+            if self._no_room(command.caller) is None:
+                self._wanting.remove(command)
+                if command.window is not None:
+                    command.window.cancel()
+                if not command.process.has_exited and command.refusal is None:
+                    self._promote(command)
+
+    # ------------------------------------------------------------ asked about tasks
+
+    def find(self, name: str, caller: TaskCaller) -> TaskRecord:
+        """A task as it is now. Raises `TaskRefused` when there is none, or it is not for this caller to see."""
+        record: TaskRecord | None = None
+        command = self._tasks.get(name)
+        if command is not None:
+            record = self._current(command)
+        elif self.has_store:
+            record = self._opened().find(name, number=caller.session is None)
+            if record is not None and (command := self._tasks.get(record.task_id)) is not None:
+                record = self._current(command)
+            elif record is not None:
+                record = self._unsaved.get(record.task_id, record)
+        if record is None or (caller.session is not None and record.session != caller.session):
+            raise TaskRefused(
+                "task_not_found",
+                f"there is no task {name}",
+                hint="TaskList shows the active tasks" if caller.session is not None else "%tasks --all lists them",
+            )
+        return record
+
+    def active(self, caller: TaskCaller) -> list[TaskRecord]:
+        """The active tasks that the caller may see, newest first."""
+        found = [self._current(command) for command in self._tasks.values()]
+        seen = [r for r in found if not r.ended and (caller.session is None or r.session == caller.session)]
+        return sorted(seen, key=lambda record: record.number, reverse=True)
+
+    def history(self) -> list[TaskRecord]:
+        if not self.has_store:
+            return []
+        kept = [self._unsaved.get(record.task_id, record) for record in self._opened().all()]
+        return [self._current(self._tasks[r.task_id]) if r.task_id in self._tasks else r for r in kept]
+
+    async def wait(self, record: TaskRecord, seconds: float) -> TaskRecord:
+        """The record when the task has ended, or after the time. Nothing of it touches the task."""
+        command = self._tasks.get(record.task_id)
+        if command is None or record.ended:
+            return record
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await command.ended.wait()
+        return self._current(command)
+
+    async def follow(self, name: str, caller: TaskCaller, live: Live) -> TaskRecord:
+        record = self.find(name, caller)
+        command = self._tasks.get(record.task_id)
+        if command is None:
+            return record
+        command.recorder.watch(live)
+        try:
+            await command.ended.wait()
+        finally:
+            command.recorder.unwatch(live)
+        return self._current(command)
+
+    def stop(self, name: str, caller: TaskCaller) -> TaskRecord:
+        """First call: TERM and after the grace KILL. Second call: KILL. Ended: nothing changes."""
+        record = self.find(name, caller)
+        command = self._tasks.get(record.task_id)
+        if command is None or record.ended:
+            return record
+        now = self._now()
+        if record.status == "running":
+            asked = replace(record, status="cancelling", stop_requested_at=now, updated_at=now, cancelled_reason="stop")
+            command.record = self._keep(asked, "TaskStatus")
+            command.process.stop("cancelled", self._options.grace)
+        else:
+            forced = replace(record, force_stop_requested=True, updated_at=now)
+            command.record = self._keep(forced, "TaskStatus")
+            command.process.kill("cancelled")
+        self._tell(command.record, "TaskStatus")
+        return self._current(command)
+
+    # ------------------------------------------------------------ records
+
+    @property
+    def has_store(self) -> bool:
+        return self._store is not None or (self._directory is not None and exists(self._directory))
+
+    def _opened(self) -> Store:
+        """The store, opened at first use. Raises `StoreError`."""
+        if self._store is None:
+            try:
+                self._store = Store(self._directory)
+            except Owned:
+                raise StoreError("another kernel owns this run") from None
+            if self._pointer is not None:
+                self._pointer.leave()
+        return self._store
+
+    @contextlib.contextmanager
+    def store(self) -> Iterator[Store]:
+        """The store, for calls that are about more than one task. Raises `TaskRefused`."""
+        try:
+            yield self._opened()
+        except StoreError as problem:
+            raise TaskRefused("task_store_failed", f"the records of the tasks cannot be used: {problem}") from None
+
+    def _keep(self, record: TaskRecord, event: Literal["TaskStatus", "TaskResult"] | None) -> TaskRecord:
+        """Record a change of a task that runs. When that fails the task goes on, and memory remembers."""
+        known = self._unsaved.get(record.task_id)
+        if known is not None and known.status != record.status and not may_follow(known.status, record.status):
+            return known
+        try:
+            kept = self._opened().save(record, event)
+        except StoreError:
+            self._unsaved[record.task_id] = replace(record, revision=record.revision + 1)
+            return self._unsaved[record.task_id]
+        self._unsaved.pop(record.task_id, None)
+        return kept
+
+    def _tell(self, record: TaskRecord, kind: Literal["TaskStatus", "TaskResult"]) -> None:
+        event = TaskEvent(kind, snapshot_of(record), record.result_id if kind == "TaskResult" else None)
+        for listener in tuple(self._listeners):
+            with contextlib.suppress(Exception):  # who listens badly may not stop a task's bookkeeping
+                listener(event)
+
+    def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    def _now(self) -> str:
+        return timestamp(self._clock.now())
+
+    # ------------------------------------------------------------ while tasks run
+
+    def _watch_tasks(self) -> None:
+        loop = self._engine.loop
+        if self._timer is None:
+            self._timer = loop.call_later(self._options.snapshot_every, self._snapshots)
+        if self._look is None and self._directory is not None:
+            self._look = loop.call_later(_LOOK_FOR_REQUESTS, self._requests)
+
+    def _snapshots(self) -> None:
+        """Keep what running tasks have printed, and what could not be kept before."""
+        self._timer = None
+        for command in self._tasks.values():
+            if command.recorder.changed and command.record is not None and not command.record.ended:
+                command.recorder.changed = False
+                command.record = self._keep(replace(self._current(command), updated_at=self._now()), None)
+        for record in tuple(self._unsaved.values()):
+            self._keep(record, "TaskResult" if record.ended else None)
+        if self._tasks or self._unsaved:
+            self._timer = self._engine.loop.call_later(self._options.snapshot_every, self._snapshots)
+
+    def _requests(self) -> None:
+        """Other processes of this person may ask for a stop (`prose tasks stop`)."""
+        self._look = None
+        with contextlib.suppress(StoreError, TaskRefused):
+            store = self._opened()
+            if (version := store.version) != self._seen_version:
+                self._seen_version = version
+                for task_id in store.take_requests():
+                    with contextlib.suppress(TaskRefused):
+                        self.stop(task_id, TaskCaller())
+        if self._tasks:
+            self._look = self._engine.loop.call_later(_LOOK_FOR_REQUESTS, self._requests)
+
+    # ------------------------------------------------------------ the end
+
+    async def close(self) -> None:
+        """Record every task as interrupted, then end all commands: TERM to all at once, KILL after the grace."""
+        if self._closed:
+            return
+        self._closed = True
+        now = self._now()
+        commands = [*self._tasks.values(), *self._commands]
+        for command in commands:
+            if command.record is None:
+                command.refusal = command.refusal or TaskRefused("runtime_closed", "the run has ended")
+            elif not command.record.ended:
+                interrupted = replace(
+                    self._current(command),
+                    status="interrupted",
+                    ended_at=now,
+                    updated_at=now,
+                    duration=round(self._clock.monotonic() - command.started, 3),
+                    interrupted_reason="runtime_shutdown",
+                    error={"kind": "runtime_shutdown", "message": "the run ended before the command did"},
+                    result_id=f"result_{secrets.token_hex(8)}",
+                )
+                self._terminal(command, interrupted)
+        await self._end_all(commands)
+        for timer in (self._timer, self._look):
+            if timer is not None:
+                timer.cancel()
+        if self._store is not None:
+            for record in tuple(self._unsaved.values()):
+                self._keep(record, "TaskResult")
+            with contextlib.suppress(StoreError):
+                if self._pointer is not None and not self._store.untold() and not self._store.follow_ups():
+                    self._pointer.remove()
+            self._store.close()
+            self._store = None
+
+    async def _end_all(self, commands: list[Command]) -> None:
+        loop = self._engine.loop
+        for command in commands:
+            if command.record is not None:
+                command.process.stop("cancelled", self._options.shutdown_grace)
+            else:
+                self._engine.cancel(command.process)
+        detached = loop.create_task(
+            end_detached(f"{self._engine.marker}:task:", self._options.shutdown_grace, self._engine.table)
+        )
+        while self._tasks or self._commands:
+            self._idle.clear()
+            await self._idle.wait()
+        await detached
+
+
+def _spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
+    """Why nothing ran; None when something did."""
+    if not command.begun_at and record.spawn_error is None:
+        return TaskRefused("runtime_closed", "the command was ended before it had started")
+    if record.outcome != "spawn_failed" and record.spawn_error is None:
+        return None
+    if record.spawn_kind == "cwd":
+        shown = command.call.workdir or "the workspace"
+        return TaskRefused("workdir_not_found", f"workdir: {shown} is no directory that commands can run in")
+    return TaskRefused("command_spawn_failed", record.spawn_error or "the command could not be started", retryable=True)
+
+
+def _already(record: TaskRecord) -> CommandRunning:
+    return CommandRunning(
+        record.task_id,
+        record.number,
+        record.status,
+        record.cmd_display,
+        record.cmd_digest,
+        record.workdir,
+        record.shell,
+        record.login,
+        record.tty,
+        f"the same command runs already, as task {record.number}; duplicate_policy: start_new starts another",
+    )

@@ -1,0 +1,181 @@
+"""What `exec_command` is asked: the fields, their types, and a good word for the wrong ones (exec-and-tasks.md 4.1).
+
+Numbers and booleans may come as strings, as agents like to send them. Fields that nobody knows are refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from prose_kernel.errors import TaskRefused
+
+LONGEST_COMMAND = 1024 * 1024
+LONGEST_WINDOW_MS = 600_000
+CHARACTERS_PER_TOKEN = 4
+_DEFAULT_WINDOW_MS = 10_000
+_DEFAULT_TOKENS = 8_000
+_MOST_TOKENS = 64_000
+
+DuplicatePolicy = Literal["reuse_running", "start_new"]
+
+FIELDS = (
+    "cmd",
+    "workdir",
+    "shell",
+    "login",
+    "tty",
+    "yield_time_ms",
+    "max_output_tokens",
+    "summary",
+    "continue_on_result",
+    "duplicate_policy",
+)
+
+_HINTS = {
+    "background": "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
+    "run_in_background": "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
+    "detach": "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
+    "status": "the status of a task is asked with TaskStatus(task_id)",
+    "task_handle": "a task is named by task_id, in TaskStatus, TaskOutput and TaskStop",
+    "task_id": "exec_command starts a command; TaskStatus, TaskOutput and TaskStop take a task_id",
+    "command": "the name of the field is cmd",
+    "argv": "the name of the field is cmd, one string for the shell",
+    "script": "the name of the field is cmd",
+    "cwd": "the name of the field is workdir",
+    "directory": "the name of the field is workdir",
+    "timeout": "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
+    "timeout_ms": "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
+    "timeout_s": "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
+    "description": "the name of the field is summary",
+    "env": "write the variable before the command: NAME=value make",
+    "stdin": "a command reads an empty standard input; use a here-document",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCall:
+    """A validated `exec_command`."""
+
+    cmd: str
+    workdir: str | None = None
+    shell: str | None = None
+    login: bool = False
+    yield_time_ms: int = _DEFAULT_WINDOW_MS
+    max_output_tokens: int = _DEFAULT_TOKENS
+    summary: str | None = None
+    continue_on_result: bool = False
+    duplicate_policy: DuplicatePolicy = "reuse_running"
+
+    @property
+    def budget(self) -> int:
+        """Characters of a preview."""
+        return self.max_output_tokens * CHARACTERS_PER_TOKEN
+
+
+def read_call(fields: Mapping[str, object], *, operator: bool) -> CommandCall:
+    """The call that the fields mean. Raises `TaskRefused`; nothing has been started then."""
+    _check_names(fields)
+    given = {name: value for name, value in fields.items() if value is not None}
+    if _flag(given, "tty"):
+        raise TaskRefused("unsupported", "tty: commands have no terminal in this version", hint="leave tty out")
+    if "continue_on_result" in given and not operator:
+        raise TaskRefused(
+            "invalid_input",
+            "continue_on_result is not for agents",
+            hint="wait with TaskOutput(task_id, block: true) where the result is needed",
+        )
+    return CommandCall(
+        cmd=_command(given),
+        workdir=_text(given, "workdir"),
+        shell=_text(given, "shell"),
+        login=_flag(given, "login"),
+        yield_time_ms=whole(given.get("yield_time_ms"), "yield_time_ms", 0, LONGEST_WINDOW_MS, _DEFAULT_WINDOW_MS),
+        max_output_tokens=_tokens(given),
+        summary=_text(given, "summary"),
+        continue_on_result=_flag(given, "continue_on_result"),
+        duplicate_policy=_policy(given),
+    )
+
+
+def _check_names(fields: Mapping[str, object]) -> None:
+    for name in fields:
+        if name in FIELDS:
+            continue
+        near = difflib.get_close_matches(name, FIELDS, n=1)
+        hint = _HINTS.get(name) or (f"did you mean {near[0]}?" if near else f"the fields are {', '.join(FIELDS)}")
+        raise TaskRefused("invalid_input", f"unknown field {name!r}", hint=hint, details={"field": name})
+
+
+def _wrong(name: str, wanted: str, hint: str | None = None) -> TaskRefused:
+    return TaskRefused("invalid_input", f"{name}: {wanted}", hint=hint, details={"field": name})
+
+
+def _command(given: Mapping[str, object]) -> str:
+    cmd = given.get("cmd")
+    if not isinstance(cmd, str):
+        raise _wrong("cmd", "the command is missing" if cmd is None else "one string for the shell is needed")
+    if not cmd.strip():
+        raise _wrong("cmd", "the command is empty")
+    if "\0" in cmd:
+        raise _wrong("cmd", "the command contains a NUL character")
+    try:
+        size = len(cmd.encode())
+    except UnicodeEncodeError:
+        raise _wrong("cmd", "the command contains a character that cannot be encoded") from None
+    if size > LONGEST_COMMAND:
+        raise _wrong("cmd", "the command is longer than 1 MiB", "write it to a file and run that")
+    return cmd
+
+
+def _text(given: Mapping[str, object], name: str) -> str | None:
+    value = given.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or "\0" in value:
+        raise _wrong(name, "a text is needed")
+    return value
+
+
+def _flag(given: Mapping[str, object], name: str) -> bool:
+    value = given.get(name, False)
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if not isinstance(value, bool):
+        raise _wrong(name, "true or false is needed")
+    return value
+
+
+def whole(value: object, name: str, least: int, most: int, default: int) -> int:
+    """A whole number in a range, which may come as a string. Raises `TaskRefused`."""
+    if value is None:
+        return default
+    number = value
+    if isinstance(value, str):
+        try:
+            number = float(value.strip())
+        except ValueError:
+            raise _wrong(name, f"a number between {least} and {most} is needed") from None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise _wrong(name, f"a number between {least} and {most} is needed")
+    if number != int(number) or not least <= number <= most:
+        raise _wrong(name, f"a whole number between {least} and {most} is needed")
+    return int(number)
+
+
+def _tokens(given: Mapping[str, object]) -> int:
+    """0 means the default, and too much is cut: a budget is a wish."""
+    asked = whole(given.get("max_output_tokens"), "max_output_tokens", 0, 2**53, 0)
+    return min(asked, _MOST_TOKENS) or _DEFAULT_TOKENS
+
+
+def _policy(given: Mapping[str, object]) -> DuplicatePolicy:
+    policy = given.get("duplicate_policy", "reuse_running")
+    if policy == "reuse_running":
+        return "reuse_running"
+    if policy == "start_new":
+        return "start_new"
+    raise _wrong("duplicate_policy", "reuse_running or start_new is needed")

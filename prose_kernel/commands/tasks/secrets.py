@@ -1,0 +1,83 @@
+"""What of a command's surroundings is not told on: secret-looking variables, and secrets inside of a command's text.
+
+Names decide about variables (exec-and-tasks.md 4.1). A command line is shown with its secrets blotted out,
+here-documents and inline scripts only counted (4.10, hazard 100); the whole text stays in files of the owner alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+_PARTS = ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL")
+_STARTS = ("AWS_",)
+
+LONGEST_DISPLAY = 240
+_BLOT = "***"
+_NAME = (
+    r"[A-Za-z0-9_-]*(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credentials?)"
+)
+_VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s'";&|<>()]+)"""
+_RULES = (
+    (re.compile(rf"(?i)(\b{_NAME}[A-Za-z0-9_-]*\s*=\s*){_VALUE}"), rf"\1{_BLOT}"),
+    (re.compile(r"(\bAWS_[A-Z0-9_]+=)" + _VALUE), rf"\1{_BLOT}"),
+    (re.compile(rf"(?i)(--?{_NAME}\s+){_VALUE}"), rf"\1{_BLOT}"),
+    (re.compile(rf"(?i)(\s(?:-u|--user)[\s=]+[^\s:'\"]+:){_VALUE}"), rf"\1{_BLOT}"),
+    (re.compile(r"(?i)(authorization\s*:\s*(?:bearer|basic|token)?\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
+    (re.compile(r"(?i)(\b(?:x-)?api-?key\s*:\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
+    (re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}"), rf"\1{_BLOT}"),
+    (re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@'\"]*:)[^\s/@'\"]+@"), rf"\1{_BLOT}@"),
+    (
+        re.compile(
+            r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
+            r"|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{12,}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+)"
+        ),
+        _BLOT,
+    ),
+)
+_HERE = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1(.*?)\n(.*?)\n\s*\2(?=\s|$)", re.S)
+_INLINE = re.compile(r"(\s-(?:c|e|eval)\s+)(\"(?:[^\"\\]|\\.)*\"|'[^']*')", re.S)
+_LONGEST_INLINE = 60
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable of this name is kept from agents' commands."""
+    upper = name.upper()
+    return upper.startswith(_STARTS) or any(part in upper for part in _PARTS)
+
+
+def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]) -> dict[bytes, bytes]:
+    """The environment without the variables that look like secrets; `allowed` names stay."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if (text := name.decode("utf-8", "replace")) in allowed or not looks_secret(text)
+    }
+
+
+def redacted(text: str) -> str:
+    """A text with its secrets blotted out."""
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def display_of(command: str) -> str:
+    """A command as it is shown in lists, cards and events: one line of at most 240 characters."""
+    text = _HERE.sub(_here_document, command[: 64 * LONGEST_DISPLAY])
+    text = redacted(_INLINE.sub(_inline_script, text))
+    text = " ".join(text.split())
+    text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return text if len(text) <= LONGEST_DISPLAY else text[: LONGEST_DISPLAY - 1] + "…"
+
+
+def _here_document(match: re.Match[str]) -> str:
+    lines = match[4].count("\n") + 1
+    return f"<<{match[2]}{match[3]} [{lines} line{'s' if lines != 1 else ''}]"
+
+
+def _inline_script(match: re.Match[str]) -> str:
+    script = match[2]
+    if len(script) <= _LONGEST_INLINE and "\n" not in script:
+        return match[0]
+    return f"{match[1]}[script of {len(script) - 2} characters]"

@@ -1,0 +1,275 @@
+"""The `Tasks` port on the process engine: what the workspace creates for a run, and closes with it.
+
+A thin door: every call crosses into the engine's loop, where the manager does the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from prose_kernel.commands.capture import DISPLAY_CAP, Live
+from prose_kernel.commands.engine import Engine, EngineClosed
+from prose_kernel.commands.tasks import receipts
+from prose_kernel.commands.tasks.crossing import in_engine
+from prose_kernel.commands.tasks.manager import Manager
+from prose_kernel.commands.tasks.options import TaskOptions
+from prose_kernel.commands.tasks.records import TaskRecord, snapshot_of
+from prose_kernel.commands.tasks.recovery import Pointer
+from prose_kernel.commands.tasks.requests import whole
+from prose_kernel.errors import TaskRefused
+from prose_kernel.machine.ports import (
+    Clock,
+    OnOutput,
+    TaskCaller,
+    TaskEvent,
+    TaskFollowUp,
+    TaskListing,
+    TaskOutput,
+    TaskReceipt,
+    TaskSnapshot,
+)
+
+_LONGEST_WAIT_MS = 600_000
+T = TypeVar("T")
+
+
+class TaskService:
+    """Commands and tasks of one run. Callable from any event loop; opens nothing before it is used.
+
+    `run_directory` None keeps records in memory. `workspace` is the directory that `workdir` is relative to.
+    `pointer` is left where a later start finds what this run could not finish.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        run_directory: Path | None,
+        workspace: str,
+        clock: Clock,
+        options: TaskOptions | None = None,
+        *,
+        display_cap: int = DISPLAY_CAP,
+        pointer: Pointer | None = None,
+    ) -> None:
+        self._engine = engine
+        self._manager: Manager | None = None
+
+        def make() -> Manager:
+            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer)
+
+        self._make = make
+        self._directory = run_directory
+        self._listeners: list[Callable[[TaskEvent], None]] = []
+        self._display_cap = display_cap
+        self._closed = False
+
+    async def _call(self, work: Callable[[Manager], Coroutine[object, object, T]]) -> T:
+        async def there() -> T:
+            if self._closed and self._manager is None:
+                raise TaskRefused("runtime_closed", "the run has ended")
+            if self._manager is None:
+                self._manager = self._make()
+                self._manager.subscribe(self._tell)
+            return await work(self._manager)
+
+        return await in_engine(self._engine, there)
+
+    @property
+    def used(self) -> bool:
+        """Whether there may be anything to be told about."""
+        return self._manager is not None
+
+    # ------------------------------------------------------------ starting
+
+    async def start(
+        self, fields: Mapping[str, object], caller: TaskCaller, on_output: OnOutput | None = None
+    ) -> TaskReceipt:
+        """See `Tasks.start`. `on_output` is called in the caller's loop, and never after the call has returned."""
+        self._engine_ready()
+        live = self._live(on_output)
+        try:
+            return await self._call(lambda manager: manager.start(fields, caller, live))
+        finally:
+            if live is not None:
+                live.deliver()
+
+    def _engine_ready(self) -> None:
+        try:
+            self._engine.start()
+        except EngineClosed:
+            raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it") from None
+
+    def _live(self, on_output: OnOutput | None) -> Live | None:
+        if on_output is None:
+            return None
+        loop, open_ = asyncio.get_running_loop(), [True]
+
+        def post(callback: Callable[[], None]) -> None:
+            if open_:
+                try:
+                    loop.call_soon_threadsafe(callback)
+                except RuntimeError:
+                    open_.clear()  # the caller's loop is closed: nobody watches
+
+        return Live(self._engine.loop, post, on_output, self._display_cap)
+
+    # ------------------------------------------------------------ tasks
+
+    async def active(self, caller: TaskCaller, limit: object = 20) -> TaskListing:
+        most = whole(limit, "limit", 1, 100, 20)
+        if not self._may_have_tasks:
+            return TaskListing(0, 0, most, ())
+
+        async def work(manager: Manager) -> TaskListing:
+            found = manager.active(caller)
+            shown = tuple(map(snapshot_of, found[:most]))
+            return TaskListing(len(found), len(shown), most, shown)
+
+        return await self._call(work)
+
+    @property
+    def _may_have_tasks(self) -> bool:
+        from prose_kernel.commands.tasks.store import exists
+
+        return self._manager is not None or (self._directory is not None and exists(self._directory))
+
+    async def history(self) -> tuple[TaskSnapshot, ...]:
+        if not self._may_have_tasks:
+            return ()
+
+        async def work(manager: Manager) -> tuple[TaskSnapshot, ...]:
+            with manager.store():
+                return tuple(map(snapshot_of, manager.history()))
+
+        return await self._call(work)
+
+    async def status(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
+        async def work(manager: Manager) -> TaskSnapshot:
+            return snapshot_of(manager.find(_name(task_id), caller))
+
+        return await self._call(work)
+
+    async def output(
+        self, task_id: str, caller: TaskCaller, *, block: bool = True, timeout_ms: object = 30_000
+    ) -> TaskOutput:
+        milliseconds = whole(timeout_ms, "timeout_ms", 0, _LONGEST_WAIT_MS, 30_000)
+
+        async def work(manager: Manager) -> TaskOutput:
+            record = manager.find(_name(task_id), caller)
+            if block:
+                record = await manager.wait(record, milliseconds / 1000)
+            return _output(record, block)
+
+        return await self._call(work)
+
+    async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
+        self._engine_ready()
+        live = self._live(on_output)
+        assert live is not None
+        try:
+            record = await self._call(lambda manager: manager.follow(_name(task_id), caller, live))
+        finally:
+            live.deliver()
+        return snapshot_of(record)
+
+    async def stop(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
+        async def work(manager: Manager) -> TaskSnapshot:
+            return snapshot_of(manager.stop(_name(task_id), caller))
+
+        return await self._call(work)
+
+    async def command_of(self, task_id: str) -> Mapping[str, object]:
+        async def work(manager: Manager) -> Mapping[str, object]:
+            record = manager.find(_name(task_id), TaskCaller())
+            return {
+                "cmd": record.cmd,
+                "workdir": record.workdir,
+                "shell": record.shell,
+                "login": record.login,
+                "yield_time_ms": record.yield_time_ms,
+                "max_output_tokens": record.max_output_tokens,
+                "summary": record.summary,
+            }
+
+        return await self._call(work)
+
+    # ------------------------------------------------------------ what the person is told
+
+    def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
+
+    def _tell(self, event: TaskEvent) -> None:
+        for listener in tuple(self._listeners):
+            listener(event)
+
+    async def news(self) -> tuple[TaskSnapshot, ...]:
+        if not self.used:
+            return ()
+
+        async def work(manager: Manager) -> tuple[TaskSnapshot, ...]:
+            if not manager.has_store:
+                return ()
+            with manager.store() as store:
+                ended = store.untold()
+                if ended:
+                    store.tell(ended)
+                return tuple(map(snapshot_of, ended))
+
+        return await self._call(work)
+
+    async def follow_ups(self) -> tuple[TaskFollowUp, ...]:
+        if not self._may_have_tasks:
+            return ()
+
+        async def work(manager: Manager) -> tuple[TaskFollowUp, ...]:
+            with manager.store() as store:
+                return tuple(store.follow_ups())
+
+        return await self._call(work)
+
+    async def take_follow_up(self, result_id: str) -> bool:
+        async def work(manager: Manager) -> bool:
+            with manager.store() as store:
+                return store.take_follow_up(result_id)
+
+        return await self._call(work)
+
+    # ------------------------------------------------------------ the end
+
+    async def close(self) -> None:
+        """The run ends: its tasks are recorded as interrupted and ended. Idempotent."""
+        self._closed = True
+        if self._manager is not None:
+            manager = self._manager
+            try:
+                await in_engine(self._engine, manager.close)
+            except TaskRefused:
+                return  # the engine is closed, and with it everything that ran
+
+
+def _name(task_id: object) -> str:
+    if not isinstance(task_id, str) or not task_id.strip():
+        raise TaskRefused("invalid_input", "task_id: the id of a task is needed", details={"field": "task_id"})
+    return task_id.strip()
+
+
+def _output(record: TaskRecord, block: bool) -> TaskOutput:
+    preview, truncated = receipts.preview_of(record)
+    status: str = "success" if record.ended else ("timeout" if block else "not_ready")
+    return TaskOutput(
+        status,  # type: ignore[arg-type]
+        snapshot_of(record),
+        preview,
+        truncated,
+        record.log_ref,
+        record.log_error,
+    )
