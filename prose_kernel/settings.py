@@ -52,10 +52,10 @@ class Settings:
     - `judge`: who decides conditions that no rule decides: a model server or a CLI agent, as in `provider`; None means
       the provider of sessions when it is one of these; `off`: no model, the person alone.
     - `judge_model`: the alias or the id of the model that judges; None means the provider's own.
-    - `judge_rules`: whether rules decide conditions before anyone else (`first`), alone (`only`), or not at all (`off`).
+    - `judge_rules`: whether rules decide conditions before anyone else (`first`), alone (`only`) or not at all (`off`).
     - `cassette`: the recording that is written: a name below `cassettes/`, or a path; None means the notebook's name.
-    - `cassette_mode`: `auto` (a recorded answer is used, a missing one is asked for and recorded), `record` (always ask),
-      `replay` (never ask) or `off`; None means `auto` where somebody can answer, else `replay`.
+    - `cassette_mode`: `auto` (a recorded answer is used, a missing one is asked for and recorded), `record` (always
+      ask), `replay` (never ask) or `off`; None means `auto` where somebody can answer, else `replay`.
     - `cassette_repeats`: whether the last record of a request answers any number of further ones (`reuse`), or each
       answers once (`strict`).
     - `cassette_redact`: regular expressions for what no recording may hold, on top of the built-in ones.
@@ -179,5 +179,5 @@ def _converted(text: str, hint: object, name: str, place: str) -> object:
 
     try:
         return convert(text, hint, text=True)
-    except (ValueError, KeyError):
+    except ValueError:
         raise UsageError(f"setting {name} ({place}): {accepted(hint)}, not {text!r}") from None

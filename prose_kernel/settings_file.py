@@ -44,6 +44,7 @@ NAMED = ("providers", "models", "agents")
 KINDS = ("read", "write", "execute", "bash", "network")
 WORDS = ("allow", "deny", "prompt")
 AGENT = "acp:"
+SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 MAY_BE_EMPTY = ("key",)  # a server that takes none
 
 _HEADER = re.compile(r"\s*\[{1,2}([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
@@ -208,16 +209,10 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
     import msgspec
 
     if text and _plain(hint) is bool:
-        return {
-            "1": True,
-            "true": True,
-            "yes": True,
-            "on": True,
-            "0": False,
-            "false": False,
-            "no": False,
-            "off": False,
-        }[str(value).strip().casefold()]
+        word = str(value).strip().casefold()
+        if word not in SWITCH:
+            raise ValueError
+        return SWITCH[word]
     try:
         found: object = msgspec.convert(value, hint, strict=not text)
     except msgspec.ValidationError as problem:

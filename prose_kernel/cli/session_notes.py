@@ -1,4 +1,4 @@
-"""What is said of a run's sessions at its end: how many were replayed, what was consumed, which records nobody needed."""
+"""What is said of a run's sessions at its end: what was replayed or consumed, which records nobody needed."""
 
 from __future__ import annotations
 

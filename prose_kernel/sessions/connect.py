@@ -51,7 +51,8 @@ class Doors:
 
     `asker` is the person all of them share: gates must be given the same one, so that questions take turns.
     `commands` is set when commands must not run either (a dry run); None means: run them. `choice` tells who answers
-    sessions, `detected` whose key is there while nobody was chosen; `usage` is what the run has consumed. Close the doors when the run ends.
+    sessions, `detected` whose key is there while nobody was chosen; `usage` is what the run has consumed. Close the
+    doors when the run ends.
     """
 
     sessions: Sessions

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ProseError, ProviderError
 from prose_kernel.machine.ports import ContextItem, SessionRequest
 from prose_kernel.machine.values import full_text
 from prose_kernel.sessions.cassettes.library import Hit, Miss
-from prose_kernel.sessions.options import CassetteMode, SessionOptions
+from prose_kernel.sessions.options import CassetteMode, SessionOptions, Surroundings
 from prose_kernel.sessions.permissions import KINDS, shown
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
@@ -20,6 +21,9 @@ from prose_kernel.sessions.text import printable
 if TYPE_CHECKING:
     from prose_kernel.sessions.connect import Doors
     from prose_kernel.sessions.live import Means
+
+RUN = "«run»"
+"""Stands for the run's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +109,15 @@ def describe(request: SessionRequest, doors: Doors) -> Description:
         model = model_line(request, choice, means.options)
     except ProviderError as found:
         problem = found
-    tools, permissions = (), ()
+    tools: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
     try:
         tools, permissions = means.tool_names(request), _rules(request, means)
     except ProviderError as found:
         problem = problem or found
     if choice.kind == "model" and not vendors.find(choice.name, means.options).tools:
         tools = ()
-    message = assemble(request, by_value=choice.kind == "model" and "read" not in tools)
+    message = _without_run(assemble(request, by_value=choice.kind == "model" and "read" not in tools), means.where)
     recorded = choice.kind != "scripted"
     mode = doors.cassettes.mode(doors.asker) if recorded else None
     return Description(
@@ -121,7 +126,7 @@ def describe(request: SessionRequest, doors: Doors) -> Description:
         model,
         request.system or None,
         Assembled(tuple(part for part in message.parts if part.section != "system")),
-        tuple(_size(item) for item in request.context or ()),
+        tuple(_size(item, means.where) for item in request.context or ()),
         tools,
         permissions,
         mode,
@@ -149,6 +154,8 @@ def who(doors: Doors) -> str:
             return choice.name
         case "replay":
             return "recordings alone"
+        case "dry-run":
+            return "nobody: this is a dry run"
         case _:
             return choice.kind
 
@@ -187,18 +194,27 @@ def _rules(request: SessionRequest, means: Means) -> tuple[str, ...]:
     return tuple(f"{kind}: {shown(policy.words(kind))}" for kind in KINDS)
 
 
-def _size(item: ContextItem) -> Sized:
+def _size(item: ContextItem, where: Surroundings) -> Sized:
     if item.missing:
         return Sized(item.name, 0, "no result")
     if item.text is not None:
         return Sized(item.name, len(item.text))
-    place = item.location or ""
+    place = _shown_place(item.location or "", where)
     if item.content is None:
         return Sized(item.name, None, place)
     try:
         return Sized(item.name, len(full_text(item.content)), place)
     except ProseError:  # a binding that cannot be read
         return Sized(item.name, None, place)
+
+
+def _without_run(message: Assembled, where: Surroundings) -> Assembled:
+    return Assembled(tuple(replace(part, text=_shown_place(part.text, where)) for part in message.parts))
+
+
+def _shown_place(text: str, where: Surroundings) -> str:
+    """The text without the run's id, which differs from run to run: what is shown stays the same."""
+    return text.replace(PurePath(where.run_directory).name, RUN) if where.run_directory else text
 
 
 def _sized(item: Sized) -> str:

@@ -1,4 +1,4 @@
-"""Who decides a condition: rules, a script, a recording, a model or CLI agent, a person, in that order; never a default.
+"""Who decides a condition: rules, a script, a recording, a model or agent, a person, in that order; never a default.
 
 Implements openprose.md 3.4 and sessions.md 3.2.
 """

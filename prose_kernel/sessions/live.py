@@ -1,4 +1,4 @@
-"""The models and CLI agents of a run: made when one is first needed, shared by sessions and the judge, closed at its end."""
+"""The models and CLI agents of a run: made when first needed, shared by sessions and judge, closed at its end."""
 
 from __future__ import annotations
 
@@ -109,9 +109,11 @@ class LiveProviders:
 
     async def close(self) -> None:
         """End the agents' processes and the connections. A second call does nothing."""
-        open_ones = [*self._agents.values(), *self._judges.values(), *self._sessions.values()]
-        self._agents, self._judges, self._sessions = {}, {}, {}
-        await asyncio.gather(*(each.close() for each in open_ones))
+        agents, self._agents = self._agents, {}
+        judges, self._judges = self._judges, {}
+        sessions, self._sessions = self._sessions, {}
+        closing = [*(a.close() for a in agents.values()), *(j.close() for j in judges.values())]
+        await asyncio.gather(*closing, *(each.close() for each in sessions.values()))
 
     def _model(self, choice: Choice) -> ModelSessions:
         from prose_kernel.sessions.providers import vendors

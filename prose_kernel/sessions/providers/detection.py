@@ -1,4 +1,4 @@
-"""An API key in the environment while no provider is chosen: used where a person is there to be told (sessions.md 3.3)."""
+"""An API key in the environment while no provider is chosen: used where a person can be told (sessions.md 3.3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import Choice
 
 VENDORS = ("anthropic", "openai")
-"""Whose keys are looked for, in this order; one without a model of its own (`[models.openai] default`) is passed over."""
+"""Whose keys are looked for, in this order; one without a model (`[models.openai] default`) is passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Detected:
             "off": "nothing is recorded (cassette mode off)",
         }.get(mode, f"cassette mode {mode}")
         return (
-            f"{self.variable} is set and no provider is chosen, so {self.choice.name} answers this program's sessions.\n"
+            f"{self.variable} is set and no provider is chosen, so {self.choice.name} answers sessions.\n"
             f"Model: {model}; {recorded}. What a session is sent leaves this machine and may cost money.\n"
             f"To choose it for good: `%provider {self.choice.name}`, or PROSE_PROVIDER={self.choice.name}.\n"
             "To answer yourself: `%provider human`; PROSE_AUTODETECT=0 turns this off."
@@ -58,7 +58,7 @@ class Announced:
         self._told = False
 
     def choice(self) -> Choice | None:
-        """The vendor, now that the person knows; None where nobody is here. Raises `UsageError` when it has no model."""
+        """The vendor, now that the person knows; None where nobody is here."""
         if not self._asker.available:
             return None
         if not self._told:

@@ -24,7 +24,7 @@ class Unconfigured:
     """The `Sessions` port with nothing chosen.
 
     `detected` gives the sessions of a vendor whose key is in the environment, after the person has been told; None:
-    there is none. Otherwise the person answers, after a notice shown once. `interrupt` ends the run: what `:quit` calls.
+    there is none. Otherwise the person answers, after a notice shown once. `interrupt` ends the run: `:quit` calls it.
     """
 
     def __init__(
