@@ -146,7 +146,7 @@ def _allow(domain: int, path: bytes, rights: int) -> None:
     except OSError:
         return
     try:
-        if not os.fstat(descriptor).st_mode & 0o170000 == 0o040000:
+        if os.fstat(descriptor).st_mode & 0o170000 != 0o040000:  # no directory
             rights &= _OF_FILES
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, descriptor), 12)
         _check(

@@ -95,7 +95,9 @@ def _bubblewrap() -> tuple[str | None, str, bool]:
         return None, "it is not installed", False
     program = str(Path(found).absolute())
     try:
-        ended = _run([program, *_NAMESPACES, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/sh", "-c", ":"])
+        ended = _run(
+            [program, *_NAMESPACES, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/sh", "-c", ":"]
+        )
         if ended.returncode:
             return None, "it is installed, and the system does not allow it", False
         return program, "", b"--argv0" in _run([program, "--help"]).stdout

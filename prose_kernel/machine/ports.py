@@ -157,6 +157,65 @@ class Terminals(Protocol):
         ...
 
 
+# ---------------------------------------------------------------- programs that agents run
+
+
+@dataclass(frozen=True, slots=True)
+class ExecCaller:
+    """The agent's session that calls `Exec`: `agent` names it, the same for all its calls and for no other session.
+
+    `rules` are its permissions in force: a word (`allow`, `deny`, `prompt`, `workspace`) or patterns for each kind.
+    `lists_bind` tells that the program has stated which files may be read or written: what it runs must keep to them.
+    `prompt` for the network means that the person has been asked and said yes.
+    """
+
+    agent: str
+    workspace: str
+    rules: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    lists_bind: bool = False
+
+
+ExecErrorKind = Literal["tool_not_found", "invalid_args", "permission_denied", "fs_denied", "tool_failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecOutcome:
+    """The answer to a call of `Exec` (exec-and-tasks.md 3.2, 3.8): a result with its seven fields and what was added
+    to them, or the kind of the refusal and a message for the model. A program that fails is a result."""
+
+    call: str
+    ok: bool
+    result: Mapping[str, object] = field(default_factory=dict)
+    error: ExecErrorKind | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecChunk:
+    """A piece of output while the program runs: a line, 8 KiB, or what came in 50 ms, whichever is first."""
+
+    kind: Stream
+    content: str
+    tool: str = "Exec"
+    op: Literal["chunk"] = "chunk"
+
+
+class Programs(Protocol):
+    """Runs programs for agents: argument lists, never shell text; every call is checked, confined and audited."""
+
+    def offers(self, caller: ExecCaller) -> bool:
+        """Whether the tool is there for this agent at all: switched on by the operator, and granted."""
+        ...
+
+    async def call(
+        self, caller: ExecCaller, call: str, arguments: object, on_chunk: Callable[[ExecChunk], None] | None = None
+    ) -> ExecOutcome:
+        """Run one program to its end; all that it started has ended then. `call` is the id of the call, `arguments`
+        are the model's. Never raises for what is asked or what the program does. Cancelling the call ends the
+        program with all that it started."""
+        ...
+
+
 # ---------------------------------------------------------------- agent commands and tasks
 
 TaskStatus = Literal["queued", "running", "cancelling", "completed", "failed", "cancelled", "interrupted"]
@@ -167,12 +226,13 @@ class TaskCaller:
     """Who starts a command or asks about a task: an agent's session, or the person (None), who sees everybody's.
 
     `cell` names the cell that it happens in. `workspace` is the directory that relative ones start from; None is the
-    run's own.
+    run's own. `continues` is whose work the result of a person's command is for (`continue_on_result`).
     """
 
     session: str | None = None
     cell: str | None = None
     workspace: str | None = None
+    continues: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +402,14 @@ class Tasks(Protocol):
 
     async def command_of(self, task_id: str) -> Mapping[str, object]:
         """The fields by which the task could be started again, with the whole text: for the person."""
+        ...
+
+    async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
+        """Hand on what the task prints from now on until it ends. Cancelling the call only ends the watching."""
+        ...
+
+    async def news(self) -> tuple[TaskSnapshot, ...]:
+        """Tasks that have ended since the last call: what the person has not been told yet."""
         ...
 
     async def follow_ups(self) -> tuple[TaskFollowUp, ...]:

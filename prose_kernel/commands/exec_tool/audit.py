@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 _HIDDEN = "***"
-_SECRET = r"(?:token|secret|passw(?:or)?d|passphrase|pwd|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|auth)"
-_FLAG = re.compile(rf"--?[\w-]*{_SECRET}[\w-]*", re.IGNORECASE)
-_PAIR = re.compile(rf"(-{{0,2}}[\w.-]*{_SECRET}[\w.-]*[=:])(.+)", re.IGNORECASE | re.DOTALL)
+_NAMES = r"(?:token|secret|passw(?:or)?d|passphrase|pwd|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|auth)"
+_FLAG = re.compile(rf"--?[\w-]*{_NAMES}[\w-]*", re.IGNORECASE)
+_PAIR = re.compile(rf"(-{{0,2}}[\w.-]*{_NAMES}[\w.-]*[=:])(.+)", re.IGNORECASE | re.DOTALL)
 _URL = re.compile(r"([a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
 _BEARER = re.compile(r"(authorization:\s*\S+\s+)\S+", re.IGNORECASE)
 

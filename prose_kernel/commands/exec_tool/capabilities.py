@@ -91,7 +91,7 @@ def _any_or(grants: frozenset[str], name: str) -> bool:
 
 
 def _host_matches(pattern: str, host: str) -> bool:
-    if pattern == EVERYTHING or pattern == host:
+    if pattern in (EVERYTHING, host):
         return True
     if pattern.startswith("**."):
         return host == pattern[3:] or host.endswith(pattern[2:])

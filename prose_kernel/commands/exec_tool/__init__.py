@@ -1,0 +1,1 @@
+"""The `Exec` tool: a program with arguments, run for an agent without making the machine a hostage."""

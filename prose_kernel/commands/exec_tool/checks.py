@@ -1,0 +1,101 @@
+"""The checks of one call, in their order; the first that fails decides (exec-and-tasks.md 3.2, steps 5 to 9).
+
+Grants are checked before existence, so that the answer for a path that is not granted never tells whether it exists.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from prose_kernel.commands.exec_tool import grants, paths, programs
+from prose_kernel.commands.exec_tool.arguments import Arguments
+from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord
+from prose_kernel.commands.exec_tool.paths import Resolved
+from prose_kernel.machine.ports import ExecErrorKind
+
+
+class Refused(Exception):
+    """The call is not carried out. `missing` is what would have to be granted, `target` where a link led: for the
+    audit log alone."""
+
+    def __init__(self, kind: ExecErrorKind, message: str, *, missing: str = "", target: str = "") -> None:
+        super().__init__(message)
+        self.kind: ExecErrorKind = kind
+        self.message = message
+        self.missing = missing
+        self.target = target
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The objects that may be used: the program and the directory."""
+
+    program: Resolved
+    cwd: Resolved
+
+
+def check(arguments: Arguments, record: CapabilityRecord, from_writable: bool) -> Checked:
+    """Raises `Refused`. `from_writable` lets programs run that the agent could have written."""
+    program = _program(arguments.argv[0], record)
+    _listed(arguments.argv[0], program, record)
+    if not from_writable and paths.writable(program, record.fs_grants) is not None:
+        raise Refused("fs_denied", f"{arguments.argv[0]} lies where this agent may write: it cannot be run")
+    return Checked(program, _directory(arguments.cwd, record))
+
+
+def _program(path: str, record: CapabilityRecord) -> Resolved:
+    program = paths.resolve(path)
+    if paths.covering(program, record.fs_grants, binary=True) is None:
+        raise Refused(
+            "fs_denied", f"{path} resolves outside the granted prefixes", missing=f"r {path}", target=program.path
+        )
+    if program.status is None:
+        raise Refused("tool_failed", f"{path}: no such program (ENOENT)")
+    if not program.regular:
+        raise Refused("tool_failed", f"{path} is no regular file (EACCES)")
+    if not os.access(program.path, os.X_OK):
+        raise Refused("tool_failed", f"{path} is not executable (EACCES)")
+    return program
+
+
+def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
+    rules = record.execute
+    if rules is None:
+        return
+    if not grants.matches_list(program.path, rules):
+        raise Refused("fs_denied", f"{path} is not in the execute list", missing=f"execute {path}", target=program.path)
+    if rules.shells:
+        return
+    if programs.launches(program.path, program.identity):
+        raise Refused(
+            "fs_denied", f"{path} starts other programs, and shells are not allowed here", target=program.path
+        )
+    if programs.interprets(program.path) and not grants.listed_by_name(program.path, rules):
+        raise Refused(
+            "fs_denied",
+            f"{path} runs other programs' texts; the execute list has to name it itself",
+            missing=f"execute {program.path}",
+        )
+
+
+def _directory(path: str | None, record: CapabilityRecord) -> Resolved:
+    if path is None:
+        return _default_directory(record)
+    cwd = paths.resolve(path)
+    if paths.covering(cwd, record.fs_grants, binary=False) is None:
+        raise Refused(
+            "fs_denied", f"cwd {path} resolves outside the granted prefixes", missing=f"r {path}", target=cwd.path
+        )
+    if not cwd.directory:
+        raise Refused("tool_failed", f"cwd {path} is no directory ({'ENOTDIR' if cwd.status else 'ENOENT'})")
+    return cwd
+
+
+def _default_directory(record: CapabilityRecord) -> Resolved:
+    """The workspace if it is granted, else the root."""
+    if record.workspace is not None:
+        cwd = paths.resolve(record.workspace)
+        if cwd.directory and paths.covering(cwd, record.fs_grants, binary=False) is not None:
+            return cwd
+    return paths.resolve("/")

@@ -1,0 +1,171 @@
+"""Which mechanisms a call needs, and whether this machine has them: what is required and missing is refused (1.3, 3.12)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from prose_kernel.commands import confinement as rights
+from prose_kernel.commands.exec_tool import paths, patterns
+from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, FsGrant
+from prose_kernel.commands.exec_tool.checks import Checked, Refused
+from prose_kernel.commands.exec_tool.options import ExecOptions
+from prose_kernel.commands.isolation import Mechanisms, Wrapping
+from prose_kernel.commands.monitor import Confinement
+
+_PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
+_READABLE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_SECRETS = frozenset(
+    [
+        "shadow",
+        "shadow-",
+        "gshadow",
+        "gshadow-",
+        "sudoers",
+        "sudoers.d",
+        "ssh",
+        "ipsec.secrets",
+        "krb5.keytab",
+        "security",
+        "polkit-1",
+        "wireguard",
+    ]
+)
+_MOST_FILES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a call is confined. `wrapping` is set when it runs in bubblewrap; `gaps` say what is not enforced."""
+
+    confinement: Confinement
+    wrapping: Wrapping | None = None
+    gaps: tuple[str, ...] = ()
+
+
+def plan(record: CapabilityRecord, options: ExecOptions, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
+    """Raises `Refused`, naming the mechanism that is missing."""
+    if found.monitor:
+        raise Refused("tool_failed", f"the process monitor is not available: {found.monitor}")
+    if options.bubblewrap:
+        return _bubblewrap(record, found, checked, home)
+    gaps: list[str] = []
+    own_network, no_tcp = _network(record, found, gaps)
+    files = _files(record, found, checked, home, gaps)
+    if not found.landlock:
+        gaps.append("Landlock is not offered here: a program can signal and look into others of the same user")
+    return Plan(Confinement(found.landlock > 0, files, own_network, no_tcp), None, tuple(gaps))
+
+
+def _network(record: CapabilityRecord, found: Mechanisms, gaps: list[str]) -> tuple[bool, bool]:
+    if record.network == "open":
+        return False, False
+    if not found.network:
+        return True, False
+    if record.network == "none":
+        raise Refused(
+            "tool_failed",
+            f"the network is denied, and a network namespace, which would enforce it, is not available: {found.network}",
+        )
+    gaps.append(
+        "the network is denied, and only TCP can be" if found.tcp else "the network is denied, and nothing can be"
+    )
+    return False, found.tcp
+
+
+def _files(
+    record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None, gaps: list[str]
+) -> tuple[tuple[bytes, int], ...] | None:
+    if record.lists_bind is None:
+        return None
+    if not found.landlock:
+        if record.lists_bind == "strict":
+            raise Refused("tool_failed", "the program states which files may be used, and Landlock is not available")
+        gaps.append("the lists of files are not enforced: Landlock is not available")
+        return None
+    return tuple(_allowed(record, checked, home))
+
+
+def _allowed(record: CapabilityRecord, checked: Checked, home: str | None) -> Iterator[tuple[bytes, int]]:
+    """The places a program reaches: the system, its own file, and what the lists cover. Where it may write it may not
+    execute."""
+    for place in _PROGRAMS:
+        yield place.encode(), rights.READ | rights.EXECUTE
+    for place in (*_READABLE, *_settings()):
+        yield os.fsencode(place), rights.READ
+    for place in _DEVICES:
+        yield place.encode(), rights.DEVICE
+    yield os.fsencode(checked.program.path), rights.READ_FILE | rights.EXECUTE
+    if home is not None:
+        yield os.fsencode(home), rights.READ | rights.WRITE
+    writable = [grant for grant in record.fs_grants if grant.mode == "rw"]
+    for grant in record.fs_grants:
+        yield from _granted(grant, any(paths.writable(paths.resolve(grant.prefix), (each,)) for each in writable))
+
+
+def _granted(grant: FsGrant, writable: bool) -> Iterator[tuple[bytes, int]]:
+    prefix = paths.resolve(grant.prefix)
+    if prefix.status is None or prefix.reason is not None:
+        return
+    if grant.binaries:
+        # what is listed may be run, also by another listed program; a directory of programs as a whole
+        if not writable and grant.prefix != "/":
+            yield os.fsencode(prefix.path), rights.READ | rights.EXECUTE
+    elif grant.mode == "rw":
+        yield os.fsencode(prefix.path), rights.READ | rights.WRITE
+    elif grant.pattern is None:
+        yield os.fsencode(prefix.path), rights.READ | (0 if writable else rights.EXECUTE)
+    else:
+        yield os.fsencode(prefix.path), rights.READ_DIR
+        for file in _matching(grant, prefix.path):
+            yield os.fsencode(file), rights.READ_FILE
+
+
+def _matching(grant: FsGrant, prefix: str) -> Iterable[str]:
+    """The files that a pattern names now. A link is no file of its own: where it leads has to be granted."""
+    rest = patterns.split(grant.pattern or "")[1]
+    seen = 0
+    for directory, _, names in os.walk(prefix):
+        for name in names:
+            seen += 1
+            if seen > _MOST_FILES:
+                raise Refused("tool_failed", f"{grant.pattern} is below a directory with too many files to enforce it")
+            path = f"{directory.rstrip('/')}/{name}"
+            if patterns.matches(path, prefix, rest) and not os.path.islink(path):  # noqa: PTH114
+                yield path
+
+
+def _settings() -> Iterator[str]:
+    """The system's settings, without those that hold secrets."""
+    for directory, without in (("/etc", _SECRETS | {"ssl"}), ("/etc/ssl", frozenset({"private"}))):
+        try:
+            names = sorted(entry.name for entry in Path(directory).iterdir())
+        except OSError:
+            continue
+        yield from (f"{directory}/{name}" for name in names if name not in without)
+
+
+def _bubblewrap(record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
+    if found.bubblewrap is None:
+        raise Refused("tool_failed", f"bubblewrap is required, and it is not available: {found.bubblewrap_problem}")
+    grants = [grant for grant in record.fs_grants if grant.pattern is None or grant.mode == "rw"]
+    resolved = [(grant, paths.resolve(grant.prefix)) for grant in grants]
+    writable = [path.path for grant, path in resolved if grant.mode == "rw" and path.reason is None]
+    readable: tuple[str, ...] | None = None
+    if record.lists_bind is not None:
+        listed = [
+            path.path for grant, path in resolved if grant.mode == "r" and path.reason is None and path.path != "/"
+        ]
+        readable = (*_PROGRAMS, *_settings(), *listed, checked.program.path, checked.cwd.path)
+        patterned = [grant for grant in record.fs_grants if grant.pattern is not None and grant.mode == "r"]
+        for grant in patterned:
+            if not grant.binaries:
+                readable += tuple(_matching(grant, paths.resolve(grant.prefix).path))
+    if home is not None:
+        writable.append(home)
+    wrapping = Wrapping(checked.cwd.path, readable, tuple(writable), record.network == "open")
+    # mounting is forbidden inside a domain that knows files, so only one that knows none can be entered before
+    return Plan(Confinement(landlock=found.scopes), wrapping)

@@ -1,0 +1,40 @@
+"""What the operator decides about `Exec`; none of it can be said by an agent or a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ExecOptions:
+    """The table `[exec]` of prose.toml.
+
+    - `enabled`: whether there is an `Exec` tool at all; agents need a grant besides.
+    - `memory_bytes`: the address space of one process. Node and Java need 4 GiB.
+    - `cpu_seconds`: CPU time of one process; None: as many seconds as the call may take.
+    - `file_bytes`, `open_files`: the largest file that may be written, and how many may be open.
+    - `home`: the kernel's home directory, or a `private` empty one for each agent.
+    - `allow_exec_from_writable`: lets an agent run programs that lie where it may write.
+    - `network`: with `best-effort` a program runs under `network: deny` also where only TCP, or nothing, can be denied.
+    - `lists`: `permissive` lets a program run although its lists of files cannot be enforced here.
+    - `bubblewrap`: run every program in namespaces of its own; refused where that does not work.
+    - `refuse_env`, `allow_env`: further names (with `*`) that agents may not set, and names that they may after all.
+    - `audit_required`: refuse a call that cannot be recorded.
+    """
+
+    enabled: bool = False
+    memory_bytes: int = 512 * MEBIBYTE
+    cpu_seconds: int | None = None
+    file_bytes: int = 64 * MEBIBYTE
+    open_files: int = 256
+    home: Literal["inherit", "private"] = "inherit"
+    allow_exec_from_writable: bool = False
+    network: Literal["strict", "best-effort"] = "strict"
+    lists: Literal["strict", "permissive"] = "strict"
+    bubblewrap: bool = False
+    refuse_env: tuple[str, ...] = ()
+    allow_env: tuple[str, ...] = ()
+    audit_required: bool = False

@@ -1,0 +1,193 @@
+"""The `Exec` tool: one program, never a shell, checked, confined, limited, audited (exec-and-tasks.md section 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from prose_kernel.commands.engine import Engine
+from prose_kernel.commands.exec_tool import checks, confining, environment, grants
+from prose_kernel.commands.exec_tool.arguments import Arguments, InvalidArguments, parse
+from prose_kernel.commands.exec_tool.audit import AuditLog
+from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, CapabilityStore
+from prose_kernel.commands.exec_tool.checks import Checked, Refused
+from prose_kernel.commands.exec_tool.confining import Plan
+from prose_kernel.commands.exec_tool.dispatch import Call, Dispatcher, Registry
+from prose_kernel.commands.exec_tool.ledger import Ledger
+from prose_kernel.commands.exec_tool.options import ExecOptions
+from prose_kernel.commands.exec_tool.running import Ended, Run, launch
+from prose_kernel.commands.isolation import Mechanisms, mechanisms
+from prose_kernel.machine.ports import ExecCaller, ExecChunk, ExecOutcome
+
+NAME = grants.TOOL
+
+
+class ExecTool:
+    """The handler of `Exec`. `warn` is told, once each, what is not enforced on this machine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        options: ExecOptions,
+        audit: AuditLog,
+        *,
+        kernel: Callable[[], Mapping[str, str]] = lambda: os.environ,
+        ledgers: Callable[[str], Ledger | None] = lambda _: None,
+        warn: Callable[[str], object] | None = None,
+        found: Callable[[], Mechanisms] = mechanisms,
+    ) -> None:
+        self._engine = engine
+        self._options = options
+        self._audit = audit
+        self._kernel = kernel
+        self._ledgers = ledgers
+        self._warn = warn
+        self._found = found
+        self._told: set[str] = set()
+        self._homes: dict[str, tempfile.TemporaryDirectory[str]] = {}
+        self._lock = threading.Lock()
+
+    async def __call__(self, call: Call) -> Mapping[str, object]:
+        """Raises `Refused`."""
+        options = self._options
+        try:
+            arguments = parse(call.arguments, options.refuse_env, options.allow_env)
+        except InvalidArguments as problem:
+            raise Refused("invalid_args", str(problem)) from None
+        # a file system may be slow: nobody else waits for it
+        checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
+        self._tell(plan.gaps)
+        ledger = self._ledgers(call.agent)
+        if ledger is not None and (reason := ledger.reserve()) is not None:
+            raise Refused("tool_failed", reason)
+        began, ended = time.monotonic(), None
+        try:
+            ended = await self._run(call, arguments, checked, plan, home)
+        finally:
+            if ledger is not None:
+                ledger.charge(time.monotonic() - began, ended.cpu_s if ended is not None else 0.0)
+        self._finished(call, ended)
+        return ended.result
+
+    def _checked(self, arguments: Arguments, call: Call) -> tuple[Checked, Plan, str | None]:
+        checked = checks.check(arguments, call.record, self._options.allow_exec_from_writable)
+        home = self._home(call.agent) if self._options.home == "private" else None
+        return checked, confining.plan(call.record, self._options, self._found(), checked, home), home
+
+    async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
+        env = environment.build(self._kernel(), arguments.env, home)
+        job = launch(self._engine, arguments, checked, plan, self._options, env)
+        call.dispatched({"program": checked.program.path, "cwd": checked.cwd.path})
+        run = Run(self._engine, job, arguments.max_output_bytes, call.on_chunk if arguments.stream else None)
+        return run.ended(await run.wait())
+
+    def _finished(self, call: Call, ended: Ended) -> None:
+        result = ended.result
+        self._audit.append(
+            "tool.call.finished",
+            tool=NAME,
+            call=call.id,
+            agent=call.agent,
+            ok=True,
+            exit_code=result["exit_code"],
+            timed_out=result["timed_out"],
+            duration_s=result["duration_s"],
+            stdout_bytes=ended.stdout_bytes,
+            stderr_bytes=ended.stderr_bytes,
+            cpu_s=ended.cpu_s,
+        )
+
+    def _tell(self, gaps: tuple[str, ...]) -> None:
+        for gap in gaps:
+            if gap not in self._told and self._warn is not None:
+                self._told.add(gap)
+                self._warn(f"Exec: {gap}")
+
+    def _home(self, agent: str) -> str:
+        """An empty directory of its own for each agent."""
+        with self._lock:
+            if agent not in self._homes:
+                self._homes[agent] = tempfile.TemporaryDirectory(prefix="prose-home-", ignore_cleanup_errors=True)
+            return self._homes[agent].name
+
+    def close(self) -> None:
+        """Remove the private home directories."""
+        with self._lock:
+            homes, self._homes = list(self._homes.values()), {}
+        for home in homes:
+            home.cleanup()
+
+
+def register_exec(registry: Registry, tool: ExecTool) -> str:
+    """The operator's word that there shall be an `Exec` tool; returns its name. Repeating it is harmless."""
+    return registry.register(NAME, tool)
+
+
+class AgentPrograms:
+    """The `Programs` port: `Exec` for the agents of one run, each with capabilities from its permissions.
+
+    `audit` is the run's log, `warn` gets lines for the person. Close it when the run ends.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        options: ExecOptions,
+        audit: AuditLog,
+        *,
+        warn: Callable[[str], object] | None = None,
+        kernel: Callable[[], Mapping[str, str]] = lambda: os.environ,
+    ) -> None:
+        self.capabilities = CapabilityStore()
+        self.registry = Registry()
+        self._options = options
+        self._warn = warn
+        self._kernel = kernel
+        self._told: set[str] = set()
+        self._tool = ExecTool(engine, options, audit, kernel=kernel, warn=warn)
+        if options.enabled:
+            register_exec(self.registry, self._tool)
+        self._dispatcher = Dispatcher(self.registry, self.capabilities, audit)
+        self._lock = threading.Lock()
+
+    def offers(self, caller: ExecCaller) -> bool:
+        """Whether the operator switched it on and the permissions grant it."""
+        execute = caller.rules.get("execute", "deny")
+        granted = execute in ("allow", "prompt") if isinstance(execute, str) else bool(execute)
+        return NAME in self.registry.names and granted
+
+    async def call(
+        self, caller: ExecCaller, call: str, arguments: object, on_chunk: Callable[[ExecChunk], None] | None = None
+    ) -> ExecOutcome:
+        await asyncio.to_thread(self._known, caller)
+        return await self._dispatcher.dispatch(caller.agent, call, NAME, arguments, on_chunk)
+
+    def _known(self, caller: ExecCaller) -> CapabilityRecord:
+        """The agent's record, made at its first call."""
+        with self._lock:
+            record = self.capabilities.find(caller.agent)
+            if record is None:
+                path = self._kernel().get("PATH")
+                record = grants.capabilities(caller, self._options, path)
+                self.capabilities.create(caller.agent, record)
+                self._warn_of(caller, record, path)
+        return record
+
+    def _warn_of(self, caller: ExecCaller, record: CapabilityRecord, path: str | None) -> None:
+        lines = [f"Exec: `execute` names {name}, which is not on the PATH" for name in grants.not_found(caller, path)]
+        if record.tool_grants:
+            lines += [
+                f"Exec: {place} is granted; whoever may run it may run any command"
+                for place in grants.dangerous(record)
+            ]
+        for line in lines:
+            if line not in self._told and self._warn is not None:
+                self._told.add(line)
+                self._warn(line)
+
+    def close(self) -> None:
+        self._tool.close()
