@@ -256,6 +256,7 @@ class Manager:
             run_id=self._directory.name if self._directory is not None else None,
             session=command.caller.session,
             cell=command.caller.cell,
+            work_ref=command.caller.continues or command.caller.session,
             cmd=call.cmd,
             cmd_digest=digest_of(call.cmd),
             cmd_display=display_of(call.cmd),

@@ -28,6 +28,7 @@ class TaskRecord:
     run_id: str | None
     session: str | None
     cell: str | None
+    work_ref: str | None
     # command
     cmd: str
     cmd_digest: str

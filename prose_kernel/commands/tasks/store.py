@@ -136,7 +136,7 @@ class Store:
             )
             if event is not None:
                 self._event(connection, record, event)
-            if record.ended and record.continue_on_result and record.session is not None:
+            if record.ended and record.continue_on_result:
                 self._follow_up(connection, record)
         return record
 
@@ -161,7 +161,7 @@ class Store:
 
         connection.execute(
             "insert or ignore into follow_ups (result_id, task_id, session, text) values (?, ?, ?, ?)",
-            (record.result_id, record.task_id, record.session, follow_up_text(record)),
+            (record.result_id, record.task_id, record.work_ref or "", follow_up_text(record)),
         )
 
     def prune(self, kept: int) -> None:

@@ -1,0 +1,40 @@
+"""A stand-in for a kernel with tasks, to be killed from outside: `python kernel.py DIRECTORY STATE COMMAND...`.
+
+Starts each command as a task, prints `ready`, and waits for ever. A command `slow:TEXT` is a task that prints all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from prose_kernel.commands import Engine
+from prose_kernel.commands.tasks.options import TaskOptions
+from prose_kernel.commands.tasks.recovery import pointer_of
+from prose_kernel.commands.tasks.service import TaskService
+from prose_kernel.machine.clock import SystemClock
+from prose_kernel.machine.ports import TaskCaller
+
+
+async def main(directory: str, state: str, *commands: str) -> None:
+    base = Path(directory)
+    engine = Engine(state_dir=Path(state))
+    service = TaskService(
+        engine,
+        base / "runs" / "one",
+        directory,
+        SystemClock(),
+        TaskOptions(shell="bash", snapshot_every=0.01),
+        pointer=pointer_of(base, "one", "notebook"),
+    )
+    for cmd in commands:
+        receipt = await service.start({"cmd": cmd, "yield_time_ms": 0}, TaskCaller())
+        print(receipt.disposition, flush=True)
+    print(engine.marker, flush=True)
+    print("ready", flush=True)
+    await asyncio.sleep(3600)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
