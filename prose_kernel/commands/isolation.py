@@ -77,8 +77,8 @@ def _tried() -> Mechanisms:
         return Mechanisms("this system cannot hand orphans to the monitor", 0, "there is no monitor")
     version = int(found["landlock"]) if found.get("domain") == "0" else 0
     network = "" if found.get("network") == "0" else _reason(found.get("network", "1"))
-    program, problem, argv0 = _bubblewrap()
-    return Mechanisms("", version, network, program, problem, argv0)
+    program, reason, argv0 = _bubblewrap()
+    return Mechanisms("", version, network, program, reason, argv0)
 
 
 def _run(argv: list[str]) -> subprocess.CompletedProcess[bytes]:

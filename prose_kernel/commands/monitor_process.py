@@ -63,9 +63,10 @@ def become_program(job: Job, monitor: int, stdout: int, stderr: int, failures: i
         _confine(job)
         step = "program"
         _same(os.stat(job["program"]), job["identity"])  # noqa: PTH116
-        os.execve(job["program"], job["argv"], job["env"])
+        os.execve(job["program"], job["argv"], job["env"])  # noqa: S606
     except OSError as problem:
-        os.write(failures, f"{step} {problem.errno or 0} {problem.filename if step == 'confinement' else ''}".encode())
+        what = problem.filename if step == "confinement" else ""
+        os.write(failures, f"{step} {problem.errno or 0} {what}".encode())
     except BaseException as problem:
         os.write(failures, f"start 0 {type(problem).__name__}".encode())
     os._exit(127)

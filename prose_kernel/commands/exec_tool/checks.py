@@ -68,9 +68,7 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
     if rules.shells:
         return
     if programs.launches(program.path, program.identity):
-        raise Refused(
-            "fs_denied", f"{path} starts other programs, and shells are not allowed here", target=program.path
-        )
+        raise Refused("fs_denied", f"{path} starts other programs: shells are not allowed", target=program.path)
     if programs.interprets(program.path) and not grants.listed_by_name(program.path, rules):
         raise Refused(
             "fs_denied",

@@ -1,4 +1,4 @@
-"""Which mechanisms a call needs, and whether this machine has them: what is required and missing is refused (1.3, 3.12)."""
+"""Which mechanisms a call needs, and whether this machine has them; what is required and missing is refused (1.3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prose_kernel.commands import confinement as rights
 from prose_kernel.commands.exec_tool import paths, patterns
-from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, FsGrant
+from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, FsGrant, below
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.isolation import Mechanisms, Wrapping
@@ -19,7 +19,7 @@ _PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 _READABLE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _SECRETS = frozenset(
-    [
+    (
         "shadow",
         "shadow-",
         "gshadow",
@@ -29,10 +29,8 @@ _SECRETS = frozenset(
         "ssh",
         "ipsec.secrets",
         "krb5.keytab",
-        "security",
-        "polkit-1",
         "wireguard",
-    ]
+    )
 )
 _MOST_FILES = 20_000
 
@@ -68,11 +66,9 @@ def _network(record: CapabilityRecord, found: Mechanisms, gaps: list[str]) -> tu
     if record.network == "none":
         raise Refused(
             "tool_failed",
-            f"the network is denied, and a network namespace, which would enforce it, is not available: {found.network}",
+            f"the network is denied, and a network namespace to enforce it is not available: {found.network}",
         )
-    gaps.append(
-        "the network is denied, and only TCP can be" if found.tcp else "the network is denied, and nothing can be"
-    )
+    gaps.append(f"the network is denied, and {'only TCP' if found.tcp else 'nothing'} can be")
     return False, found.tcp
 
 
@@ -101,26 +97,29 @@ def _allowed(record: CapabilityRecord, checked: Checked, home: str | None) -> It
     yield os.fsencode(checked.program.path), rights.READ_FILE | rights.EXECUTE
     if home is not None:
         yield os.fsencode(home), rights.READ | rights.WRITE
-    writable = [grant for grant in record.fs_grants if grant.mode == "rw"]
+    written = [paths.resolve(grant.prefix).path for grant in record.fs_grants if grant.mode == "rw"]
     for grant in record.fs_grants:
-        yield from _granted(grant, any(paths.writable(paths.resolve(grant.prefix), (each,)) for each in writable))
+        prefix = paths.resolve(grant.prefix)
+        if prefix.status is not None and prefix.reason is None:
+            near = any(below(place, prefix.path) or below(prefix.path, place) for place in written)
+            yield from _granted(grant, prefix.path, near)
 
 
-def _granted(grant: FsGrant, writable: bool) -> Iterator[tuple[bytes, int]]:
-    prefix = paths.resolve(grant.prefix)
-    if prefix.status is None or prefix.reason is not None:
-        return
+def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[bytes, int]]:
+    """The rights of one grant. `writable`: the agent may write there, or below, or above."""
+    place = os.fsencode(prefix)
+    execute = 0 if writable else rights.EXECUTE
     if grant.binaries:
-        # what is listed may be run, also by another listed program; a directory of programs as a whole
-        if not writable and grant.prefix != "/":
-            yield os.fsencode(prefix.path), rights.READ | rights.EXECUTE
+        # what is listed may also be run by another listed program
+        if prefix != "/":
+            yield place, rights.READ | execute
     elif grant.mode == "rw":
-        yield os.fsencode(prefix.path), rights.READ | rights.WRITE
+        yield place, rights.READ | rights.WRITE
     elif grant.pattern is None:
-        yield os.fsencode(prefix.path), rights.READ | (0 if writable else rights.EXECUTE)
+        yield place, rights.READ | execute
     else:
-        yield os.fsencode(prefix.path), rights.READ_DIR
-        for file in _matching(grant, prefix.path):
+        yield place, rights.READ_DIR
+        for file in _matching(grant, prefix):
             yield os.fsencode(file), rights.READ_FILE
 
 

@@ -80,8 +80,8 @@ class Dispatcher:
             result = await handler(Call(agent, record, call, arguments, on_chunk, dispatched))
             if not isinstance(result, Mapping):
                 raise Refused("tool_failed", f"{tool} answered with no object")
-        except Refused as refused:
-            return self._refused(agent, call, tool, arguments, refused, bool(started))
+        except Refused as problem:
+            return self._refused(agent, call, tool, arguments, problem, bool(started))
         except AuditFailure as failure:
             return ExecOutcome(call, False, error="tool_failed", message=str(failure))
         except Exception as fault:  # a tool that breaks ends its call, not the session
@@ -104,30 +104,15 @@ class Dispatcher:
         self, agent: str, call: str, tool: object, arguments: object, refused: Refused, started: bool
     ) -> ExecOutcome:
         kind: ExecErrorKind = refused.kind
-        details = {"missing": refused.missing, "target": refused.target}
-        shown = hidden(arguments) if isinstance(arguments, Mapping) else arguments
+        told = {"tool": tool, "call": call, "agent": agent, "error": kind, "message": refused.message}
         try:
             if started:
-                self._audit.append(
-                    "tool.call.finished",
-                    tool=tool,
-                    call=call,
-                    agent=agent,
-                    ok=False,
-                    error=kind,
-                    message=refused.message,
-                )
+                self._audit.append("tool.call.finished", ok=False, **told)
             else:
-                self._audit.append(
-                    "tool.call.denied",
-                    tool=tool,
-                    call=call,
-                    agent=agent,
-                    args=shown,
-                    error=kind,
-                    message=refused.message,
-                    **{name: value for name, value in details.items() if value},
-                )
+                shown = hidden(arguments) if isinstance(arguments, Mapping) else arguments
+                details = {"missing": refused.missing, "target": refused.target}
+                given = {name: value for name, value in details.items() if value}
+                self._audit.append("tool.call.denied", args=shown, **told, **given)
         except AuditFailure:
             pass  # it is refused already
         return ExecOutcome(call, False, error=kind, message=refused.message)
