@@ -24,6 +24,7 @@ MATCH_LIMIT: Final = 200
 LINE_LIMIT: Final = 300
 FILE_LIMIT: Final = 4 * 1024 * 1024
 SECONDS: Final = 20.0
+LINE_SECONDS: Final = 0.5
 
 Matches = Callable[[str], bool]
 
@@ -96,7 +97,7 @@ def matcher(wanted: str, *, regex: bool, ignore_case: bool) -> Matches:
         compiled: Any = engine.compile(wanted, engine.IGNORECASE if ignore_case else 0)
     except engine.error as error:
         raise ToolFailed(f"this is no regular expression: {error}") from None
-    return lambda line: compiled.search(line, timeout=1.0, concurrent=True) is not None
+    return lambda line: compiled.search(line, timeout=LINE_SECONDS, concurrent=True) is not None
 
 
 def _report(found: Iterator[str]) -> str:
