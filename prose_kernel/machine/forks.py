@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from prose_kernel.errors import RunError
@@ -67,6 +68,7 @@ class Fork:
         self._ended_in_order: dict[int, None] = {}
         self._awaited: deque[int] = deque()
         self._holds: dict[int, Hold] = {}
+        self._at_hold: set[int] = set()
         self._tasks: dict[int, asyncio.Task[Value]] = {}
         self._fresh: list[int] = []
         self._notes: dict[int, tuple[str, ...]] = {}
@@ -139,23 +141,27 @@ class Fork:
         if not recorded or len(set(recorded)) != len(recorded) or not set(recorded) <= set(range(total)):
             return
         self._awaited = deque(recorded)
-        self._holds = {index: Hold(self.s.hold) for index in range(total)}
+        self._holds = {index: Hold(self.s.hold, partial(self._arrived, index)) for index in range(total)}
         if total > self._live:  # those that are waited for must be among the living
             self._queue = deque([*recorded, *(index for index in range(total) if index not in set(recorded))])
+
+    def _arrived(self, index: int) -> None:
+        self._at_hold.add(index)
         self._let_next_go()
 
     def _let_next_go(self) -> None:
-        """The next branch of the recorded order may ask the outside; when all of them have ended, every other may."""
+        """When all that live stand before their first question, the next one of the recorded order may ask it; when the
+        order is at its end, all may."""
         if not self._holds or self._over():
             return
         while self._awaited and self._awaited[0] in self._ended_in_order:
             self._awaited.popleft()
-        if self._awaited:
+        if self._awaited and all(index in self._at_hold or task.done() for index, task in self._tasks.items()):
             self._holds[self._awaited[0]].let_go()
-            return
-        for hold in self._holds.values():
-            hold.let_go()
-        self._holds = {}
+        elif not self._awaited:
+            for hold in self._holds.values():
+                hold.let_go()
+            self._holds = {}
 
     # ------------------------------------------------------------ ending
 

@@ -262,12 +262,16 @@ class Fate:
 
 
 class Hold:
-    """A branch may not ask the outside for anything before it is let go: its turn in a recorded race has not come."""
+    """A branch may not ask the outside for anything before it is let go: its turn in a recorded race has not come.
 
-    __slots__ = ("_event", "_outer")
+    `arrived` is called when the branch stands before its first question.
+    """
 
-    def __init__(self, outer: Hold | None) -> None:
+    __slots__ = ("_arrived", "_event", "_outer")
+
+    def __init__(self, outer: Hold | None, arrived: Callable[[], None]) -> None:
         self._outer = outer
+        self._arrived = arrived
         self._event = asyncio.Event()
 
     def let_go(self) -> None:
@@ -278,9 +282,10 @@ class Hold:
         return self._event.is_set() and (self._outer is None or self._outer.over)
 
     async def wait(self) -> None:
-        await self._event.wait()
         if self._outer is not None:
             await self._outer.wait()
+        self._arrived()
+        await self._event.wait()
 
 
 class Strand:

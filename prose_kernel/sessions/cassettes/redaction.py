@@ -127,7 +127,8 @@ class Redaction:
 
     def places_in(self, texts: Iterable[str], words: Iterable[str]) -> dict[str, str]:
         """The first place for each of the words that stands in one of the texts: word to place."""
-        wanted, found = frozenset(words), {}
+        wanted = frozenset(words)
+        found: dict[str, str] = {}
         for text in texts:
             for expression, find in self._places:
                 if find.word in wanted and find.fixed[0] in text and expression.search(text):

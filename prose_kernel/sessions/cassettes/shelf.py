@@ -80,6 +80,9 @@ class Shelf:
             found = kept[path] if path in kept and kept[path].signature == signature else self._read(path)
             if found is not None:
                 self._files[path] = found
+        if self._pending:  # not on disk yet
+            own = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))
+            own.entries.extend(entry for entry, _ in self._pending)
         for entry in self.entries():
             entry.used = (entry.file, entry.raw) in used
         self._index = self._index.renewed(found.entries for found in self._files.values())
@@ -134,9 +137,9 @@ class Shelf:
     def unused(self) -> Iterable[Entry]:
         """Records that would answer something and have not, in the cassettes that this run has used."""
         for entry in self.entries():
-            if entry.file in self._touched and not entry.used and not entry.replaced:
-                if entry.record.t in records.ANSWERS:
-                    yield entry
+            counts = entry.record.t in records.ANSWERS and not entry.replaced
+            if counts and not entry.used and entry.file in self._touched:
+                yield entry
 
     def miss(self, what: str, req: Mapping[str, Any], key: str, at: str, program: str) -> tuple[str, str]:
         """Why nothing is found, and how to record it."""
