@@ -22,7 +22,7 @@ The name of the model decides (`<ms>` is the time until the answer begins):
 - `hang`: never answers;  `stall`: begins a stream, then falls silent;  `drip`: streams a word each 10 ms for ever
 - `garbage`: 200 with an HTML page;  `broken`: 200 with half a JSON object;  `cut`: stops in the middle and closes
 - `drop`: closes without a word;  `midway`: streams three words, then an error event;  `unended`: three words, then a stream that just ends
-- `big-<MB>`: a text of that many megabytes;  `empty`: an empty text;  `nonsense`: `Perhaps. Who knows?`
+- `big-<MB>`: a text of that many megabytes;  `line-<MB>`: the same in one piece;  `empty`: an empty text;  `nonsense`: `Perhaps. Who knows?`
 - `markdown`: text that would break a page that trusts it;  `length`: cut by the limit of tokens;  `refuse`: declined
 
 A request whose key is `wrong` is answered with 401, whatever its model.
@@ -356,6 +356,8 @@ class StubServer:
                 return float(turn.get("wait", 0)), turn_of(turn, asked)
             case "big":
                 return 0, Turn(("x" * (MB // 10),) * (10 * int(first)))
+            case "line":
+                return 0, Turn(("x" * (MB * int(first)),))
             case "empty":
                 return 0, Turn()
             case "nonsense":

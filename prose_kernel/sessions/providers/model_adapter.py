@@ -57,6 +57,7 @@ class ServerLink:
             event_hooks={"response": [_bound]},
         )
         self._make = _maker(name, server, key, where, self._http)
+        self._says_its_end = bool(server.kind) or name == "openai"
         self._models: dict[str, Model[Any]] = {}
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
@@ -80,6 +81,8 @@ class ServerLink:
             if listener.ours is not None and not isinstance(listener.ours, ProviderError):
                 raise listener.ours from None
             raise provider_error(problem, self._at, asked.model) from None
+        if self._says_its_end and _unended(result.response):
+            raise provider_error(ConnectionResetError(), self._at)
         return _reply(result, result.output or "")
 
     async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
@@ -156,7 +159,7 @@ def _anthropic(
 def _openai(
     name: str, server: ModelServer, key: str | None, where: Surroundings, client: dict[str, Any]
 ) -> Callable[[str], Model[Any]]:
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, Omit
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
@@ -164,7 +167,11 @@ def _openai(
     address = server.base_url
     if address is None and name == "openai":
         address = where.environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-    openai = AsyncOpenAI(api_key=key or "none", base_url=address, **client)
+    account: dict[str, Any] = {}  # of the vendor's own server; without this the client takes it from the process
+    for header, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
+        stated = where.environment.get(variable) if name == "openai" else None
+        account[header] = stated or Omit()
+    openai = AsyncOpenAI(api_key=key or "none", base_url=address, default_headers=account, **client)
     provider: Provider[Any]
     if name in _KNOWN_CHAT:
         provider = infer_provider_class(name)(openai_client=openai)  # type: ignore[call-arg]
@@ -288,11 +295,12 @@ def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] 
         tokens_out=used.output_tokens,
         cost=None if used.cost is None else float(used.cost),
     )
-    return Reply(text, last.model_name or "", usage, _cut(last), fields or {})
+    return Reply(text, last.model_name or "", usage, last.finish_reason == "length", fields or {})
 
 
-def _cut(last: ModelResponse) -> bool:
-    return last.finish_reason == "length"
+def _unended(last: ModelResponse) -> bool:
+    """Whether the stream ended without saying why: both wire formats say it, so something between us cut it off."""
+    return not (last.provider_details or {}).get("finish_reason")
 
 
 class _Bounded(httpx2.AsyncByteStream):

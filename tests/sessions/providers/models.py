@@ -1,0 +1,89 @@
+"""What tests of models share: servers behind the stub in each wire format, a session's request, a real workbench."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sessions.people import ScriptedPerson
+from stubs.model_server import StubServer
+
+from prose_kernel.machine.clock import SystemClock
+from prose_kernel.machine.ports import SessionProgress, SessionRequest
+from prose_kernel.sessions.options import ModelServer, Surroundings
+from prose_kernel.sessions.permissions import PermissionDesk, Policy
+from prose_kernel.sessions.providers.model_judge import ModelJudge
+from prose_kernel.sessions.providers.models import ModelSessions
+from prose_kernel.sessions.tools.workbench import SessionWorkbench
+
+WIRES = ("anthropic", "chat", "responses")
+KEY = "sk-live-1234567890abcdef"
+ENVIRONMENT = {"STUB_KEY": KEY}
+
+
+def server(wire: str, stub: StubServer, **more: Any) -> tuple[str, ModelServer]:
+    """A name and a server: Anthropic's format, any OpenAI-compatible server, OpenAI's own (Responses API)."""
+    more = {"key": "STUB_KEY", "timeout": 30.0, **more}
+    match wire:
+        case "anthropic":
+            return "anthropic", ModelServer("anthropic", stub.url, **more)
+        case "chat":
+            return "gateway", ModelServer("openai", stub.openai_url, **more)
+        case _:
+            return "openai", ModelServer("", stub.openai_url, **{"judge_output": "native", **more})
+
+
+def asked(task: str = "Say something.", **more: Any) -> SessionRequest:
+    return SessionRequest("session", task, "c1/s0", **more)
+
+
+class Live:
+    """A provider of sessions and a judge over one server; `shown` is what a session let be seen."""
+
+    def __init__(
+        self,
+        stub: StubServer,
+        wire: str,
+        model: str | None,
+        cwd: Path,
+        *,
+        environment: Mapping[str, str] = ENVIRONMENT,
+        host: Mapping[str, str] | None = None,
+        limit: int = 8,
+        rounds: int = 50,
+        clock: Any = None,
+        **more: Any,
+    ) -> None:
+        name, found = server(wire, stub, **more)
+        self.name = name
+        self.where = Surroundings(str(cwd), environment=environment)
+        self.shown: list[SessionProgress] = []
+        host = host or {"read": "allow", "write": "allow"}
+        desk = PermissionDesk(ScriptedPerson(available=False), SystemClock())
+
+        def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
+            policy = Policy.of(request.permissions, host, str(cwd))
+            return SessionWorkbench(request, policy, desk, self.where, on_progress)
+
+        semaphore = asyncio.Semaphore(limit)
+        self.sessions = ModelSessions(
+            name, found, model, workbench=bench, where=self.where, limit=semaphore, rounds=rounds
+        )
+        self.judge = ModelJudge(name, found, model, where=self.where, limit=semaphore, clock=clock)
+
+    async def run(self, request: SessionRequest | None = None) -> Any:
+        return await self.sessions.run(request or asked(), self.shown.append)
+
+    @property
+    def text(self) -> str:
+        """The text as it was streamed."""
+        return "".join(part.text for part in self.shown if part.kind == "text")
+
+    async def __aenter__(self) -> Live:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.sessions.close()
+        await self.judge.close()
