@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,11 +18,10 @@ if TYPE_CHECKING:
 
 SESSIONS = 20
 """Sessions that are shown whole; of the rest only the number."""
-_RUN = re.compile(r"\b\d{8}-\d{6}-[a-z0-9]{6}\b")
 
 
 def prompts_display(previews: Sequence[Preview], doors: Doors) -> Display:
-    """All sessions of a text. A run's id differs from run to run, so `<run>` stands for it."""
+    """All sessions of a text. What differs from run to run is not in it."""
     if not previews:
         text = "There is no session in it."
         return Display({"text/markdown": text, "text/plain": text})
@@ -32,7 +30,7 @@ def prompts_display(previews: Sequence[Preview], doors: Doors) -> Display:
         text = f"… and {more:,} more session{'s' if more > 1 else ''}"
         shown.append((text, text))
     markdown, plain = ("\n\n---\n\n".join(part[0] for part in shown), "\n\n".join(part[1] for part in shown))
-    return Display({"text/markdown": _RUN.sub("&lt;run&gt;", markdown), "text/plain": _RUN.sub("<run>", plain)})
+    return Display({"text/markdown": markdown, "text/plain": plain})
 
 
 def _one(preview: Preview, doors: Doors) -> tuple[str, str]:

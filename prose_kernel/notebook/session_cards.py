@@ -154,8 +154,9 @@ def answer_display(
     `notes` are what the provider wants to be read beside its answer; they are shown as they are.
     """
     body, plain = _capped(text, len(text))
-    body = "\n\n".join([*(fenced(clip_block(note)) for note in notes), body])
-    plain = "\n".join([*(visible(clip_block(note)) for note in notes), plain])
+    noted = [clip_block(note) for note in notes]
+    body = "\n\n".join([*map(fenced, noted), body])
+    plain = "\n".join([*map(visible, noted), plain])
     facts = session_facts(request, result, seconds)
     return _display(_head(request, name, result.origin), _attempts(failed), (body, plain), facts)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from prose_kernel.sessions.usage import Line
 
 RULES = ("first", "only", "off")
+_PROBLEMS = 5
 _MODES = ("off", "auto", "record", "replay")
 
 
@@ -121,16 +122,23 @@ async def cassette(call: Call) -> None:
 
 
 def _cassette(call: Call) -> Display:
+    from prose_kernel.sessions.cassettes.records import ANSWERS
+
     doors = call.cells.workspace.doors
-    standing = doors.cassettes.standing()
+    shelf = doors.cassettes.shelf
     mode = doors.cassettes.mode(doors.asker)
+    files = list(shelf.cassettes)
+    entries = [entry for entry in shelf.entries() if entry.record.t in ANSWERS and not entry.replaced]
+    problems = [warning for file in files for warning in file.warnings]
     recorded = doors.choice.kind not in ("scripted", "dry-run")
+    writes = recorded and mode in ("auto", "record")
     rows = [
-        ("is written", standing.file if recorded and mode in ("auto", "record") else f"nothing ({standing.file})"),
+        ("is written", shelf.own_name if writes else f"nothing (it would be {shelf.own_name})"),
         ("mode", mode if recorded else f"{mode} (provider {doors.choice.kind} is not recorded)"),
-        ("records", f"{standing.records:,} in {standing.files:,} file{'s' if standing.files != 1 else ''}"),
-        ("used in this run", f"{standing.used:,}"),
+        ("records", f"{len(entries):,} in {len(files):,} file{'s' if len(files) != 1 else ''}"),
+        ("used in this run", f"{sum(entry.used for entry in entries):,}"),
         ("not used", f"{len(doors.cassettes.unused()):,} of the files in use"),
+        *(("left out", problem) for problem in problems[:_PROBLEMS]),
     ]
     return tables.table(("recording", ""), rows, code=())
 
