@@ -110,7 +110,7 @@ class ModelJudge:
                 reply = await self._reply(asked, (REASON, *fields), output_mode(server))
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
-        details = {"provider": self._way.name, "model": reply.model, "usage": asdict(reply.usage)}
+        details: dict[str, object] = {"provider": self._way.name, "model": reply.model, "usage": asdict(reply.usage)}
         return reply.fields, details
 
     async def _reply(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:

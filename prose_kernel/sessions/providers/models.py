@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ProviderBadReply
 from prose_kernel.machine.ports import SessionProgress, SessionRequest, SessionResult
@@ -13,10 +14,12 @@ from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Way
 from prose_kernel.sessions.request import Assembled, answered, assemble
 from prose_kernel.sessions.tools.harvest import harvest
-from prose_kernel.sessions.tools.tool import Workbench
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
 OnProgress = Callable[[SessionProgress], None]
-MakeWorkbench = Callable[[SessionRequest, OnProgress], Workbench]
+MakeWorkbench = Callable[[SessionRequest, OnProgress], "SessionWorkbench"]
 
 
 class ModelSessions:
