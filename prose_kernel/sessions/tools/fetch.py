@@ -94,7 +94,9 @@ class FetchTool:
         """What the rules, and the person where they say so, think of this URL. Raises `ToolRefused`."""
         ruling = self._access.policy.rule("network", checked(url))
         literal = _literal(url.host)
-        if ruling.answer == "prompt" and (url.host == "localhost" or (literal is not None and not is_public(literal))):
+        if ruling.answer == "prompt" and (
+            url.host.rstrip(".") == "localhost" or (literal is not None and not is_public(literal))
+        ):
             raise ToolRefused(_private(url.host))
         if ruling.answer == "prompt":
             ruling = await self._access.ask("network", str(url), f"network access to {url.host} by {self._access.who}")
@@ -123,9 +125,10 @@ def _library() -> Any:
         raise ToolFailed("fetching needs the package httpx2: pip install 'prose_kernel[llm]'") from None
 
 
-def _url(library: Any, given: str) -> Any:
+def _url(library: Any, given: str, base: Any = None) -> Any:
+    """A URL that may be fetched, relative to that of a redirect. Raises `ToolFailed`, `ToolRefused`."""
     try:
-        url = library.URL(given)
+        url = library.URL(given) if base is None else base.join(given)
     except (library.InvalidURL, ValueError):
         raise ToolFailed("this is no URL") from None
     if url.scheme not in ("http", "https") or not url.host:
@@ -152,7 +155,7 @@ async def _addresses(host: str, port: int, *, private: bool) -> list[str]:
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
+    except (OSError, UnicodeError, OverflowError):
         raise ToolFailed(f"there is no host '{host}'") from None
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     allowed = [address for address in addresses if private or is_public(ipaddress.ip_address(address.split("%")[0]))]
@@ -206,7 +209,7 @@ async def _request(library: Any, url: Any, address: str) -> Page | Any:
         response = await client.send(request, stream=True)
         try:
             if response.has_redirect_location:
-                return _url(library, str(url.join(response.headers["location"])))
+                return _url(library, response.headers["location"], url)
             body, cut = await _body(response)
         finally:
             await response.aclose()
