@@ -29,7 +29,7 @@ from prose_kernel.sessions.options import (
 GateMode = Literal["auto", "ask", "wait", "deny"]
 StateBackend = Literal["filesystem", "in-context"]
 
-FILE_ONLY = ("cassette_redact", "permissions", "providers", "agents")
+FILE_ONLY = ("cassette_redact", "tasks_environment", "permissions", "providers", "agents")
 WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
 """The settings that may change while a run lives: by a magic, for the next cells."""
 
@@ -65,6 +65,12 @@ class Settings:
       there to be told.
     - `max_parallel`: how many sessions may be live at once; None means 8 with models, 4 with CLI agents.
     - `tool_rounds`: how many requests to the model one session may take.
+    - `tasks_at_once`: how many tasks may be active.
+    - `tasks_per_session`: how many tasks of one agent's session may be active.
+    - `tasks_seconds`: how long a task may run; None means as long as the run.
+    - `tasks_kept`: how many ended tasks a run remembers, with their logs.
+    - `tasks_log`: bytes of one task's log: the first quarter of them and the last three quarters are kept.
+    - `tasks_environment`: names of variables that agents' commands get although they look like secrets.
     - `permissions`: what a session may do where its program does not say.
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
@@ -91,6 +97,12 @@ class Settings:
     autodetect: bool = True
     max_parallel: int | None = None
     tool_rounds: int = 50
+    tasks_at_once: int = 32
+    tasks_per_session: int = 8
+    tasks_seconds: int | None = None
+    tasks_kept: int = 500
+    tasks_log: int = 16 * 1024 * 1024
+    tasks_environment: tuple[str, ...] = ()
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     providers: Mapping[str, ModelServer] = field(default_factory=dict)
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)

@@ -5,6 +5,7 @@
     provider = "anthropic"                     # any setting that is a single value
     [judge]                                    # rules, provider, model
     [cassette]                                 # name, mode, repeats, redact, private, realtime
+    [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [permissions]                              # what a session may do where its program does not say
     [providers.NAME]                           # a model server
     [models.NAME]                              # what sonnet, opus, haiku and `default` mean there
@@ -38,6 +39,14 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "redact": "cassette_redact",
         "private": "cassette_private",
         "realtime": "cassette_realtime",
+    },
+    "tasks": {
+        "at_once": "tasks_at_once",
+        "per_session": "tasks_per_session",
+        "seconds": "tasks_seconds",
+        "kept": "tasks_kept",
+        "log": "tasks_log",
+        "environment": "tasks_environment",
     },
 }
 NAMED = ("providers", "models", "agents")

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 LiveJudge = Callable[[], Judge | None]
 
-FIX = (
-    "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md), record it where somebody can answer,"
-    " or choose a judge (PROSE_JUDGE)"
-)
+RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
+FIX = f"{RULE}, record it where somebody can answer, or choose a judge (PROSE_JUDGE)"
 
 
 class Asked:
@@ -148,7 +146,11 @@ class JudgeChain:
             again = request.loop is not None and bool(request.loop_index)
             return Verdict(None, "dry-run", "undecided", no_progress=again)
         self._rules_alone(f"**{one_line(request.text)}**", why)
-        return await self._others.decide(request)
+        try:
+            return await self._others.decide(request)
+        except Undecided as problem:  # the cheapest fix first: a rule needs nobody, and no recording
+            hint = problem.hint or FIX
+            raise Undecided(str(problem), hint=hint if hint.startswith(RULE) else f"{RULE}; or {hint}") from None
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the first in the chain that picks one. Raises `Undecided`.

@@ -6,13 +6,14 @@ import ast
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import click
 
 from prose_kernel.cli.main import cli
-from prose_kernel.settings import Settings
+from prose_kernel.settings import FILE_ONLY, Settings
+from prose_kernel.settings_file import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGE = DOCS.parent / "prose_kernel"
@@ -42,23 +43,47 @@ def _help(command: click.Command, name: str, parent: click.Context | None) -> st
 
 
 def settings() -> str:
-    """docs/settings.md: every setting from its line in the docstring of `Settings`."""
+    """docs/settings.md: every setting from its line in the docstring of `Settings`, and a whole `prose.toml`."""
     about = dict(re.findall(r"- `(\w+)`: (.*?)(?=\n\s*- `|\Z)", Settings.__doc__ or "", re.S))
     rows = []
     for field in fields(Settings):
         text = " ".join(about[field.name].split()).replace("|", "\\|")
-        default = "none" if field.default is None else f"`{field.default}`"
-        rows.append(f"| `{field.name}` | `PROSE_{field.name.upper()}` | {default} | {text[0].upper()}{text[1:]} |")
-    table = "\n".join(["| Setting | Variable | Default | Meaning |", "| --- | --- | --- | --- |", *rows])
+        default = "none" if field.default is MISSING or field.default in (None, ()) else f"`{field.default}`"
+        variable = "" if field.name in FILE_ONLY else f"`PROSE_{field.name.upper()}`"
+        rows.append(f"| `{field.name}` | {_key(field.name)} | {variable} | {default} | {text[0].upper()}{text[1:]} |")
+    heads = ["| Setting | In `prose.toml` | Variable | Default | Meaning |", "| --- | --- | --- | --- | --- |"]
+    table = "\n".join([*heads, *rows])
+    example = (DOCS / "prose.toml").read_text(encoding="utf-8").rstrip()
     return f"""# Settings
 
 {NOTE}
 
-Strongest first: an option of `prose run` or a magic, the environment variable, the same name in `.prose/.env`, the
-default. A value that makes no sense is an error that names what would.
+Strongest first: an option of `prose run` or a magic, the environment variable, the same name in `.prose/.env`,
+`prose.toml` in the working directory (for a notebook: beside it), the default. A value that makes no sense is an error
+that names its place and what would.
 
 {table}
+
+Keys of model servers are no settings: they stay in the environment (or in `.prose/.env`, which git should ignore), and a
+server's table names the variable.
+
+## prose.toml
+
+The whole of it, [as a file](prose.toml):
+
+```toml
+{example}
+```
 """
+
+
+def _key(name: str) -> str:
+    """Where a setting stands in `prose.toml`."""
+    for table, keys in TABLES.items():
+        for key, setting in keys.items():
+            if setting == name:
+                return f"`[{table}]` `{key}`"
+    return {"providers": "`[providers.NAME]`, `[models.NAME]`", "agents": "`[agents.NAME]`"}.get(name, f"`{name}`")
 
 
 def modules() -> str:

@@ -1,0 +1,259 @@
+"""What happens with nothing configured (sessions.md 3.3): each cell of its table is a case, on the real front ends.
+
+Columns: `jupyter` is a kernel whose client allows questions, `nbval` one whose client does not; `tty` is the command
+line on a pseudo-terminal, `pipe` without one, `ci` on a terminal with `CI=true`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+from notebook.kernels import kernel
+from stubs.model_server import ANSWER, StubServer
+
+COLUMNS = ("jupyter", "nbval", "tty", "pipe", "ci")
+SOMEBODY = {"jupyter": True, "nbval": False, "tty": True, "pipe": False, "ci": False}
+CLI = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+NOBODY = 3
+
+SESSION = 'let said = session "Say something"\noutput whole = "<{said}>"\n'
+CONDITION = (
+    'let draft = "a frog"\nif **the draft sings**:\n  output yes = "it sings"\nelse:\n  output no = "it does not"\n'
+)
+ALLOWED = 'session "Write it down"\n  permissions:\n    write: prompt\n'
+
+Dialogue = Sequence[tuple[str, str]]
+BY_HAND: Dialogue = (("> ", "typed by hand"), ("> ", "."))
+NOTICE = "No model is configured, so you are answering this program's sessions yourself."
+
+
+@dataclass
+class Outcome:
+    """All that could be seen, the metadata of outputs, and the exit status (a failed cell counts as 1)."""
+
+    text: str
+    status: int
+    metadata: str = ""
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def origins(self) -> list[str]:
+        return [record["meta"]["origin"] for record in self.records if record["t"] in ("session", "judge")]
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    with StubServer() as server:
+        yield server
+
+
+@pytest.fixture
+def directory(tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("CI", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "JPY_SESSION_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    stub.reset()
+    return tmp_path
+
+
+def run(column: str, directory: Path, program: str, dialogue: Dialogue = ()) -> Outcome:
+    """One program in one column. Who is there says the dialogue; elsewhere nothing is asked."""
+    if column in ("jupyter", "nbval"):
+        outcome = _in_a_kernel(directory, program, [answer for _, answer in dialogue], SOMEBODY[column])
+    else:
+        (directory / "p.prose").write_text(program)
+        outcome = _piped(directory) if column == "pipe" else _at_a_terminal(directory, dialogue, ci=column == "ci")
+    for cassette in sorted((directory / "cassettes").glob("*.jsonl")):
+        outcome.records += [json.loads(line) for line in cassette.read_text().splitlines()]
+    return outcome
+
+
+def _in_a_kernel(directory: Path, program: str, answers: list[str], somebody: bool) -> Outcome:
+    with kernel(directory) as client:
+        ran = client.run(program, answers if somebody else (), allow_stdin=somebody)
+    texts = [ran.text(), ran.text("stderr"), *ran.displays]
+    texts += [content["data"].get("text/plain", "") for content in ran.of("update_display_data")]
+    texts += ["\n".join(error["traceback"]) for error in ran.of("error")]
+    metadata = json.dumps([message["content"].get("metadata", {}) for message in ran.outputs])
+    return Outcome("\n".join(texts), 0 if ran.status == "ok" else 1, metadata)
+
+
+def _piped(directory: Path) -> Outcome:
+    ran = subprocess.run(
+        [*CLI, "run", "p.prose"], cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    return Outcome(ran.stdout + ran.stderr, ran.returncode)
+
+
+def _at_a_terminal(directory: Path, dialogue: Dialogue, *, ci: bool) -> Outcome:
+    child = pexpect.spawn(
+        CLI[0],
+        [*CLI[1:], "run", "p.prose"],
+        cwd=str(directory),
+        encoding="utf-8",
+        timeout=30,
+        dimensions=(50, 200),
+        env={**os.environ, **({"CI": "true"} if ci else {})},
+    )
+    seen = ""
+    try:
+        for prompt, answer in () if ci else dialogue:
+            child.expect_exact(prompt)
+            seen += child.before + child.after
+            child.sendline(answer)
+        child.expect(pexpect.EOF)
+        seen += child.before
+        child.wait()
+    finally:
+        child.close(force=True)
+    return Outcome(seen.replace("\r\n", "\n"), child.exitstatus if child.exitstatus is not None else 128)
+
+
+def failed(outcome: Outcome, column: str) -> bool:
+    """Whether it ended as an error: in a cell an error output, on the command line exit status 3."""
+    return outcome.status == (1 if column in ("jupyter", "nbval") else NOBODY)
+
+
+def configure(directory: Path, text: str) -> None:
+    (directory / "prose.toml").write_text(text)
+
+
+def server(stub: StubServer, model: str = "ok-1") -> str:
+    return f'provider = "stub"\n[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "{model}"\n'
+
+
+# ---------------------------------------------------------------- the rows
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_default_cassette_mode(column: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen through a dry run, which tells it without using it."""
+    monkeypatch.setenv("PROSE_PROVIDER", "dry-run")
+    outcome = run(column, directory, SESSION)
+    assert f"mode {'auto' if SOMEBODY[column] else 'replay'}" in outcome.text
+    assert outcome.records == []
+
+
+@pytest.fixture(scope="module")
+def recorded(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cassette that holds the answer to SESSION."""
+    directory = tmp_path_factory.mktemp("recorded")
+    configure(directory, server(stub) + '[cassette]\nmode = "auto"\n')
+    (directory / "p.prose").write_text(SESSION)
+    assert _piped(directory).status == 0
+    (cassette,) = (directory / "cassettes").glob("*.jsonl")
+    return cassette.read_text()
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_session_with_a_cassette_hit(column: str, directory: Path, recorded: str, stub: StubServer) -> None:
+    (directory / "cassettes").mkdir()
+    (directory / "cassettes" / "other.jsonl").write_text(recorded)
+    stub.reset()
+    outcome = run(column, directory, SESSION)
+    assert outcome.status == 0
+    assert f"<{ANSWER}>" in outcome.text
+    assert NOTICE not in outcome.text
+    assert stub.stats.requests == 0
+    if column in ("jupyter", "nbval"):
+        assert '"replayed": true' in outcome.metadata
+    else:
+        assert "replayed: 1 of 1 answers came from recordings" in outcome.text
+    assert (directory / "cassettes" / "other.jsonl").read_text() == recorded
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_session_miss_with_a_provider(column: str, directory: Path, stub: StubServer) -> None:
+    configure(directory, server(stub))
+    outcome = run(column, directory, SESSION)
+    if SOMEBODY[column]:
+        assert outcome.status == 0
+        assert f"<{ANSWER}>" in outcome.text
+        assert (stub.stats.requests, outcome.origins()) == (1, ["model"])
+    else:
+        assert failed(outcome, column)
+        assert "nothing is recorded for session c1/1/s0" in outcome.text
+        assert "record it: " in outcome.text
+        assert (stub.stats.requests, outcome.records) == (0, [])
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_session_miss_without_a_provider(column: str, directory: Path) -> None:
+    outcome = run(column, directory, SESSION, BY_HAND)
+    if SOMEBODY[column]:
+        assert outcome.status == 0
+        assert "<typed by hand>" in outcome.text
+        assert outcome.text.count(NOTICE) == 1
+        assert "%pip install prose_kernel[llm]" in outcome.text
+        assert outcome.origins() == ["human"]
+    else:
+        assert failed(outcome, column)
+        assert "no model is configured, and nobody is here to answer this session" in outcome.text
+        assert "PROSE_PROVIDER=" in outcome.text
+        assert NOTICE not in outcome.text
+        assert outcome.records == []
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_condition_that_nobody_but_a_person_can_decide(column: str, directory: Path) -> None:
+    outcome = run(column, directory, CONDITION, [("or why? ", "y")])
+    if SOMEBODY[column]:
+        assert outcome.status == 0
+        assert "it sings" in outcome.text
+        assert outcome.origins() == ["human"]
+    else:
+        assert failed(outcome, column)
+        assert "E211" in outcome.text or "JudgeError" in outcome.text
+        assert "**the draft sings**" in outcome.text
+        assert "write it as a rule" in outcome.text
+        assert outcome.records == []
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_permission_rule_prompt(column: str, directory: Path, stub: StubServer) -> None:
+    """With recordings off, a session runs everywhere; only a person can say yes."""
+    call = {"calls": [{"name": "write", "arguments": {"path": "note.txt", "content": "written"}}]}
+    configure(directory, server(stub, stub.script("writer", call, "Done: {results}")) + '[cassette]\nmode = "off"\n')
+    outcome = run(column, directory, ALLOWED, [("(y / n / always) ", "y")])
+    assert outcome.status == 0
+    note = directory / "note.txt"
+    if SOMEBODY[column]:
+        assert note.read_text() == "written"
+    else:
+        assert not note.exists()
+        assert "nobody is here to give it" in outcome.text
+    assert outcome.records == []
+
+
+@pytest.mark.parametrize("off", [False, True], ids=["on", "PROSE_AUTODETECT=0"])
+@pytest.mark.parametrize("column", COLUMNS)
+def test_key_in_the_environment(
+    column: str, off: bool, directory: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-one")
+    if off:
+        monkeypatch.setenv("PROSE_AUTODETECT", "0")
+    configure(directory, f'[providers.anthropic]\nbase_url = "{stub.url}"\nmodel = "ok-1"\n')
+    outcome = run(column, directory, SESSION, BY_HAND if off else ())
+    assert "sk-not-a-real-one" not in outcome.text + json.dumps(outcome.records)
+    if not SOMEBODY[column]:
+        assert failed(outcome, column)
+        assert "no model is configured, and nobody is here" in outcome.text
+        assert stub.stats.requests == 0
+    elif off:
+        assert outcome.text.count(NOTICE) == 1
+        assert stub.stats.requests == 0
+        assert outcome.origins() == ["human"]
+    else:
+        assert "ANTHROPIC_API_KEY is set and no provider is chosen, so anthropic answers sessions." in outcome.text
+        assert "Model: ok-1; answers are recorded" in outcome.text
+        assert "(cassette mode auto)" in outcome.text
+        assert f"<{ANSWER}>" in outcome.text
+        assert outcome.origins() == ["model"]
