@@ -23,6 +23,7 @@ from prose_kernel.settings import WHO_ANSWERS, Settings
 
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine, ShellCommands
+    from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.language.openprose import Compiled
     from prose_kernel.machine.openprose import Machine
     from prose_kernel.sessions.connect import Doors
@@ -56,6 +57,7 @@ class _Run:
     doors: Doors
     gates: Gatekeeper
     commands: ShellCommands
+    tasks: TaskService
     kept: FilesystemStore | None
     transcript: InContextTrace | None
 
@@ -103,6 +105,16 @@ class Workspace:
         return self._open().doors
 
     @property
+    def tasks(self) -> TaskService:
+        """Commands with a waiting window and the tasks of the current run."""
+        return self._open().tasks
+
+    @property
+    def started_tasks(self) -> TaskService | None:
+        """The tasks of the current run, if there is a run."""
+        return self._run.tasks if self._run is not None else None
+
+    @property
     def gates(self) -> Gatekeeper:
         """Who decides the gates of the current run: takes decisions made beforehand."""
         return self._open().gates
@@ -144,7 +156,7 @@ class Workspace:
         settings = replace(self.settings, **changes)  # type: ignore[arg-type]  # checked by whoever read them
         run = self._run
         if run is not None:
-            doors = self._connect(settings, run.kept, run.doors)
+            doors = self._connect(settings, run.kept, run.tasks, run.doors)
             run.machine.ports = replace(
                 run.machine.ports,
                 commands=doors.commands or run.commands,
@@ -239,6 +251,7 @@ class Workspace:
         finally:
             await self._retire()
             await self._run.doors.close()
+            await self._run.tasks.close()
 
     async def _retire(self) -> None:
         """Close what was chosen earlier in this run."""
@@ -262,7 +275,8 @@ class Workspace:
 
         settings, start = self.settings, self.start
         kept = self._filesystem() if settings.state == "filesystem" else None
-        doors = self._connect(settings, kept)
+        tasks = self._tasks(settings, kept)
+        doors = self._connect(settings, kept, tasks)
         transcript = InContextTrace(self._asker.show) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
@@ -287,11 +301,44 @@ class Workspace:
             load=self._resolver().load_program,
             supplied=self._supplied,
         )
-        return _Run(machine, doors, gates, commands, kept, transcript)
+        return _Run(machine, doors, gates, commands, tasks, kept, transcript)
 
-    def _connect(self, settings: Settings, kept: FilesystemStore | None, before: Doors | None = None) -> Doors:
+    def _tasks(self, settings: Settings, kept: FilesystemStore | None) -> TaskService:
+        from prose_kernel.commands.tasks.options import TaskOptions
+        from prose_kernel.commands.tasks.pointers import pointer_of
+        from prose_kernel.commands.tasks.service import TaskService
+        from prose_kernel.settings import surroundings
+
+        options = TaskOptions(
+            shell=settings.shell,
+            active=settings.tasks_at_once,
+            per_session=settings.tasks_per_session,
+            max_runtime=settings.tasks_seconds,
+            kept=settings.tasks_kept,
+            log_head=settings.tasks_log // 4,
+            log_tail=settings.tasks_log - settings.tasks_log // 4,
+            pass_environment=settings.tasks_environment,
+        )
+        cwd, directory = self.start.cwd, kept.directory if kept is not None else None
+        where = surroundings(cwd, directory, settings.state_dir)
+        pointer = pointer_of(kept.state_dir, kept.run_id, where.notebook) if kept is not None else None
+        return TaskService(
+            self._engine_of(),
+            directory,
+            str(cwd),
+            self._clock,
+            options,
+            display_cap=settings.display_cap,
+            pointer=pointer,
+        )
+
+    def _connect(
+        self, settings: Settings, kept: FilesystemStore | None, tasks: TaskService, before: Doors | None = None
+    ) -> Doors:
         from prose_kernel.commands.helpers import Helpers
+        from prose_kernel.commands.tasks.terminals import TaskTerminals
         from prose_kernel.sessions.connect import connect
+        from prose_kernel.sessions.tools.commands import command_tools
         from prose_kernel.settings import surroundings
 
         cwd = self.start.cwd
@@ -302,6 +349,8 @@ class Workspace:
             clock=self._clock,
             interrupt=self.interrupt,
             guard=Helpers(self._engine_of()),
+            terminals=TaskTerminals(tasks),
+            more_tools=lambda request, policy, desk: command_tools(request, policy, desk, tasks),
             before=before,
         )
 

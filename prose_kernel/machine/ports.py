@@ -207,6 +207,10 @@ class Programs(Protocol):
         """Whether the tool is there for this agent at all: switched on by the operator, and granted."""
         ...
 
+    def shown(self, argv: Sequence[object]) -> str:
+        """Arguments on one line for traces and lists: what looks like a secret is replaced."""
+        ...
+
     async def call(
         self, caller: ExecCaller, call: str, arguments: object, on_chunk: Callable[[ExecChunk], None] | None = None
     ) -> ExecOutcome:
@@ -227,12 +231,15 @@ class TaskCaller:
 
     `cell` names the cell that it happens in. `workspace` is the directory that relative ones start from; None is the
     run's own. `continues` is whose work the result of a person's command is for (`continue_on_result`).
+    `rules` and `lists_bind` are an agent's permissions in force, as in `ExecCaller`: its commands are confined to them.
     """
 
     session: str | None = None
     cell: str | None = None
     workspace: str | None = None
     continues: str | None = None
+    rules: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    lists_bind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

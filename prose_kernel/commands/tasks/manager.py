@@ -24,8 +24,8 @@ from prose_kernel.commands.tasks import receipts
 from prose_kernel.commands.tasks.detached import end_detached
 from prose_kernel.commands.tasks.log import Log
 from prose_kernel.commands.tasks.options import TaskOptions
+from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, digest_of, new_id, snapshot_of, summary_of, timestamp
-from prose_kernel.commands.tasks.recovery import Pointer
 from prose_kernel.commands.tasks.requests import CommandCall, read_call
 from prose_kernel.commands.tasks.running import Command, Identity, Recorder, environment_for, exit_of, launch_of
 from prose_kernel.commands.tasks.secrets import display_of
@@ -79,8 +79,19 @@ class Manager:
 
     # ------------------------------------------------------------ starting
 
-    async def start(self, fields: Mapping[str, object], caller: TaskCaller, live: Live | None) -> TaskReceipt:
-        """One `exec_command`, until its process ends or becomes a task. Raises `TaskRefused`."""
+    async def start(
+        self,
+        fields: Mapping[str, object],
+        caller: TaskCaller,
+        live: Live | None,
+        *,
+        extra: Mapping[bytes, bytes] | None = None,
+        watched: bool = False,
+    ) -> TaskReceipt:
+        """One `exec_command`, until its process ends or becomes a task. Raises `TaskRefused`.
+
+        `live` is told of the output until then, with `watched` as long as it runs. `extra` is added to the environment.
+        """
         call = read_call(fields, operator=caller.session is None)
         shell, identity = self._identity(call, caller)
         if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
@@ -89,7 +100,9 @@ class Manager:
         async with self._starting:
             if self._closed:
                 raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
-            command = self._spawn(call, caller, shell, identity, live)
+            environment = {**environment_for(caller, self._options.pass_environment), **(extra or {})}
+            command = self._command(call, caller, identity, live, watched=watched)
+            self._spawn(command, shell, environment)
             return await self._answer(command)
 
     async def _answer(self, command: Command) -> TaskReceipt:
@@ -160,27 +173,27 @@ class Manager:
             retryable=True,
         )
 
-    def _spawn(
-        self, call: CommandCall, caller: TaskCaller, shell: Shell, identity: Identity, live: Live | None
+    def _command(
+        self, call: CommandCall, caller: TaskCaller, identity: Identity, live: Live | None, *, watched: bool
     ) -> Command:
         task_id = new_id()
-        job = f"{self._engine.marker}:task:{secrets.token_hex(8)}"
         recorder = Recorder(Log(self._log_path(task_id), self._options.log_head, self._options.log_tail))
         if live is not None:
             recorder.watch(live)
-        loop = self._engine.loop
-        command = Command(task_id, call, caller, identity, recorder, loop.create_future(), live)
-        environment = environment_for(caller, self._options.pass_environment)
+        answer = self._engine.loop.create_future()
+        return Command(task_id, call, caller, identity, recorder, answer, None if watched else live)
+
+    def _spawn(self, command: Command, shell: Shell, environment: Mapping[bytes, bytes]) -> None:
+        job = f"{self._engine.marker}:task:{secrets.token_hex(8)}"
         command.process = Process(
             self._engine,
-            launch_of(shell, identity, environment, job),
-            recorder,
+            launch_of(shell, command.identity, environment, job),
+            command.recorder,
             lambda record: self._process_ended(command, record),
             lambda: self._begun(command),
         )
         self._commands[command] = None
         self._engine.submit(command.process)
-        return command
 
     def _log_path(self, task_id: str) -> Path | None:
         return self._directory / DIRECTORY / f"{task_id}.log" if self._directory is not None else None

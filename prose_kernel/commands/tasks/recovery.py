@@ -6,8 +6,6 @@ them. Nothing is run again and nothing re-attached; the whole command stays in t
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import secrets
 import tempfile
@@ -15,38 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prose_kernel.commands import watchdog_process
+from prose_kernel.commands.tasks import pointers
 from prose_kernel.commands.tasks.records import TaskRecord, snapshot_of, timestamp
 from prose_kernel.commands.tasks.store import Owned, Store, StoreError, exists
 from prose_kernel.machine.ports import Clock, TaskFollowUp, TaskSnapshot
-
-_POINTERS = "tasks"
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """The note that a run has tasks to look after. `notebook` is whose person is to be told about them."""
-
-    directory: Path
-    run: str
-    notebook: str | None
-
-    def leave(self) -> None:
-        """Raises nothing: without it a later start says nothing, and loses nothing."""
-        with contextlib.suppress(OSError):
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._path.write_text(json.dumps({"notebook": self.notebook}), encoding="utf-8")
-
-    def remove(self) -> None:
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
-
-    @property
-    def _path(self) -> Path:
-        return self.directory / self.run
-
-
-def pointer_of(state_dir: Path, run: str, notebook: str | None) -> Pointer:
-    return Pointer(state_dir / _POINTERS, run, notebook)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +67,7 @@ def recover_all(
     tasks: list[TaskSnapshot] = []
     follow_ups: list[tuple[Path, TaskFollowUp]] = []
     changed = False
-    for pointer in _pointers(state_dir):
+    for pointer in pointers.left(state_dir):
         run_directory = state_dir / "runs" / pointer.run
         if not exists(run_directory):
             pointer.remove()
@@ -139,19 +109,3 @@ def sweep(private: Path | None = None) -> None:
     directory = str(private or Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}")
     if Path(directory).is_dir() and watchdog_process.private(directory):
         watchdog_process.sweep(directory)
-
-
-def _pointers(state_dir: Path) -> list[Pointer]:
-    directory = state_dir / _POINTERS
-    found = []
-    try:
-        names = sorted(path.name for path in directory.iterdir())
-    except OSError:
-        return []
-    for name in names:
-        notebook: str | None = None
-        with contextlib.suppress(OSError, ValueError):
-            data = json.loads((directory / name).read_text(encoding="utf-8"))
-            notebook = data.get("notebook") if isinstance(data, dict) else None
-        found.append(Pointer(directory, name, notebook))
-    return found

@@ -6,18 +6,18 @@ A thin door: every call crosses into the engine's loop, where the manager does t
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from prose_kernel.commands.capture import DISPLAY_CAP, Live
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.tasks import receipts
 from prose_kernel.commands.tasks.crossing import in_engine
-from prose_kernel.commands.tasks.manager import Manager
 from prose_kernel.commands.tasks.options import TaskOptions
+from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, snapshot_of
-from prose_kernel.commands.tasks.recovery import Pointer
 from prose_kernel.commands.tasks.requests import whole
 from prose_kernel.errors import TaskRefused
 from prose_kernel.machine.ports import (
@@ -31,6 +31,9 @@ from prose_kernel.machine.ports import (
     TaskReceipt,
     TaskSnapshot,
 )
+
+if TYPE_CHECKING:
+    from prose_kernel.commands.tasks.manager import Manager
 
 _LONGEST_WAIT_MS = 600_000
 T = TypeVar("T")
@@ -58,6 +61,8 @@ class TaskService:
         self._manager: Manager | None = None
 
         def make() -> Manager:
+            from prose_kernel.commands.tasks.manager import Manager  # with what an ordinary cell does not need
+
             return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer)
 
         self._make = make
@@ -95,6 +100,23 @@ class TaskService:
         finally:
             if live is not None:
                 live.deliver()
+
+    async def start_watched(
+        self,
+        fields: Mapping[str, object],
+        caller: TaskCaller,
+        on_output: OnOutput,
+        environment: Mapping[str, str],
+    ) -> TaskReceipt:
+        """The same, where whoever started a command watches it as a task too, and adds to its environment."""
+        self._engine_ready()
+        live = self._live(on_output)
+        assert live is not None
+        extra = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+        try:
+            return await self._call(lambda manager: manager.start(fields, caller, live, extra=extra, watched=True))
+        finally:
+            live.deliver()
 
     def _engine_ready(self) -> None:
         try:

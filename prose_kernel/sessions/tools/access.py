@@ -17,6 +17,7 @@ from prose_kernel.sessions.tools.places import Place, resolve
 from prose_kernel.sessions.tools.tool import ToolRefused
 
 _RUN: Final = re.compile(r"(runs/)\d{8}-\d{6}-[a-z0-9]{6}")
+_TASK: Final = re.compile(r"\btask_[0-9a-f]{16}\b")
 _OPEN: Final[dict[Kind, str]] = {"read": "reading", "write": "writing"}
 
 
@@ -98,7 +99,7 @@ class Access:
         """Text without what differs from run to run and from machine to machine: the workspace's path, run ids."""
         for root in {self.cwd, os.path.realpath(self.cwd)} - {"/"}:
             text = re.sub(rf"(?<![\w./-]){re.escape(root)}(?:/|(?![\w./-]))", _relative, text)
-        return _RUN.sub(r"\1{run}", text)
+        return _TASK.sub("{task}", _RUN.sub(r"\1{run}", text))
 
 
 def _relative(match: re.Match[str]) -> str:

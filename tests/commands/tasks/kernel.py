@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prose_kernel.commands import Engine
 from prose_kernel.commands.tasks.options import TaskOptions
-from prose_kernel.commands.tasks.recovery import pointer_of
+from prose_kernel.commands.tasks.pointers import pointer_of
 from prose_kernel.commands.tasks.service import TaskService
 from prose_kernel.machine.clock import SystemClock
 from prose_kernel.machine.ports import TaskCaller
