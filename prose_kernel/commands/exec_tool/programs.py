@@ -9,51 +9,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_SHELLS = frozenset(
-    "sh bash rbash dash ash zsh ksh mksh fish csh tcsh busybox toybox pwsh".split()  # noqa: SIM905
-)
+_SHELLS = frozenset(re.findall(r"\S+", "sh bash rbash dash ash zsh ksh mksh fish csh tcsh busybox toybox pwsh"))
 _LAUNCHERS = frozenset(
-    [
-        "env",
-        "xargs",
-        "nohup",
-        "setsid",
-        "timeout",
-        "script",
-        "sudo",
-        "su",
-        "doas",
-        "pkexec",
-        "runuser",
-        "setpriv",
-        "nice",
-        "ionice",
-        "chrt",
-        "taskset",
-        "stdbuf",
-        "time",
-        "chroot",
-        "unshare",
-        "nsenter",
-        "bwrap",
-        "flock",
-        "watch",
-        "parallel",
-        "strace",
-        "ltrace",
-        "gdb",
-        "start-stop-daemon",
-        "systemd-run",
-        "at",
-        "batch",
-        "crontab",
-        "prlimit",
-        "choom",
-        "setarch",
-        "linux32",
-        "linux64",
-        "run-parts",
-    ]
+    re.findall(
+        r"\S+",
+        """
+        env xargs nohup setsid timeout script sudo su doas pkexec runuser setpriv nice ionice chrt taskset
+        stdbuf time chroot unshare nsenter bwrap flock watch parallel strace ltrace gdb start-stop-daemon
+        systemd-run at batch crontab prlimit choom setarch linux32 linux64 run-parts
+        """,
+    )
 )
 _LOADER = re.compile(r"ld(-linux|-musl|64)?[-.\w]*\.so(\.\d+)*|ld-\d[\d.]*\.so")
 _INTERPRETER = re.compile(

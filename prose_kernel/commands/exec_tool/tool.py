@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from prose_kernel.commands.engine import Engine
 from prose_kernel.commands.exec_tool import checks, confining, environment, grants
 from prose_kernel.commands.exec_tool.arguments import Arguments, InvalidArguments, parse
-from prose_kernel.commands.exec_tool.audit import AuditLog
+from prose_kernel.commands.exec_tool.audit import AuditLog, display
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, CapabilityStore
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.confining import Plan
@@ -159,6 +160,9 @@ class AgentPrograms:
         execute = caller.rules.get("execute", "deny")
         granted = execute in ("allow", "prompt") if isinstance(execute, str) else bool(execute)
         return NAME in self.registry.names and granted
+
+    def shown(self, argv: Sequence[object]) -> str:
+        return shlex.join(display([str(item) for item in argv]))
 
     async def call(
         self, caller: ExecCaller, call: str, arguments: object, on_chunk: Callable[[ExecChunk], None] | None = None

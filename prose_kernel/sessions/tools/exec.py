@@ -1,0 +1,133 @@
+"""The `Exec` tool as sessions get it: programs for agents, behind two opt-ins (exec-and-tasks.md section 3).
+
+The operator switches it on; the session's `execute` rule grants it. Everything else is decided by the `Programs` port.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from prose_kernel.machine.ports import ExecCaller, ExecOutcome, Programs, SessionRequest
+from prose_kernel.sessions.permissions import KINDS, Ask, PermissionDesk, Policy
+from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
+
+NAME: Final = "Exec"
+
+_SPEC: Final = ToolSpec(
+    NAME,
+    "Run one program to its end. `argv` is the list of its arguments; the first is the absolute path of the program. "
+    "There is no shell: no pipes, redirections, variables or wildcards, and no background work: what the program "
+    "leaves running is ended. Standard input is empty. A program that fails is a result with its exit code.",
+    {
+        "type": "object",
+        "properties": {
+            "argv": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "the program's absolute path and its arguments; none may be empty",
+            },
+            "cwd": {
+                "type": "string",
+                "description": "absolute directory to run in; default: the workspace",
+            },
+            "env": {"type": "object", "description": "further environment variables, names to strings"},
+            "timeout_s": {"type": "number", "description": "seconds from 1 to 600; default 60"},
+            "max_output_bytes": {
+                "type": "integer",
+                "description": "how much of each stream is kept, its beginning: 1024 to 4194304; default 262144",
+            },
+        },
+        "required": ["argv"],
+        "additionalProperties": False,
+    },
+)
+
+_REFUSALS: Final = ("permission_denied", "fs_denied")
+
+
+def exec_tools(
+    request: SessionRequest, policy: Policy, desk: PermissionDesk, programs: Programs | None, workspace: str
+) -> tuple[Tool, ...]:
+    """The `Exec` tool of one session, or nothing: it must be switched on, and the session's rules must grant it."""
+    if programs is None:
+        return ()
+    caller = _caller(request, policy, workspace)
+    return (ExecTool(request, policy, desk, programs, caller),) if programs.offers(caller) else ()
+
+
+def _caller(request: SessionRequest, policy: Policy, workspace: str, *, network: str | None = None) -> ExecCaller:
+    rules = {str(kind): policy.words(kind) for kind in KINDS}
+    if network is not None:
+        rules["network"] = network
+    stated = request.permissions
+    binds = any(kind in stated and policy.words(kind) != "allow" for kind in ("read", "write"))
+    agent = f"{request.at}#{request.attempt}" + ("" if network is None else f":{network}")
+    return ExecCaller(agent, workspace, rules, binds)
+
+
+class ExecTool:
+    """The tool of one session. Asks the person where a rule says `prompt`: for each program, once for the network."""
+
+    def __init__(
+        self, request: SessionRequest, policy: Policy, desk: PermissionDesk, programs: Programs, caller: ExecCaller
+    ) -> None:
+        self._request = request
+        self._policy = policy
+        self._desk = desk
+        self._programs = programs
+        self._caller = caller
+        self._asked = False
+        self._calls = itertools.count(1)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return _SPEC
+
+    def summary(self, arguments: Mapping[str, object]) -> str:
+        """The arguments on one line, without what looks like a secret."""
+        argv = arguments.get("argv")
+        return self._programs.shown(argv) if isinstance(argv, list | tuple) else ""
+
+    async def call(self, arguments: Mapping[str, object]) -> str:
+        """Raises `ToolRefused`, `ToolFailed`; what is answered does not differ from run to run by itself."""
+        await self._ask(arguments)
+        number = next(self._calls)
+        outcome = await self._programs.call(self._caller, f"{self._request.at}/exec{number}", arguments)
+        if outcome.ok:
+            return _answer(outcome)
+        if outcome.error in _REFUSALS:
+            raise ToolRefused(f"{outcome.error}: {outcome.message}")
+        raise ToolFailed(f"{outcome.error}: {outcome.message}")
+
+    async def _ask(self, arguments: Mapping[str, object]) -> None:
+        argv = arguments.get("argv")
+        shown = json.dumps(argv, ensure_ascii=False)
+        if self._policy.words("execute") == "prompt":
+            ruling = await self._desk.ask(self._question("execute", shown, f"running {shown}"))
+            if ruling.answer != "allow":
+                raise ToolRefused(f"permission_denied: running this is not allowed: {ruling.why}")
+        if self._policy.words("network") == "prompt" and not self._asked:
+            question = f"a network for the programs that it runs, first {shown}"
+            ruling = await self._desk.ask(
+                self._question("network", question, f"the network for programs of {self._who}")
+            )
+            self._asked = True
+            if ruling.answer != "allow":
+                # a program that needs none runs all the same
+                self._caller = _caller(self._request, self._policy, self._caller.workspace, network="deny")
+
+    def _question(self, kind: str, what: str, always: str) -> Ask:
+        return Ask("network" if kind == "network" else "execute", self._who, self._request.at, what, always)
+
+    @property
+    def _who(self) -> str:
+        return f"agent {self._request.agent}" if self._request.agent else "a session"
+
+
+def _answer(outcome: ExecOutcome) -> str:
+    """The result for the model, without the duration: what a trace shows is the same in every run."""
+    result = {name: value for name, value in outcome.result.items() if name != "duration_s"}
+    return json.dumps(result, ensure_ascii=False)
