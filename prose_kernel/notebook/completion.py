@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PATHS = 200
 """Entries of one directory that are offered."""
 _WORD = re.compile(r"[A-Za-z_][\w-]*\Z")
+_STATEMENT = "%prompt "
 _NAME = r"[A-Za-z_][\w-]*"
 
 
@@ -61,6 +62,9 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
         return _in_text(cells, code, cursor, start)
     if where == "marker":
         return _interpolated(cells, code, cursor) or Completions(cursor, cursor)
+    if line.startswith(_STATEMENT):  # what follows is a program's line
+        code = code[: cursor - len(line)] + line.removeprefix(_STATEMENT)
+        return complete(cells, code, len(code)).moved(len(_STATEMENT))
     if line.startswith("%"):
         return _magic(cells, line, cursor)
     word = _WORD.search(line)
