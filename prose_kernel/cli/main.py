@@ -26,6 +26,7 @@ COMMANDS = {
     "gate": "prose_kernel.cli.gates:gate",
     "approve": "prose_kernel.cli.gates:approve_alias",
     "reject": "prose_kernel.cli.gates:reject_alias",
+    "cassette": "prose_kernel.cli.cassette:cassette",
     "help": "prose_kernel.cli.help:help_",
     "examples": "prose_kernel.cli.examples:examples",
     "install": "prose_kernel.cli.install:install",

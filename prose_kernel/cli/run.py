@@ -93,7 +93,7 @@ def run(
     cwd, name = Path.cwd(), files.find_program(target)
     chosen = settings.load(
         cwd,
-        file=_settings_file(cwd, name),
+        file=settings_file(cwd, name),
         state_dir=state_dir,
         state=_state(state, in_context),
         profile="strict" if strict else None,
@@ -106,20 +106,20 @@ def run(
         cassette_realtime=True if realtime else None,
         display_cap=UNCAPPED,
     )
-    request = Request(name, _pairs(inputs), _decisions(yes, no), chosen, cwd, json=form == "json", usage=usage)
+    request = Request(name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage)
     if request.settings.gates == "wait" and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk: nobody can decide a gate that lives in memory")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     return _report(request, execution.execute(request, screen), screen)
 
 
-def _settings_file(cwd: Path, name: str) -> Path | None:
+def settings_file(cwd: Path, name: str) -> Path | None:
     """A notebook has the `prose.toml` beside it, as in Jupyter; where there is none, that of the working directory."""
     beside = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - a home directory of nobody stays as it is
     return beside if name.endswith(".ipynb") and beside.is_file() else None
 
 
-def _pairs(inputs: Sequence[str]) -> dict[str, str]:
+def pairs(inputs: Sequence[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for item in inputs:
         name, equals, value = item.partition("=")
@@ -131,7 +131,7 @@ def _pairs(inputs: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def _decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
+def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
     both = set(yes) & set(no)
     if both:
         raise click.UsageError(f"--yes and --no for the same gate: {', '.join(sorted(both))}")

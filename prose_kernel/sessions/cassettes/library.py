@@ -123,10 +123,10 @@ class Cassettes:
         return tuple(Unused(e.file, e.line, e.record.t, e.record.at) for e in self._opened.unused())
 
     def used(self) -> frozenset[tuple[str, bytes]]:
-        """The lines that this run has used, each with its cassette: what `prose cassette prune` keeps."""
+        """The lines that this run has used, each with the path of its cassette: what `prose cassette prune` keeps."""
         if self._opened is None:
             return frozenset()
-        return frozenset((entry.file, entry.raw) for entry in self._opened.entries() if entry.used)
+        return frozenset((str(c.path), entry.raw) for c in self._opened.cassettes for entry in c.entries if entry.used)
 
     def take_warnings(self) -> tuple[str, ...]:
         """What went wrong with recordings since the last call, one line each; `RecordedSessions` shows them itself."""

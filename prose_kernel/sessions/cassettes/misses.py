@@ -127,12 +127,12 @@ def _differs(name: str, recorded: Any, asked: Any) -> list[Difference]:
     if name in ("context", "bindings", "skills"):
         return _members(name, recorded or {}, asked or {})
     if name in (*_TEXTS, "system"):
-        return [Difference(name, _text_difference(recorded, asked))]
+        return [Difference(name, text_difference(recorded, asked))]
     if name == "memory":
         return [Difference(name, "holds something else")]
     if name == "perm":
         return [Difference("permissions", "are others than in the recording")]
-    return [Difference(name, f"is {_shown(asked)} instead of {_shown(recorded)}")]
+    return [Difference(name, f"is {shown(asked)} instead of {shown(recorded)}")]
 
 
 def _members(name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[Difference]:
@@ -144,11 +144,11 @@ def _members(name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any]) -
         elif member not in recorded:
             found.append(Difference(field, "is new"))
         elif recorded[member] != asked[member]:
-            found.append(Difference(field, _text_difference(recorded[member], asked[member])))
+            found.append(Difference(field, text_difference(recorded[member], asked[member])))
     return found
 
 
-def _text_difference(recorded: Any, asked: Any) -> str:
+def text_difference(recorded: Any, asked: Any) -> str:
     if recorded is None or asked is None:
         return "is new" if recorded is None else "is not there any more"
     if not _is_text(recorded) or not _is_text(asked):
@@ -177,7 +177,7 @@ def _piece(text: str, at: int) -> str:
     return '"' + ("…" if start else "") + piece + ("…" if at + SHOWN < len(text) else "") + '"'
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, list):

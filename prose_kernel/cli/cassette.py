@@ -1,0 +1,342 @@
+"""`prose cassette`: read, tidy, prune, compare and redact recordings (sessions.md 4.2)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from prose_kernel.errors import UsageError
+from prose_kernel.notebook.safety import visible
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.cassettes.comparing import Change
+    from prose_kernel.sessions.cassettes.files import CassetteFile, Entry
+    from prose_kernel.sessions.cassettes.writing import Writer
+
+CUT = 72
+ASIDE = ".bad"
+
+_files = click.argument("names", metavar="[FILE]...", nargs=-1)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, an object a line.")
+_check = click.option("--check", is_flag=True, help="Change nothing; exit status 1 if something would change.")
+
+
+@click.group()
+def cassette() -> None:
+    """Read and look after recordings. FILE is a path or the name of a recording in cassettes/; all of them without one.
+
+    Exit status: 0 done, 1 differences (diff, --check) or a program that did not replay (prune), 2 usage.
+    """
+
+
+# ---------------------------------------------------------------- show
+
+
+@cassette.command(short_help="Print records for people.")
+@_files
+@click.option("--at", "at", metavar="PATH", help="Only what is at or below this execution path.")
+@click.option(
+    "--type", "kind", type=click.Choice(["session", "error", "judge", "race", "ask"]), help="Only records of a type."
+)
+@click.option("--grep", metavar="TEXT", help="Only records that hold this text.")
+@click.option("--full", is_flag=True, help="Print whole records, as Markdown.")
+@_json
+def show(names: Sequence[str], at: str | None, kind: str | None, grep: str | None, full: bool, as_json: bool) -> None:
+    """Print records: a line each, or whole with --full."""
+    for found in map(_read, _chosen(names)):
+        entries = [e for e in found.entries if e.record.t != "head" and _wanted(e, at, kind, grep)]
+        if as_json:
+            for entry in entries:
+                click.echo(json.dumps({"file": found.name, "line": entry.line, **_plain(entry)}, ensure_ascii=False))
+        else:
+            _print(found, entries, full)
+        for warning in found.warnings:
+            click.echo(f"Warning: {visible(warning)}", err=True)
+
+
+def _wanted(entry: Entry, at: str | None, kind: str | None, grep: str | None) -> bool:
+    place = entry.record.at
+    below = at is None or place == at or place.startswith(at.rstrip("/") + "/")
+    return below and kind in (None, entry.record.t) and (grep is None or _holds(_plain(entry), grep))
+
+
+def _holds(data: Any, text: str) -> bool:
+    if isinstance(data, str):
+        return text in data
+    if isinstance(data, dict):
+        return any(_holds(value, text) for value in data.values())
+    return isinstance(data, list) and any(_holds(value, text) for value in data)
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    from prose_kernel.sessions.cassettes import records
+
+    return records.plain(entry.raw)
+
+
+def _print(found: CassetteFile, entries: Sequence[Entry], full: bool) -> None:
+    from prose_kernel.cli import cassette_view
+
+    if full:
+        click.echo(f"# {visible(found.name)}\n")
+        for entry in entries:
+            click.echo(visible(cassette_view.whole(_plain(entry), entry.line)))
+        return
+    click.echo(f"{visible(found.name)}: {len(entries)} record{'' if len(entries) == 1 else 's'}")
+    for row in cassette_view.table([(entry.line, _plain(entry)) for entry in entries]):
+        click.echo(f"  {visible(row)}")
+
+
+# ---------------------------------------------------------------- tidy
+
+
+@cassette.command(short_help="Put recordings into canonical order and form.")
+@_files
+@_check
+def tidy(names: Sequence[str], check: bool) -> int:
+    """Put records into the order of their paths and into canonical form, each once; take out those that a later
+    one has replaced. Lines that make no sense are kept beside, in FILE.bad; those of a newer version stay.
+    """
+    from prose_kernel.sessions.cassettes.tidying import tidied
+
+    changed = False
+    for path in _chosen(names):
+        result = tidied(_bytes(path))
+        parts = [_counted(result.records, "record")]
+        if result.duplicates:
+            parts.append(f"{_counted(result.duplicates, 'replaced or duplicate record')} removed")
+        if result.aside:
+            parts.append(f"{_counted(len(result.aside), 'unreadable line')} moved to {_shown(path)}{ASIDE}")
+        if result.data == _bytes(path):
+            click.echo(f"{_shown(path)}: {parts[0]}, in order")
+            continue
+        changed = True
+        if check:
+            click.echo(f"{_shown(path)}: would be rewritten ({', '.join(parts)})")
+            continue
+        _rewrite(path, lambda data, path=path: _tidy(path, data))  # type: ignore[misc]
+        click.echo(f"{_shown(path)}: {', '.join(parts)}")
+    return 1 if check and changed else 0
+
+
+def _tidy(path: Path, data: bytes) -> bytes:
+    """What the file is to hold; what makes no sense is put beside it first."""
+    from prose_kernel.sessions.cassettes.tidying import tidied
+
+    result = tidied(data)
+    if result.aside:
+        with path.with_name(path.name + ASIDE).open("ab") as beside:
+            beside.write(b"\n".join(result.aside) + b"\n")
+    return result.data
+
+
+# ---------------------------------------------------------------- prune
+
+
+@cassette.command(short_help="Remove records that programs do not use.")
+@click.argument("programs", metavar="PROGRAM...", nargs=-1, required=True)
+@click.option("--cassette", "names", metavar="FILE", multiple=True, help="Prune this recording.  [default: those used]")
+@click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
+@click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate beforehand. Repeatable.")
+@click.option("--no", metavar="GATE", multiple=True, help="Reject this gate beforehand. Repeatable.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune(
+    programs: Sequence[str],
+    names: Sequence[str],
+    inputs: Sequence[str],
+    yes: Sequence[str],
+    no: Sequence[str],
+    dry_run: bool,
+) -> int:
+    """Run the programs and notebooks in replay, and remove the records that none of them has used.
+
+    Give all programs that share a recording: what only others use is removed. Their commands are run, as by
+    `prose run`. Nothing is removed when one of them does not come to its end.
+    """
+    from prose_kernel.cli.cassette_prune import replayed
+    from prose_kernel.sessions.cassettes import records
+    from prose_kernel.sessions.cassettes.tidying import without
+
+    used: set[tuple[str, bytes]] = set()
+    for program in programs:
+        done = replayed(program, inputs, yes, no)
+        if done.error is not None:
+            click.echo(done.error, err=True)
+            click.echo(f"nothing is removed: {program} did not replay to its end", err=True)
+            return done.status
+        used |= done.used
+    paths = _chosen(names) if names else [Path(name) for name in sorted({name for name, _ in used})]
+    if not paths:
+        click.echo("nothing is removed: the programs have used no recording")
+    for path in paths:
+        kept = {raw for name, raw in used if Path(name) == path}
+
+        def unwanted(entry: Entry, kept: frozenset[bytes] = frozenset(kept)) -> bool:
+            return entry.record.t in records.ANSWERS and entry.raw not in kept
+
+        _, gone = without(_bytes(path), unwanted)
+        if not dry_run and gone:
+            _rewrite(path, lambda data, unwanted=unwanted: without(data, unwanted)[0])  # type: ignore[misc]
+        verb = "would be removed" if dry_run else "removed"
+        click.echo(f"{_shown(path)}: {_counted(len(gone), 'unused record')} {verb}")
+        for entry in gone:
+            click.echo(f"  line {entry.line}: {entry.record.t} {visible(entry.record.at)}")
+    return 0
+
+
+# ---------------------------------------------------------------- diff
+
+
+@cassette.command(short_help="Compare a recording with git's version, or with another one.")
+@click.argument("old_or_only", metavar="[OLD] FILE")
+@click.argument("new", required=False, metavar="")
+@click.option("--rev", metavar="REV", default="HEAD", show_default=True, help="The version in git to compare with.")
+@_json
+def diff(old_or_only: str, new: str | None, rev: str, as_json: bool) -> int:
+    """Say which sessions and judgements are new, gone, moved or changed, and in which field.
+
+    Exit status: 0 no difference, 1 differences, 2 usage.
+    """
+    from prose_kernel.sessions.cassettes.comparing import changes
+    from prose_kernel.sessions.cassettes.files import parse
+
+    if new is None:
+        path = _path(old_or_only)
+        before = parse(_from_git(path, rev), path, f"{rev}:{_shown(path)}")
+    else:
+        path = _path(new)
+        before = _read(_path(old_or_only))
+    found = changes(before, _read(path))
+    for change in found:
+        click.echo(json.dumps(_change_data(change), ensure_ascii=False) if as_json else visible(_change_text(change)))
+    if not found and not as_json:
+        click.echo(f"{_shown(path)}: no difference")
+    return 1 if found else 0
+
+
+def _from_git(path: Path, rev: str) -> bytes:
+    """A file as git has it. Raises `UsageError`."""
+    if rev.startswith("-"):
+        raise UsageError(f"--rev {rev}: that is no version in git")
+    command = ["git", "show", f"{rev}:./{path.name}"]
+    try:
+        done = subprocess.run(command, cwd=path.parent, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise UsageError("there is no git here", hint="give two files: prose cassette diff OLD NEW") from None
+    if done.returncode:
+        reason = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0].removeprefix("fatal: ")
+        raise UsageError(
+            f"git has no {rev} of {_shown(path)}: {reason}", hint="give two files: prose cassette diff OLD NEW"
+        )
+    return done.stdout
+
+
+def _change_text(change: Change) -> str:
+    place = change.at if change.tried == 1 else f"{change.at} (attempt {change.tried})"
+    if change.before:
+        place = f"{change.before} → {place}"
+    return "\n".join([f"{change.what:<8} {change.type} {place}", *(f"         {line}" for line in change.details)])
+
+
+def _change_data(change: Change) -> dict[str, object]:
+    data = {"what": change.what, "type": change.type, "at": change.at, "try": change.tried}
+    return data | ({"before": change.before} if change.before else {}) | {"details": list(change.details)}
+
+
+# ---------------------------------------------------------------- redact
+
+
+@cassette.command(short_help="Take secrets out of recordings.")
+@_files
+@click.option("--pattern", "patterns", metavar="REGEX", multiple=True, help="What is secret, too. Repeatable.")
+@_check
+def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
+    """Take out of recordings what would not be recorded today: values of secret-looking variables of this
+    environment, token shapes, the patterns of prose.toml and --pattern; keys are made again. What is in git's history
+    stays there.
+    """
+    from prose_kernel import settings
+    from prose_kernel.sessions.cassettes.redaction import Redaction
+    from prose_kernel.sessions.cassettes.tidying import redacted
+
+    expressions = (*settings.load(Path.cwd()).cassette_redact, *patterns)
+    redaction = Redaction(os.environ, expressions)
+    changed = False
+    for path in _chosen(names):
+        result = redacted(_bytes(path), redaction)
+        changed = changed or bool(result.changed)
+        if result.changed and not check:
+            _rewrite(path, lambda data: redacted(data, redaction).data)
+        verb = "would be redacted" if check else "redacted"
+        lines = f" (line {', '.join(map(str, result.changed))})" if result.changed else ""
+        click.echo(f"{_shown(path)}: {_counted(len(result.changed), 'record')} {verb}{lines}")
+        if result.lost:
+            where = f"{_shown(path)}, line {', '.join(map(str, result.lost))}"
+            click.echo(f"Warning: {where}: a long text is known by its beginning alone; record this again", err=True)
+    return 1 if check and changed else 0
+
+
+# ---------------------------------------------------------------- files
+
+
+def _chosen(names: Iterable[str]) -> list[Path]:
+    """The recordings that were named, or all. Raises `UsageError` when there is none."""
+    given = list(names)
+    if given:
+        return [_path(name) for name in given]
+    from prose_kernel.sessions.cassettes.files import DIRECTORY, SUFFIX
+
+    found = sorted(Path.cwd().glob(f"{DIRECTORY}/*{SUFFIX}"))
+    if not found:
+        raise UsageError("there are no recordings here: no cassettes/*.jsonl", hint="give the path of one")
+    return found
+
+
+def _path(name: str) -> Path:
+    """The file that a name means: a path, or a recording in `cassettes/`. Raises `UsageError`."""
+    from prose_kernel.sessions.cassettes.files import DIRECTORY, SUFFIX
+
+    for path in (Path(name), Path(DIRECTORY, name), Path(DIRECTORY, name + SUFFIX)):
+        if path.is_file():
+            return Path.cwd() / path
+    raise UsageError(f"there is no recording {name}", hint="give its path, or its name in cassettes/")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"cannot read {_shown(path)}: {problem.strerror}") from None
+
+
+def _read(path: Path) -> CassetteFile:
+    from prose_kernel.sessions.cassettes.files import parse
+
+    return parse(_bytes(path), path, _shown(path))
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
+    """Put the change of what is there in its place, while no kernel writes. Raises `UsageError`."""
+    from prose_kernel.sessions.cassettes.writing import Writer
+
+    writer: Writer = Writer(path)
+    try:
+        writer.rewrite(change)
+    except OSError as problem:
+        raise UsageError(
+            f"cannot write {_shown(path)}: {problem.strerror or 'another process keeps writing to it'}"
+        ) from None
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

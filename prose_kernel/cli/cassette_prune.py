@@ -1,0 +1,86 @@
+"""Programs run in replay for `prose cassette prune`, to see which records they use."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prose_kernel import settings
+from prose_kernel.cli import execution, files, report, run
+from prose_kernel.cli.execution import Ended, NotebookRun, ProgramRun
+from prose_kernel.cli.notebook_file import Cell, read_cells
+from prose_kernel.cli.terminal import Screen, TerminalAsker
+from prose_kernel.errors import ProseError, RunError
+
+_PROVIDER = re.compile(r"^%provider\b.*$", re.MULTILINE)
+_MODE = re.compile(r"^(%cassette\b.*?)\s+--mode[=\s]+\S+", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How the replay of a program ended: the records that it has used, or why it did not come to its end."""
+
+    used: frozenset[tuple[str, bytes]]
+    error: str | None = None
+    status: int = 0
+
+
+class _Watched(ProgramRun):
+    """A run whose recordings are looked at before it is closed."""
+
+    used: frozenset[tuple[str, bytes]] = frozenset()
+
+    def __init__(self, request: run.Request, screen: Screen) -> None:
+        super().__init__(request, screen)
+        self.asker = TerminalAsker(sys.stdin, screen, available=False)
+
+    async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
+        self.used = self.workspace.doors.cassettes.used()
+        return await super()._close(error, done, received)
+
+
+class _WatchedNotebook(_Watched, NotebookRun):
+    pass
+
+
+def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequence[str]) -> Replayed:
+    """Run a program or notebook from its recordings alone. Raises `UsageError` for what makes no sense beforehand."""
+    cwd, name = Path.cwd(), files.find_program(program)
+    chosen = settings.load(
+        cwd,
+        file=run.settings_file(cwd, name),
+        gates="deny",
+        provider="replay",
+        cassette_mode="replay",
+        display_cap=run.UNCAPPED,
+    )
+    request = run.Request(name, run.pairs(inputs), run.decisions(yes, no), chosen, cwd)
+    screen = Screen(io.StringIO(), sys.stderr)
+    if request.name.endswith(".ipynb"):
+        watched: _Watched = _WatchedNotebook(request, screen)
+        cells = [Cell(_in_replay(cell.text), cell.name) for cell in read_cells(request.name)]
+    else:
+        watched = _Watched(request, screen)
+        cells = [Cell(files.read_source(request.name).text, request.name)]
+    ended = asyncio.run(watched.through(cells))
+    if ended.error is None and ended.signal is None:
+        return Replayed(watched.used)
+    return Replayed(frozenset(), _told(ended, request.name), ended.status or execution.FAILED)
+
+
+def _told(ended: Ended, name: str) -> str:
+    if ended.error is None:
+        return "interrupted"
+    if isinstance(ended.error, RunError):
+        return report.run_error_text(ended.error, name, shown_stderr=ended.stderr_shown)
+    return report.usage_text(ended.error)
+
+
+def _in_replay(text: str) -> str:
+    """A cell without the magics that would have somebody answer; every line keeps its number."""
+    return _MODE.sub(r"\1", _PROVIDER.sub("", text))

@@ -1,0 +1,140 @@
+"""Records as people read them: a table of lines, or whole as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+WIDTH = 60
+
+
+def table(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterable[str]:
+    """A line a record: line, type, path, who made it, the first words of what was asked and of the answer."""
+    cells = [
+        (
+            str(line),
+            _kind(record),
+            str(record.get("at", "")),
+            _by(record),
+            _words(asked(record)),
+            _words(answer(record)),
+        )
+        for line, record in rows
+    ]
+    widths = [max((len(row[column]) for row in cells), default=0) for column in range(4)]
+    for row in cells:
+        left = "  ".join(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True))
+        yield f"{left}  {row[4]} → {row[5]}".rstrip()
+
+
+def _row(line: int, record: Mapping[str, Any]) -> tuple[str, ...]:
+    place = (str(line), _kind(record), str(record.get("at", "")), _by(record))
+    return (*place, _words(asked(record)), _words(answer(record)))
+
+
+def whole(record: Mapping[str, Any], line: int) -> str:
+    """A record as Markdown, with everything that people may want to read of it."""
+    req, meta = _mapping(record.get("req")), _mapping(record.get("meta"))
+    parts = [f"## {_kind(record)} {record.get('at', '')} (line {line})", _facts(record, req, meta)]
+    for title, text in (("System", _text(req.get("system"))), ("Asked", asked(record))):
+        if text:
+            parts.append(f"**{title}**\n\n{_quoted(text)}")
+    for title in ("context", "bindings"):
+        if members := _mapping(req.get(title)):
+            sizes = "\n".join(f"- {name}: {_size(value)}" for name, value in members.items())
+            parts.append(f"**{title.capitalize()}**\n\n{sizes}")
+    parts.append(f"**Answer**\n\n{_quoted(answer(record))}")
+    out = _mapping(record.get("out"))
+    for title, name, label in (("Files", "writes", "path"), ("Tools", "trace", "tool")):
+        listed = [f"- {_item(item, label)}" for item in out.get(name) or ()]
+        if listed:
+            parts.append(f"**{title}**\n\n" + "\n".join(listed))
+    for title, name in (("Memory afterwards", "memory_after"), ("Segment", "segment")):
+        if out.get(name):
+            parts.append(f"**{title}**\n\n{_quoted(str(out[name]))}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def asked(record: Mapping[str, Any]) -> str:
+    req, out = _mapping(record.get("req")), _mapping(record.get("out"))
+    if record.get("t") == "ask":
+        return str(out.get("question", ""))
+    options = req.get("options")
+    text = next((_text(req[name]) for name in ("prompt", "condition", "text") if name in req), "")
+    return f"{text} ({' | '.join(map(str, options))})" if isinstance(options, list) else text
+
+
+def answer(record: Mapping[str, Any]) -> str:
+    """What was answered, as text."""
+    out = _mapping(record.get("out"))
+    match record.get("t"):
+        case "session":
+            return str(out["text"]) if out.get("text") is not None else "(nothing)"
+        case "error":
+            return f"{out.get('class', 'ProviderError')}: {out.get('message', '')}"
+        case "race":
+            return "ended in this order: " + ", ".join(map(str, out.get("ended") or ()))
+        case "judge":
+            said = out.get("answer")
+            text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+            text = {"true": "yes", "false": "no", "null": "uncertain"}.get(text, text)
+            text += " (no progress)" if out.get("no_progress") else ""
+            return f"{text}: {out['reason']}" if out.get("reason") else text
+        case _:
+            return str(out.get("answer", ""))
+
+
+def _kind(record: Mapping[str, Any]) -> str:
+    tried = record.get("try", 1)
+    return f"{record.get('t')}" if tried == 1 else f"{record.get('t')} (attempt {tried})"
+
+
+def _by(record: Mapping[str, Any]) -> str:
+    meta = _mapping(record.get("meta"))
+    return " ".join(str(meta[name]) for name in ("origin", "provider") if meta.get(name)) or "-"
+
+
+def _facts(record: Mapping[str, Any], req: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
+    facts = [f"{name} {req[name]}" for name in ("model",) if req.get(name)]
+    facts += [f"{name} {meta[name]}" for name in ("agent", "label", "origin", "provider", "resolved") if meta.get(name)]
+    facts += [f"effects {meta['effects']}"] if meta.get("effects") else []
+    facts += [f"recorded {meta['recorded']}"] if meta.get("recorded") else []
+    if isinstance(req.get("tools"), list):
+        facts.append(f"tools {', '.join(map(str, req['tools']))}")
+    return " · ".join(facts)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{value.get('head', '')}…" if value.get("chars") != len(value.get("head", "")) else str(value["head"])
+    return value if isinstance(value, str) else ""
+
+
+def _size(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "no result" if value.get("missing") else f"{value.get('chars', 0):,} characters"
+    return f"{len(str(value)):,} characters"
+
+
+def _item(item: Any, label: str) -> str:
+    found = _mapping(item)
+    if label == "path":
+        how = (
+            "removed" if found.get("sha256") is None else "written" if found.get("text") is not None else "digest only"
+        )
+        return f"{found.get('path', '')} ({how})"
+    return " ".join(str(found[name]) for name in ("tool", "summary", "outcome") if found.get(name))
+
+
+def _words(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= WIDTH else line[: WIDTH - 1].rstrip() + "…"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
