@@ -32,7 +32,7 @@ from prose_kernel.sessions.cassettes.recorded import RecordedSessions
 from prose_kernel.sessions.counting import CountedJudge, CountedSessions
 from prose_kernel.sessions.judge import Asked, JudgeChain
 from prose_kernel.sessions.live import LiveProviders, LiveSessions, Means, MoreTools
-from prose_kernel.sessions.memory import RememberingSessions
+from prose_kernel.sessions.memory import Memories, RememberingSessions
 from prose_kernel.sessions.options import SessionOptions, Surroundings
 from prose_kernel.sessions.permissions import PermissionDesk
 from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice
@@ -65,6 +65,7 @@ class Doors:
     means: Means = field(repr=False)
     live: LiveProviders = field(repr=False)
     notes: _Notes = field(repr=False)
+    memories: Memories = field(repr=False)
     commands: Commands | None = None
     races: Races | None = None
     detected: Detected | None = None
@@ -155,6 +156,7 @@ class _Connecting:
         # the same desk for the whole run: an answer "always" holds for it
         desk = before.means.desk if before is not None else PermissionDesk(self.person, self.clock, notes.ask)
         means = Means(self.options, self.where, self.clock, desk, guard, terminals, more_tools)
+        self.memories = before.memories if before is not None else Memories()
         self.live = LiveProviders(means)
         self.cassettes = self._cassettes(means, before)
         self.announced = Announced(self.detected, self.person, self._notice) if self.detected is not None else None
@@ -175,6 +177,7 @@ class _Connecting:
             means=means,
             live=self.live,
             notes=notes,
+            memories=self.memories,
             commands=commands,
             races=RecordedRaces(self.cassettes, asker=self.person) if self._recording else None,
             detected=self.detected,
@@ -210,13 +213,13 @@ class _Connecting:
 
             return DryRunSessions(describe)
         if self.choice.kind == "scripted":
-            return RememberingSessions(self._scripted(), self.where, self.clock)
+            return RememberingSessions(self._scripted(), self.where, self.clock, self.memories)
         recorded: Sessions = RecordedSessions(self._answering(), self.cassettes, asker=self.person)
         if self.choice.kind == "nobody" and self.options.cassette.mode is None:
             from prose_kernel.sessions.providers.unconfigured import MissIsNobody
 
             recorded = MissIsNobody(recorded, self.person)
-        return RememberingSessions(recorded, self.where, self.clock)
+        return RememberingSessions(recorded, self.where, self.clock, self.memories)
 
     def _answering(self) -> Sessions | None:
         """Who answers what is not recorded; None: nobody may."""

@@ -38,6 +38,17 @@ _SHORTEST, _LONGEST = 0.05, 1.0
 OnProgress = Callable[[SessionProgress], None]
 
 
+class Memories:
+    """What sessions of one run share: whose turn it is at each memory, and memories that live with the run alone.
+
+    It outlives a change of provider.
+    """
+
+    def __init__(self) -> None:
+        self.turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.of_the_run: dict[str, str] = {}
+
+
 class RememberingSessions:
     """The `Sessions` port around another one, for agents with memory; all other sessions pass unchanged.
 
@@ -48,12 +59,11 @@ class RememberingSessions:
     empty, and the session is told the text.
     """
 
-    def __init__(self, inner: Sessions, where: Surroundings, clock: Clock) -> None:
+    def __init__(self, inner: Sessions, where: Surroundings, clock: Clock, memories: Memories | None = None) -> None:
         self._inner = inner
         self._where = where
         self._clock = clock
-        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._of_the_run: dict[str, str] = {}
+        self._memories = memories or Memories()
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """Raises what the inner one raises, and `ProviderError` for a memory that cannot be read, kept or locked."""
@@ -71,7 +81,7 @@ class RememberingSessions:
         self, request: SessionRequest, memory: AgentMemory, on_progress: OnProgress
     ) -> SessionResult:
         directory = self._resolved(memory)
-        async with self._turns[directory], self._locked(directory, memory, on_progress):
+        async with self._memories.turns[directory], self._locked(directory, memory, on_progress):
             files = await in_thread(lambda _stop: MemoryFiles(directory, memory))
             try:
                 result = await self._inner.run(self._told(request, memory, files), on_progress)
@@ -114,16 +124,16 @@ class RememberingSessions:
     # ------------------------------------------------------------ memory in the run
 
     async def _in_the_run(self, request: SessionRequest, memory: AgentMemory, on_progress: OnProgress) -> SessionResult:
-        """Memory that nothing is written for: kept as text as long as this object lives."""
+        """Memory that nothing is written for: kept as text as long as the run lives."""
         name = f"{request.program}\n{memory.directory}"
-        async with self._turns[name]:
-            former = self._of_the_run.get(name)
+        async with self._memories.turns[name]:
+            former = self._memories.of_the_run.get(name)
             told = dataclasses.replace(memory, directory="", text=former if memory.resume else None)
             result = await self._inner.run(dataclasses.replace(request, memory=told), on_progress)
             if result.memory_after is not None:
-                self._of_the_run[name] = result.memory_after
+                self._memories.of_the_run[name] = result.memory_after
             elif result.origin != remembering.NOT_RUN:
-                self._of_the_run[name] = remembering.memory_text(told, request, result)
+                self._memories.of_the_run[name] = remembering.memory_text(told, request, result)
             return result
 
     # ------------------------------------------------------------ memory as context

@@ -429,6 +429,14 @@ async def test_memory_of_a_run_in_memory_is_text_and_touches_no_file(tmp_path: P
     assert message.count("Looks fine.") == 2 and "memory.md" not in message
 
 
+async def test_memory_of_a_run_outlives_a_change_of_provider(tmp_path: Path) -> None:
+    shared, inner = memory.Memories(), Inner()
+    for kind in ("session", "resume"):
+        sessions = RememberingSessions(inner, Surroundings(str(tmp_path)), FakeClock(), shared)
+        await sessions.run(asked(kind, scope="true", kept=False, directory="agents/captain/"), lambda _: None)
+    assert inner.last.text == "# captain\n\n## Sessions\n\n- Review the plan: Looks fine.\n"
+
+
 async def test_programs_do_not_share_the_memory_of_agents_with_one_name(tmp_path: Path) -> None:
     inner = Inner()
     sessions = remembering_sessions(tmp_path, inner)

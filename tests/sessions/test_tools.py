@@ -487,6 +487,13 @@ async def test_the_trace_is_the_same_wherever_and_whenever_it_runs(tmp_path: Pat
     assert traces[0][2].detail == "failed: 'none.md': there is no such file or directory"
 
 
+async def test_what_drives_a_terminal_reaches_the_model_and_not_the_trace(cwd: Path) -> None:
+    (cwd / "a").write_text("\x1b[2Jhidden\n")
+    bench = Bench(cwd)
+    assert await bench("read", path="a") == "\x1b[2Jhidden\n"
+    assert bench.last.detail == "\ufffd[2Jhidden\n"
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
