@@ -119,7 +119,7 @@ class Agent:
         disturbed = asyncio.ensure_future(self._wire.disturbed.wait())
         try:
             await asyncio.wait((hello, disturbed), return_when=asyncio.FIRST_COMPLETED)
-            if not hello.done():  # somebody who has more to say than a banner will say it soon
+            if not hello.done() and self._wire.broken is None:  # who has more to say than a banner says it soon
                 await asyncio.wait((hello,), timeout=self._patience.noise)
             if not hello.done():
                 raise self._no_agent()

@@ -91,7 +91,7 @@ class Calls:
     def _summary(self, call: Call) -> str:
         named = command_of(call) if call.kind == "execute" else address_of(call) if call.kind == "fetch" else ""
         if call.kind in ("read", "edit", "delete", "move") and not named:
-            named = ", ".join(self._shown(path) for path in paths_of(call))
+            named = ", ".join(dict.fromkeys(self._shown(path) for path in paths_of(call)))
         return one_line(self._access.neutral(named or call.title or call.kind or "tool"), 160)
 
     def _detail(self, said: str) -> str:

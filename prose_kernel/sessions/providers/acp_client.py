@@ -101,7 +101,7 @@ class Conversation:
             return
         self._length += len(text)
         if self._length > LONGEST_REPLY:
-            self._fail(ProviderBadReply(f"{self._agent} says more than a reply can hold", retryable=False))
+            self._fail(ProviderBadReply(f"the agent {self._agent} says more than a reply can hold", retryable=False))
             return
         anew = not self._text[-1] and any(self._text)
         self._text[-1].append(text)
@@ -149,7 +149,7 @@ class Conversation:
             use = self.calls.use(reported)
             self._fail(
                 PermissionDenied(
-                    f"{self._agent} did not ask before {use.tool} `{use.summary}`, which is not allowed: {why}",
+                    f"the agent {self._agent} did not ask before {use.tool} `{use.summary}`, which is not allowed: {why}",
                     hint="make the agent ask (its own settings), allow it, or take the rules as advice: "
                     f'`enforcement = "advisory"` in [agents.{self._agent}] of prose.toml',
                 )

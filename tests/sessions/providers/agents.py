@@ -1,0 +1,120 @@
+"""A CLI agent for tests: the stub agent as a real process, behind the real provider, with a person who may be asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sessions.people import ScriptedPerson
+
+from prose_kernel.commands import Engine
+from prose_kernel.commands.helpers import Helpers
+from prose_kernel.commands.process_table import members
+from prose_kernel.machine.clock import SystemClock
+from prose_kernel.machine.ports import SessionProgress, SessionRequest, SessionResult, Target, Terminals
+from prose_kernel.sessions.options import AgentCommand, Rule, Surroundings
+from prose_kernel.sessions.permissions import PermissionDesk, Policy
+from prose_kernel.sessions.providers.acp import AcpSessions
+from prose_kernel.sessions.providers.patience import Patience
+
+TESTS = Path(__file__).parents[2]
+PATIENCE = Patience(start=20, noise=0.3, cancel=0.3, grace=0.3)
+
+
+def marked(entry: str) -> list[int]:
+    """The live processes with this entry in their environment."""
+    found = []
+    for member in members():
+        try:
+            if entry.encode() in Path(f"/proc/{member.pid}/environ").read_bytes().split(b"\0"):
+                found.append(member.pid)
+        except OSError:
+            continue
+    return found
+
+
+@dataclass
+class Bench:
+    """An agent under test. `host` holds the host's rules; `progress` all that was told."""
+
+    sessions: AcpSessions
+    engine: Engine
+    cwd: Path
+    person: ScriptedPerson
+    mark: str
+    host: dict[str, Rule] = field(default_factory=dict)
+    progress: list[SessionProgress] = field(default_factory=list)
+
+    async def run(self, *todo: str, **more: object) -> SessionResult:
+        return await self.sessions.run(request(*todo, **more), self.progress.append)
+
+    def start(self, *todo: str, **more: object) -> asyncio.Task[SessionResult]:
+        return asyncio.create_task(self.run(*todo, **more))
+
+    async def started(self, *todo: str, **more: object) -> asyncio.Task[SessionResult]:
+        """A session that has said `up`, and does then what it is to do."""
+        self.progress.clear()
+        task = self.start("say up", *todo, **more)
+        while not any(step.kind == "text" for step in self.progress) and not task.done():
+            await asyncio.sleep(0.005)
+        return task
+
+    @property
+    def processes(self) -> list[int]:
+        return marked(f"ACP_MARK={self.mark}")
+
+
+def request(*todo: str, **more: object) -> SessionRequest:
+    task = "\n".join(f"do: {each}" for each in todo) or "Write a haiku"
+    return SessionRequest("session", task, "c1/s0", **more)  # type: ignore[arg-type]
+
+
+def target(name: str, cwd: Path) -> Target:
+    """A binding as a run on disk has it."""
+    location = f".prose/runs/20260301-120000-abc123/bindings/{name}.md"
+    (cwd / location).parent.mkdir(parents=True, exist_ok=True)
+    return Target(name, location, f"# {name}\n\nkind: let\n\n---\n\n")
+
+
+@asynccontextmanager
+async def agent(
+    cwd: Path,
+    *settings: str,
+    person: ScriptedPerson | None = None,
+    limit: int | None = None,
+    patience: Patience = PATIENCE,
+    terminals: Terminals | None = None,
+    command: tuple[str, ...] | None = None,
+    **options: object,
+) -> AsyncIterator[Bench]:
+    """The stub agent with these settings (see stubs/acp_agent.py), or another command."""
+    engine = Engine(grace=0.3, state_dir=cwd / ".state")
+    mark, person = uuid.uuid4().hex, person or ScriptedPerson(available=False)
+    env = {"PYTHONPATH": str(TESTS), "ACP_MARK": mark}
+    argv = command or (sys.executable, "-m", "stubs.acp_agent", *settings)
+    where = Surroundings(cwd=str(cwd), environment=dict(os.environ))
+    host: dict[str, Rule] = {}
+    sessions = AcpSessions(
+        "stub",
+        AgentCommand(argv, env=env, aliases={"opus": "large", "haiku": "tiny"}, **options),  # type: ignore[arg-type]
+        policy_of=lambda asked: Policy.of(asked.permissions, host, where.cwd),
+        desk=PermissionDesk(person, SystemClock()),
+        where=where,
+        limit=limit,
+        guard=Helpers(engine),
+        terminals=terminals,
+        patience=patience,
+    )
+    bench = Bench(sessions, engine, cwd, person, mark, host)
+    try:
+        yield bench
+    finally:
+        await sessions.close()
+        await asyncio.to_thread(engine.close)
+        assert bench.processes == []
