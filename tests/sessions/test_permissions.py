@@ -10,6 +10,7 @@ import string
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
@@ -411,3 +412,26 @@ async def test_the_whole_request_is_shown_and_nothing_in_it_can_pretend() -> Non
         "always = commands by agent tidy, for the rest of this run"
     ]
     assert max(map(len, text.split("\n"))) < 200
+
+
+# ---------------------------------------------------------------- the page
+
+PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
+BLOCKS = re.findall(r"```permissions\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_page_on_permissions_says_what_is_done(tmp_path: Path, block: str) -> None:
+    stated, _, cases = block.partition("\n\n")
+    found = yaml.safe_load(stated)
+    (kind,) = found
+    rules = policy(tmp_path, {kind: tuple(found[kind]) if isinstance(found[kind], list) else found[kind]})
+    assert cases.strip()
+    for line in cases.strip().split("\n"):
+        target, said = line.split()
+        where = target if kind == "network" else str(tmp_path / target)
+        assert rules.rule(kind, where).answer == said, line
+
+
+def test_the_page_has_its_blocks() -> None:
+    assert len(BLOCKS) == 4
