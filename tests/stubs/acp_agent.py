@@ -9,7 +9,8 @@ Each line `do: WHAT ...` of a prompt is done in order; without one the whole pro
   `think TEXT`; `big MEGABYTES`: says so much; `long MEGABYTES`: the same in one message
 - `call KIND STATUS {json}`: reports a tool call (its raw input; `path`, `old`, `new` make an edit) and tells its end
 - `ask KIND {json} [once,always,reject,never]`: asks for permission with these options, says `allowed: ID` or `denied`
-- `read PATH`, `write PATH TEXT`, `run COMMAND`: through the client; `touch PATH TEXT`: by itself, told to nobody
+- `read PATH`, `write PATH TEXT`, `run COMMAND`: through the client; `touch PATH TEXT`, `touch-more PATH`: by
+  itself, told to nobody; `second TEXT`: says it and stops the first time, goes on the second
 - `hang`: waits for ever (until cancelled); `die CODE`; `kill`: by SIGKILL; `fail CODE MESSAGE`: an error of the protocol;
   `stop REASON`; `fork`: starts a child that ignores TERM; `wait FILE`: until the file is there
 - `usage IN OUT COST`: what the turn has cost
@@ -60,6 +61,7 @@ class Stub:
         self.models: dict[str, str] = {}
         self.cwd: dict[str, str] = {}
         self.calls = 0
+        self.seen = 0
         self.client: Any = None
 
     def on_connect(self, conn: Any) -> None:
@@ -135,10 +137,14 @@ class Turn:
         self.stub, self.id, self.text = stub, id, text
         self.client = stub.client
         self.usage: Any = None
+        self.over = False
 
     async def all(self, todo: list[str]) -> Any:
         for each in todo:
+            if self.over:
+                break
             what, _, rest = each.partition(" ")
+            what = what.replace("-", "_")
             if what == "stop":
                 return rest
             await getattr(self, f"do_{what}")(rest)
@@ -222,6 +228,17 @@ class Turn:
     async def do_touch(self, rest: str) -> None:
         name, _, text = rest.partition(" ")
         Path(self.stub.cwd[self.id], name).write_text(text)
+
+    async def do_touch_more(self, name: str) -> None:
+        with Path(self.stub.cwd[self.id], name).open("a") as file:
+            file.write("x")
+
+    async def do_second(self, text: str) -> None:
+        """Says it the first time, and nothing more; goes on the second time."""
+        self.stub.seen += 1
+        if self.stub.seen % 2:
+            await self.do_say(text)
+            self.over = True
 
     def described(self, kind: str, raw: dict[str, Any]) -> dict[str, Any]:
         self.stub.calls += 1

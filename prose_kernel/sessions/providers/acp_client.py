@@ -149,7 +149,8 @@ class Conversation:
             use = self.calls.use(reported)
             self._fail(
                 PermissionDenied(
-                    f"the agent {self._agent} did not ask before {use.tool} `{use.summary}`, which is not allowed: {why}",
+                    f"the agent {self._agent} did not ask before {use.tool} `{use.summary}`, "
+                    f"which is not allowed: {why}",
                     hint="make the agent ask (its own settings), allow it, or take the rules as advice: "
                     f'`enforcement = "advisory"` in [agents.{self._agent}] of prose.toml',
                 )

@@ -78,7 +78,8 @@ def refuse_unenforceable(name: str, command: AgentCommand, policy: Policy) -> No
         closed.append(f"network: {_written(network)}")
     if closed:
         raise PermissionDenied(
-            f"the agent {name} cannot be held to `{'`, `'.join(closed)}`: a CLI agent reads files and the network by itself",
+            f"the agent {name} cannot be held to `{'`, `'.join(closed)}`: "
+            "a CLI agent reads files and the network by itself",
             hint=f'leave the rule out, choose a model instead, or set `enforcement = "advisory"` in [agents.{name}] of '
             "prose.toml to take it as advice",
         )
