@@ -28,7 +28,7 @@ class Mechanisms:
     `monitor` and `bubblewrap_problem` likewise. `landlock` is the version, 0 for none.
 
     `bubblewrap` is the program's absolute path, None where it does not work; `argv0` tells that it can keep the text of
-    a program's first argument.
+    a program's first argument. `filters` tells that system calls can be filtered.
     """
 
     monitor: str
@@ -37,6 +37,7 @@ class Mechanisms:
     bubblewrap: str | None = None
     bubblewrap_problem: str = ""
     argv0: bool = False
+    filters: bool = False
 
     @property
     def scopes(self) -> bool:
@@ -78,7 +79,7 @@ def _tried() -> Mechanisms:
     version = int(found["landlock"]) if found.get("domain") == "0" else 0
     network = "" if found.get("network") == "0" else _reason(found.get("network", "1"))
     program, reason, argv0 = _bubblewrap()
-    return Mechanisms("", version, network, program, reason, argv0)
+    return Mechanisms("", version, network, program, reason, argv0, found.get("filter") == "0")
 
 
 def _run(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
@@ -105,7 +106,7 @@ def _bubblewrap() -> tuple[str | None, str, bool]:
         return None, f"it does not run: {type(problem).__name__}", False
 
 
-_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent")
+_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL", "--die-with-parent")
 
 
 @dataclass(frozen=True, slots=True)

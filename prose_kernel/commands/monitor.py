@@ -22,7 +22,6 @@ from typing import Literal, Protocol
 from prose_kernel.commands import dispositions, process_table
 from prose_kernel.commands.drain import Drain
 from prose_kernel.commands.process_table import Member
-from prose_kernel.commands.scope import GroupScope
 from prose_kernel.commands.spawn import close
 from prose_kernel.machine.ports import Outcome, Stream
 
@@ -43,13 +42,16 @@ class Confinement:
 
     `landlock` puts it into a domain: it can neither signal nor trace nor look into processes outside. With `paths` it
     reaches these files alone, each with its rights (see `confinement.READ` and its neighbours). `own_network` gives it
-    an empty network namespace, `no_tcp` forbids TCP through Landlock.
+    an empty network namespace, `no_tcp` forbids TCP through Landlock. `own_limits` keeps it from changing the limits
+    of other processes. `maps_root` is for a program that makes a user namespace itself.
     """
 
     landlock: bool = False
     paths: tuple[tuple[bytes, int], ...] | None = None
     own_network: bool = False
     no_tcp: bool = False
+    own_limits: bool = False
+    maps_root: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class MonitoredLaunch:
                 "paths": None if confinement.paths is None else list(confinement.paths),
                 "own_network": confinement.own_network,
                 "no_tcp": confinement.no_tcp,
+                "own_limits": confinement.own_limits,
+                "maps_root": confinement.maps_root,
                 "identity": self.identity,
                 "cwd_identity": self.cwd_identity,
                 "umask": self.umask,
@@ -346,10 +350,10 @@ class MonitoredProcess:
                     with contextlib.suppress(OSError):
                         os.kill(member.pid, signal.SIGKILL)
             if self._main is not None:
-                known = {self._main.identity}
-                leader = self._main.pid
-                if process_table.still_ours(leader, known, "", table):
-                    GroupScope(leader).signal(signal.SIGKILL, table)
+                leader = self._main
+                # a number is not used again while a group or session has it, and this one was just in use
+                if any(m.ticks >= leader.ticks and process_table.in_scope(m, leader.pid) for m in table):
+                    process_table.signal_scope(leader.pid, signal.SIGKILL, table)
 
     # ------------------------------------------------------------ the end
 

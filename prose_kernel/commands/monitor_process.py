@@ -106,7 +106,9 @@ def _confine(job: Job) -> None:
     confinement.no_new_privileges()
     if job["landlock"]:
         confinement.landlock(job["paths"], job["no_tcp"])
-    confinement.drop_capabilities()
+    confinement.drop_capabilities(job["maps_root"])
+    if job["own_limits"]:
+        confinement.only_own_limits()
 
 
 # ---------------------------------------------------------------- the tree
@@ -310,6 +312,7 @@ def probe() -> None:
         ("sub-reaper", confinement.become_sub_reaper),
         ("network", confinement.isolate_network),
         ("domain", _try_domain),
+        ("filter", _try_filter),
     ):
         sys.stdout.flush()
         pid = os.fork()
@@ -325,6 +328,11 @@ def probe() -> None:
 def _try_domain() -> None:
     confinement.no_new_privileges()
     confinement.landlock([(b"/usr", confinement.READ)], False)
+
+
+def _try_filter() -> None:
+    confinement.no_new_privileges()
+    confinement.only_own_limits()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 _ZOMBIE = (b"Z", b"X", b"x")
+_NO_MORE_THREADS = (b"0", b"1")  # a process whose first thread has ended looks like a zombie, and lives
 
 
 class Member:
@@ -47,7 +48,7 @@ def member_of(pid: int) -> Member | None:
     stat = _read(f"/proc/{pid}/stat")
     # the program's name stands in parentheses and may hold anything, also spaces and parentheses
     fields = stat[stat.rfind(b")") + 2 :].split()
-    if len(fields) < 20 or fields[0] in _ZOMBIE:
+    if len(fields) < 20 or (fields[0] in _ZOMBIE and fields[17] in _NO_MORE_THREADS):
         return None
     return Member(pid, int(fields[2]), int(fields[3]), int(fields[19]), int(fields[1]))
 

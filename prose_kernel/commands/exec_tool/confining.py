@@ -42,7 +42,7 @@ def plan(record: CapabilityRecord, options: ExecOptions, found: Mechanisms, chec
     files = _files(record, found, checked, home, gaps)
     if not found.landlock:
         gaps.append("Landlock is not offered here: a program can signal and look into others of the same user")
-    return Plan(Confinement(found.landlock > 0, files, own_network, no_tcp), None, tuple(gaps))
+    return Plan(Confinement(found.landlock > 0, files, own_network, no_tcp, found.filters), None, tuple(gaps))
 
 
 def _network(record: CapabilityRecord, found: Mechanisms, gaps: list[str]) -> tuple[bool, bool]:
@@ -154,4 +154,4 @@ def _bubblewrap(record: CapabilityRecord, found: Mechanisms, checked: Checked, h
         writable.append(home)
     wrapping = Wrapping(checked.cwd.path, readable, tuple(writable), record.network == "open")
     # mounting is forbidden inside a domain that knows files, so only one that knows none can be entered before
-    return Plan(Confinement(landlock=found.scopes), wrapping)
+    return Plan(Confinement(landlock=found.scopes, own_limits=found.filters, maps_root=True), wrapping)
