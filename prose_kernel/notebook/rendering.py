@@ -136,7 +136,6 @@ class CellView:
         self._late_stderr: list[str] = []
         self._join: _Join | None = None
         self._sessions = SessionViews(self, live=live)
-        self._said: set[str] = set()
         self._last: Value = None
         self._last_name: str | None = None
         self._statement: tree.Node | None = None
@@ -390,12 +389,7 @@ class CellView:
             self._tell_progress(event, line)
 
     def _session_finished(self, event: SessionFinished) -> None:
-        found = self._sessions.finished(event)
-        for note in found.notes:
-            if note not in self._said:
-                self._said.add(note)
-                self._note(event, note)
-        for display in found.displays:
+        for display in self._sessions.finished(event):
             self._show(event, display)
         if event.result is not None:
             self._shown.append(event.value)

@@ -154,6 +154,8 @@ def answer_display(
     `notes` are what the provider wants to be read beside its answer; they are shown as they are.
     """
     body, plain = _capped(text, len(text))
+    if result.details.get("cut") is True:
+        body, plain = f"{body}\n\n*{CUT}*", f"{plain}\n{CUT}"
     noted = [clip_block(note) for note in notes]
     body = "\n\n".join([*map(fenced, noted), body])
     plain = "\n".join([*map(visible, noted), plain])
@@ -192,6 +194,7 @@ def live_display(
     return _display(_head(request, name, None), _attempts(failed), (body, plain), {})
 
 
+CUT = "… (the reply ended at the limit of tokens)"
 INTERRUPTED = "interrupted: this answer is not complete"
 
 

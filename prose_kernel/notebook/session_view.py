@@ -50,14 +50,6 @@ class _Talk:
     timer: asyncio.TimerHandle | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What is still to be shown of a session: displays of its own, and lines to be said once in a cell."""
-
-    displays: tuple[Display, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
 class SessionViews:
     """The sessions of one cell. `live` tells that a person is watching."""
 
@@ -91,30 +83,31 @@ class SessionViews:
             self._grow(talk)
         return talk.doing or talk.streamed.line
 
-    def finished(self, event: SessionFinished) -> Shown:
-        """An attempt is over. Nothing is to be shown while the session is tried again."""
+    def finished(self, event: SessionFinished) -> tuple[Display, ...]:
+        """An attempt is over. Returns what is still to be shown of the session: nothing while it is tried again.
+
+        What a provider notes while it works is for who watches; only a dry run's note is what there is to read.
+        """
         talk = self._talks.get(event.spawn)
         if talk is None:
             talk = _Talk(event.request, event.bound_to, time.monotonic())
-        notes = tuple(talk.notes)
         if event.result is None:
-            return Shown(self._unanswered(event, talk), notes)
+            return self._unanswered(event, talk)
         self._talks.pop(event.spawn, None)
         result = event.result
-        preview = result.origin == "dry-run"  # what would be sent is all that there is to read
         answer = shown.answer_display(
             event.request,
             result,
             result.text if result.text is not None else full_text(event.value),
             talk.name,
             failed=talk.failed,
-            notes=notes if preview else (),
+            notes=tuple(talk.notes) if result.origin == "dry-run" else (),
             seconds=time.monotonic() - talk.began,
         )
         displays: tuple[Display, ...] = () if self._settled(talk, answer) else (answer,)
         if result.trace:
             displays += (shown.trace_display(event.request, result.trace, talk.name),)
-        return Shown(displays, () if preview else notes)
+        return displays
 
     def _unanswered(self, event: SessionFinished, talk: _Talk) -> tuple[Display, ...]:
         error = event.error

@@ -252,13 +252,18 @@ async def test_a_live_answer_and_its_replay_differ_in_facts_alone() -> None:
     assert replay.calls[0][1].facts["replayed"] is True and "usage" not in replay.calls[0][1].facts
 
 
-async def test_notes_of_a_provider_are_said_once() -> None:
-    first, second = Talk(), Talk(at=place(2))
-    happened = []
-    for talk in (first, second):
-        happened += [talk.start(), talk.notes("line 3 of the recording is torn"), talk.notes("same"), talk.ends("x")]
-    output = await shown(*happened, live=False)
-    assert sum("torn" in text for text in output.texts) == 1
+async def test_notes_of_a_provider_are_for_who_watches() -> None:
+    talk = Talk()
+    happened = [talk.start(), talk.notes("waiting: another process uses the memory"), talk.ends("x")]
+    live, quiet = await shown(*happened, live=True), await shown(*happened, live=False)
+    assert live.texts[0] == "session\n… waiting: another process uses the memory"
+    assert live.saved() == quiet.saved() and quiet.texts == ["session · model\nx"]
+
+
+async def test_a_reply_that_was_cut_says_so() -> None:
+    talk = Talk()
+    (text,) = (await shown(talk.start(), talk.ends("half", details={"cut": True}), live=False)).texts
+    assert text == "session · model\nhalf\n… (the reply ended at the limit of tokens)"
 
 
 async def test_a_dry_run_shows_what_would_be_sent() -> None:

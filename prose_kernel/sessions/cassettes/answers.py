@@ -34,7 +34,8 @@ def answer_of(result: SessionResult, request: SessionRequest, shelf: Shelf) -> t
         "memory_after": result.memory_after,
         "writes": [builtins(write) for write in writes],
     }
-    more = {"summary": result.summary, "segment": result.segment, "trace": trace}
+    cut = result.details.get("cut") is True
+    more = {"summary": result.summary, "segment": result.segment, "trace": trace, "cut": cut}
     return out | {name: value for name, value in more.items() if value}, warnings
 
 

@@ -251,6 +251,7 @@ def _result(answer: Answer, meta: Meta, entry: Entry) -> SessionResult:
         "model": meta.resolved,
         "cassette": entry.file,
         "effects": meta.effects,
+        "cut": answer.cut,
     }
     return SessionResult(
         answer.text,

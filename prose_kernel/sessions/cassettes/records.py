@@ -56,7 +56,7 @@ class Used(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """`out` of a session."""
+    """`out` of a session. `cut`: the reply ended at the limit of tokens."""
 
     text: str | None = None
     summary: str = ""
@@ -64,6 +64,7 @@ class Answer(msgspec.Struct, frozen=True):
     segment: str | None = None
     writes: tuple[Written, ...] = ()
     trace: tuple[Used, ...] = ()
+    cut: bool = False
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
