@@ -20,9 +20,13 @@ from prose_kernel.notebook.scan import Segment, segments
 
 if TYPE_CHECKING:
     from prose_kernel.language.openprose import Compiled
+    from prose_kernel.machine.ports import TaskFollowUp
     from prose_kernel.notebook.rendering import CellView
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Workspace
+
+_LAST_WORDS = 0.5
+"""Seconds that cards of tasks have at the end to show how their tasks ended."""
 
 in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
 """True in whatever runs on behalf of a cell; an interrupt looks at it before it stops code that never awaits."""
@@ -43,6 +47,10 @@ class Cells:
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
+        # tasks: what earlier runs left, and the cards that are kept up to date
+        self.looked_back = False
+        self.earlier_follow_ups: list[tuple[Path, TaskFollowUp]] = []
+        self._kept: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------ the workspace
 
@@ -91,8 +99,25 @@ class Cells:
     async def close(self) -> None:
         """End the run and every process of it. The next cell would start a new one."""
         workspace, self._workspace = self._workspace, None
-        if workspace is not None:
-            await workspace.close()
+        try:
+            if workspace is not None:
+                await workspace.close()
+        finally:
+            await self._let_go()
+
+    def keep(self, work: asyncio.Task[None]) -> None:
+        """Work that goes on between cells, at the latest until `close`."""
+        self._kept.add(work)
+        work.add_done_callback(self._kept.discard)
+
+    async def _let_go(self) -> None:
+        """What is kept has a moment to show the end; then it is cancelled."""
+        if not (kept := tuple(self._kept)):
+            return
+        await asyncio.wait(kept, timeout=_LAST_WORDS)
+        for work in kept:
+            work.cancel()
+        await asyncio.gather(*kept, return_exceptions=True)
 
     def warm_up(self) -> None:
         """Load what the first cell will need, so that it need not wait for it; may run in a thread."""
@@ -135,6 +160,14 @@ class Cells:
         return None
 
     async def _run(self, code: str, output: Output, view: CellView) -> Value:
+        await self._tell_of_tasks(output, view)
+        if code.startswith("%%"):
+            from prose_kernel.notebook import tasks
+
+            line, _, body = code[2:].partition("\n")
+            if line.split(None, 1)[:1] and line.split(None, 1)[0] in tasks.CELL_MAGICS:
+                await tasks.run_cell(self, line.strip(), body, output, live=view.live)
+                return None
         pieces = segments(code)
         if pieces[0].magic and pieces[0].text == "prompt":
             await self._preview(pieces, output, view)
@@ -157,6 +190,12 @@ class Cells:
             elif _has_statements(piece.text):
                 value = await self.program(piece.text, view)
         return value
+
+    async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
+        if not self.looked_back or (self._workspace is not None and self._workspace.started_tasks is not None):
+            from prose_kernel.notebook.tasks import tell_news
+
+            await tell_news(self, output, live=view.live)
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
         """A cell that begins with `%prompt` alone: the rest of it is looked at, not run."""

@@ -328,6 +328,10 @@ def _arguments(cells: Cells, head: list[str]) -> list[str]:
             return [*(["--mode"] if "--mode" not in words else []), *(_cassettes(cells) if not words else [])]
         case ["%warnings"]:
             return ["on", "off"]
+        case ["%tasks"]:
+            return ["--all"]
+        case ["%task", _]:
+            return ["output", "follow", "stop", "rerun"]
         case ["%help"]:
             from prose_kernel.notebook.magics import MAGICS
 

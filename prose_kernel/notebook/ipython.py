@@ -117,6 +117,11 @@ class ShellOutput:
         self._last = name
         (sys.stdout if name == "stdout" else sys.stderr).write(text)
 
+    @property
+    def in_place(self) -> bool:
+        """Whether what was shown can be replaced later; a terminal would show it once more."""
+        return getattr(self._shell, "kernel", None) is not None
+
     def flush(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -112,14 +112,26 @@ class Manager:
                 await asyncio.shield(command.answer)
             except asyncio.CancelledError:
                 if command.record is None and not command.answer.done():
-                    command.refusal = TaskRefused("runtime_closed", "the command was interrupted")
-                    self._engine.cancel(command.process)
-                    await asyncio.wait({command.answer})
-                    command.answer.exception()  # seen
+                    await self._end_in_window(command)
                 raise
             except TaskRefused:
                 break
         return command.answer.result()
+
+    async def _end_in_window(self, command: Command) -> None:
+        """The caller does not want it any more: the ladder of an interrupt for a person, else that of a cancellation.
+
+        Returns when nothing is left. Each further cancellation of a person's call is a further interrupt.
+        """
+        command.refusal = TaskRefused("runtime_closed", "the command was interrupted")
+        while not command.answer.done():
+            if command.caller.session is None and command.begun_at:
+                command.process.interrupt()
+            else:
+                self._engine.cancel(command.process)
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({command.answer})
+        command.answer.exception()  # seen
 
     def _identity(self, call: CommandCall, caller: TaskCaller) -> tuple[Shell, Identity]:
         base = caller.workspace or self._workspace

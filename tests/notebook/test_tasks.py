@@ -1,0 +1,322 @@
+"""Commands and tasks in cells (exec-and-tasks.md section 5): the window, the card, the tables, the quiet line."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from notebook.recording import Recording
+
+from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.machine.ports import TaskCaller
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.output import Problem
+from prose_kernel.notebook.tasks import read_options
+
+
+class Nobody:
+    available = False
+
+    async def ask(self, prompt: str) -> str:
+        raise NobodyToAsk
+
+    def show(self, text: str) -> None:
+        """Nobody reads it."""
+
+
+@dataclass
+class Notebook:
+    """Cells in a directory; each run gives what the cell showed."""
+
+    cells: Cells
+    live: bool = False
+
+    async def run(self, code: str, *, live: bool | None = None) -> tuple[Recording, Problem | None]:
+        output = Recording()
+        problem = await self.cells.run(code, output, live=self.live if live is None else live)  # type: ignore[arg-type]
+        return output, problem
+
+    async def ok(self, code: str, *, live: bool | None = None) -> Recording:
+        output, problem = await self.run(code, live=live)
+        assert problem is None, problem
+        return output
+
+    async def ended(self, number: int = 1) -> None:
+        await self.cells.workspace.tasks.output(str(number), TaskCaller(), timeout_ms=20_000)
+
+
+@pytest_asyncio.fixture
+async def notebook(tmp_path: Path) -> AsyncIterator[Notebook]:
+    cells = Cells(tmp_path, Nobody())
+    yield Notebook(cells)
+    await cells.close()
+
+
+async def card(output: Recording, state: str) -> str:
+    """The card of the cell's task, once it shows this state."""
+    async with asyncio.timeout(10):
+        while True:
+            shown = [text for text in output.texts if text.startswith("task ")]
+            if shown and shown[-1].split("\n")[1].strip().startswith(state):
+                return shown[-1]
+            await asyncio.sleep(0.01)
+
+
+# ---------------------------------------------------------------- the window
+
+
+async def test_a_short_command_shows_its_output_and_nothing_else(notebook: Notebook) -> None:
+    output = await notebook.ok("%exec echo hello; echo oops >&2")
+    assert sorted(output.saved()) == [("stderr", "oops\n"), ("stdout", "hello\n")] or sorted(output.texts) == [
+        "hello\n",
+        "oops\n",
+    ]
+
+
+async def test_a_failed_command_is_told_and_is_no_error(notebook: Notebook) -> None:
+    output = await notebook.ok("%exec echo before; exit 3")
+    assert output.texts == ["before\n", "$ echo before; exit 3\n  exit 3"]
+
+
+async def test_what_was_left_running_is_ended_and_told(notebook: Notebook) -> None:
+    output = await notebook.ok("%exec sleep 600 &")
+    assert "1 background process was ended: run it in the foreground" in output.texts[-1]
+
+
+async def test_a_long_command_becomes_a_card_that_ends_deterministic(notebook: Notebook) -> None:
+    cards = []
+    for _ in range(2):
+        output = await notebook.ok("%exec --wait 0 echo one; sleep 0.2; echo two; exit 4")
+        assert await card(output, "running") if len(output.calls) == 1 else True
+        cards.append(await card(output, "failed"))
+    assert cards[0] == "task 1: echo one; sleep 0.2; echo two; exit 4\n  failed (exit 4)\n  | one\n  | two"
+    assert cards[1] == cards[0].replace("task 1", "task 2")
+
+
+async def test_a_card_without_a_person_shows_no_output_before_the_end(notebook: Notebook) -> None:
+    output = await notebook.ok("%exec --wait 0 echo early; until test -e go; do sleep 0.01; done")
+    assert output.texts == [
+        "task 1: echo early; until test -e go; do sleep 0.01; done\n  running\n  [%task 1 follow, %stop 1]"
+    ]
+    (notebook.cells.cwd / "go").touch()
+    await card(output, "completed")
+    assert output.kinds == ["display", "update"]
+
+
+async def test_a_watched_card_shows_age_and_last_lines(notebook: Notebook) -> None:
+    output = await notebook.ok("%exec --wait 0.3 echo early; until test -e go; do sleep 0.01; done", live=True)
+    shown = await card(output, "running")
+    assert re.search(r"running, \d+ s\n  \| early", shown)
+    (notebook.cells.cwd / "go").touch()
+    assert await card(output, "completed") == (
+        "task 1: echo early; until test -e go; do sleep 0.01; done\n  completed\n  | early"
+    )
+
+
+async def test_no_text_of_a_card_holds_an_id_or_a_place(notebook: Notebook) -> None:
+    output = await notebook.ok("%exec --wait 0 sleep 0.05; pwd >/dev/null")
+    await card(output, "completed")
+    for call in output.calls:
+        display = call[1]
+        task = display.facts["task"]
+        for text in display.data.values():
+            assert task["task_id"] not in text
+            assert str(notebook.cells.cwd) not in text
+
+
+async def test_a_cell_magic_takes_the_whole_cell(notebook: Notebook) -> None:
+    output = await notebook.ok("%%task --name numbers\nfor i in 1 2\ndo\n  echo $i % 2\ndone\n")
+    assert "".join(output.texts) == "1 % 2\n2 % 2\n"
+    assert (await notebook.ok("%%command\necho same")).texts == ["same\n"]
+
+
+async def test_commands_start_in_the_directory_of_the_run(notebook: Notebook) -> None:
+    (notebook.cells.cwd / "sub").mkdir()
+    await notebook.ok('exec "cd sub"')
+    assert (await notebook.ok("%exec basename $PWD")).texts == ["sub\n"]
+    assert (await notebook.ok("%exec --in .. basename $PWD")).texts == [f"{notebook.cells.cwd.name}\n"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("%exec", "there is no command"),
+        ("%exec --background sleep 1", "--background is not understood"),
+        ("%exec --wait soon sleep 1", "--wait takes seconds"),
+        ("%exec --in nowhere true", "no directory"),
+        ("%task", "too few words"),
+        ("%task 7", "there is no task 7"),
+        ("%stop 7", "there is no task 7"),
+        ("%tasks now", "not understood"),
+        ("%%task\n", "there is no command"),
+        ("%%task echo\necho", "below the line"),
+    ],
+)
+async def test_wrong_uses_are_told(notebook: Notebook, line: str, message: str) -> None:
+    _, problem = await notebook.run(line)
+    assert problem is not None
+    assert problem.ename == "UsageError"
+    assert message in problem.evalue
+
+
+def test_there_is_no_background_flag() -> None:
+    with pytest.raises(UsageError) as raised:
+        read_options("--background sleep 60", "%exec")
+    assert "becomes a task" in (raised.value.hint or "")
+
+
+async def test_the_same_command_shows_the_running_task(notebook: Notebook) -> None:
+    await notebook.ok("%exec --wait 0 sleep 60")
+    again = await notebook.ok("%exec --wait 0 sleep 60")
+    assert again.texts[0] == "the same command runs already, as task 1; --new starts another\n"
+    assert again.texts[1].startswith("task 1: sleep 60")
+    other = await notebook.ok("%exec --new --wait 0 sleep 60")
+    assert other.texts[0].startswith("task 2: sleep 60")
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+async def test_an_interrupt_in_the_window_ends_the_command(notebook: Notebook) -> None:
+    cell = asyncio.ensure_future(
+        notebook.run("%exec trap 'echo bye; exit 7' INT; touch up; while :; do sleep 0.05; done")
+    )
+    while not (notebook.cells.cwd / "up").exists():
+        await asyncio.sleep(0.01)
+    notebook.cells.interrupt()
+    output, problem = await cell
+    assert problem is not None
+    assert problem.ename == "KeyboardInterrupt"
+    assert ("stream", "stdout", "bye\n") in output.calls, "the program saw the interrupt, and its last words are kept"
+    assert (await notebook.cells.workspace.tasks.active(TaskCaller())).total_active == 0
+
+
+async def test_an_interrupt_does_not_touch_a_task(notebook: Notebook) -> None:
+    await notebook.ok("%exec --wait 0 sleep 60")
+    cell = asyncio.ensure_future(notebook.run("%task 1 follow"))
+    await asyncio.sleep(0.1)
+    notebook.cells.interrupt()
+    _, problem = await cell
+    assert problem is not None
+    assert problem.ename == "KeyboardInterrupt"
+    busy = asyncio.ensure_future(notebook.run('exec "touch up; sleep 60"'))
+    while not (notebook.cells.cwd / "up").exists():
+        await asyncio.sleep(0.01)
+    notebook.cells.interrupt()
+    await busy
+    assert (await notebook.ok("%tasks")).texts == ["task  state    of   command\n1     running  you  sleep 60"]
+
+
+# ---------------------------------------------------------------- looking
+
+
+async def test_the_table_of_tasks(notebook: Notebook) -> None:
+    assert (await notebook.ok("%tasks")).texts == ["No active tasks."]
+    assert (await notebook.ok("%tasks --all")).texts == ["No tasks yet."]
+    await notebook.ok("%exec --wait 0 sleep 60")
+    await notebook.ok("%exec --wait 0 sleep 0.05; exit 2")
+    await notebook.ended(2)
+    assert (await notebook.ok("%tasks")).texts == ["task  state    of   command\n1     running  you  sleep 60"]
+    everything = (await notebook.ok("%tasks --all")).texts[0].split("\n")
+    assert everything[1:] == [
+        "1     running          you  sleep 60",
+        "2     failed (exit 2)  you  sleep 0.05; exit 2",
+    ]
+
+
+async def test_one_task(notebook: Notebook) -> None:
+    await notebook.ok("%exec --wait 0 echo hello; sleep 0.1")
+    await notebook.ended()
+    assert (await notebook.ok("%task 1")).texts == ["task 1: echo hello; sleep 0.1\n  completed\n  | hello"]
+    assert (await notebook.ok("%task 1 output")).texts == ["hello"]
+    assert "".join((await notebook.ok("%task 1 follow")).texts).startswith("hello\n")
+    assert (await notebook.ok("%stop 1")).texts == ["task 1 has ended already: completed"]
+    again = await notebook.ok("%task 1 rerun")
+    assert again.texts[0] == "$ echo hello; sleep 0.1\n"
+
+
+async def test_following_shows_what_comes(notebook: Notebook) -> None:
+    await notebook.ok("%exec --wait 0 until test -e go; do sleep 0.01; done; echo late")
+    cell = asyncio.ensure_future(notebook.ok("%task 1 follow"))
+    await asyncio.sleep(0.1)
+    (notebook.cells.cwd / "go").touch()
+    output = await cell
+    assert output.texts[0] == "late\n"
+    assert output.texts[1].split("\n")[1] == "  completed"
+
+
+async def test_stopping(notebook: Notebook) -> None:
+    output = await notebook.ok("%exec --wait 0 trap '' TERM; touch up; while :; do sleep 0.05; done")
+    while not (notebook.cells.cwd / "up").exists():
+        await asyncio.sleep(0.01)
+    assert (await notebook.ok("%stop 1")).texts == ["task 1 was asked to end; %stop 1 again kills it"]
+    assert (await notebook.ok("%task 1 stop")).texts == ["task 1 is killed"]
+    assert "cancelled" in await card(output, "cancelled")
+
+
+# ---------------------------------------------------------------- what is told
+
+
+async def test_a_quiet_line_tells_once_and_only_a_person(notebook: Notebook) -> None:
+    await notebook.ok("%exec --wait 0 sleep 0.05; exit 1")
+    await notebook.ended()
+    assert not any("ended" in text for text in (await notebook.ok("let a = 1", live=False)).texts)
+    told = await notebook.ok("let b = 1", live=True)
+    assert told.texts[0] == "1 task ended: 1 failed (exit 1): sleep 0.05; exit 1"
+    assert not any("ended" in text for text in (await notebook.ok("let c = 1", live=True)).texts)
+
+
+async def test_after_a_restart_the_first_cell_names_what_was_interrupted(tmp_path: Path) -> None:
+    before = Notebook(Cells(tmp_path, Nobody()))
+    output = await before.ok("%exec --wait 0 sleep 600")
+    await before.cells.close()
+    assert output.texts[-1] == "task 1: sleep 600\n  interrupted (the run ended)"
+    after = Notebook(Cells(tmp_path, Nobody()), live=True)
+    told = await after.ok("let a = 1")
+    assert told.texts[0] == "1 task of an earlier run ended: 1 interrupted (the run ended): sleep 600"
+    await after.cells.close()
+    again = Notebook(Cells(tmp_path, Nobody()), live=True)
+    assert not any("earlier" in text for text in (await again.ok("let a = 1")).texts)
+    await again.cells.close()
+
+
+async def test_a_continuation_waits_for_resume(notebook: Notebook) -> None:
+    (notebook.cells.cwd / "answers.yaml").write_text("sessions:\n  '*': went on\n")
+    await notebook.ok("%provider scripted answers.yaml")
+    await notebook.ok("%exec --wait 0 --continue helper echo 'operator: approve'; sleep 0.05")
+    await notebook.ended()
+    told = await notebook.ok("let a = 1", live=True)
+    assert told.texts[0].endswith("\n1 continuation waits: %resume runs one")
+    output = await notebook.ok("%resume")
+    assert any("went on" in text for text in output.texts)
+    assert (await notebook.ok("%resume")).texts == ["No continuation waits."]
+
+
+async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import asyncio, sys\nfrom pathlib import Path\n"
+        "from notebook.recording import Recording\nfrom notebook.test_tasks import Nobody\n"
+        "from prose_kernel.notebook.cells import Cells\n"
+        f"cells = Cells(Path({str(tmp_path)!r}), Nobody())\n"
+        "problem = asyncio.run(cells.run('let a = 1', Recording(), live=True))\n"
+        "assert problem is None, problem\n"
+        "print([name for name in ('sqlite3', 'prose_kernel.commands.tasks.manager') if name in sys.modules])\n"
+    )
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        check=False,
+        env={"PYTHONPATH": str(root)},
+    )
+    assert done.stdout == "[]\n", done.stderr
