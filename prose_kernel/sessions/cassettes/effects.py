@@ -148,6 +148,8 @@ class Replayed:
         plain = PurePosixPath(name)
         if plain.is_absolute() or not plain.parts or ".." in plain.parts or "\x00" in name:
             raise self._refused(name, "a recorded file lies inside the workspace", None)
+        if any(part.casefold() == ".git" for part in plain.parts):
+            raise self._refused(name, "a recording writes nothing into `.git`", None)
         path = Path(self.cwd)
         for number, part in enumerate(plain.parts, 1):
             path = path / part
