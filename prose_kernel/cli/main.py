@@ -27,6 +27,7 @@ COMMANDS = {
     "approve": "prose_kernel.cli.gates:approve_alias",
     "reject": "prose_kernel.cli.gates:reject_alias",
     "cassette": "prose_kernel.cli.cassette:cassette",
+    "tasks": "prose_kernel.cli.tasks:tasks",
     "help": "prose_kernel.cli.help:help_",
     "examples": "prose_kernel.cli.examples:examples",
     "install": "prose_kernel.cli.install:install",

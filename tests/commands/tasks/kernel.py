@@ -1,6 +1,6 @@
 """A stand-in for a kernel with tasks, to be killed from outside: `python kernel.py DIRECTORY STATE COMMAND...`.
 
-Starts each command as a task, prints `ready`, and waits for ever. A command `slow:TEXT` is a task that prints all the time.
+Starts each command as a task, prints `ready`, and waits for ever.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from prose_kernel.machine.ports import TaskCaller
 
 async def main(directory: str, state: str, *commands: str) -> None:
     base = Path(directory)
+    base.mkdir(exist_ok=True)
     engine = Engine(state_dir=Path(state))
     service = TaskService(
         engine,

@@ -1,0 +1,216 @@
+"""`prose tasks list|show|output|stop`: the tasks of the runs in this directory, from outside (exec-and-tasks.md 4, 5).
+
+A run that a live kernel owns is only looked at; a stop is left there as a request, which the kernel carries out.
+What a killed kernel left is recorded as interrupted first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from prose_kernel.errors import GateRefused
+from prose_kernel.notebook.safety import visible
+
+if TYPE_CHECKING:
+    from prose_kernel.commands.tasks.records import TaskRecord
+
+T = TypeVar("T")
+
+_state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
+_target = click.argument("target", metavar="[RUN] TASK", nargs=-1, required=True)
+_STOP_SECONDS = 3.0
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A task and where it was found; `live` tells that a kernel runs it."""
+
+    run: Path
+    record: TaskRecord
+    live: bool
+
+
+@click.group()
+def tasks() -> None:
+    """List, show, read and stop the tasks of runs.
+
+    TASK is a task's id, or its number in a run; without a RUN, in the newest run that has tasks.
+
+    Exit status: 0 done, 1 no such task, or the records cannot be read, 2 usage.
+    """
+
+
+@tasks.command("list")
+@click.option("--run", metavar="RUN", help="The run, by its id.")
+@click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
+@_state_dir
+def list_(run: str | None, everything: bool, state_dir: str | None) -> None:
+    """List the active tasks of one run or of all."""
+    rows = [
+        (found.run.name, str(found.record.number), _standing(found.record), found.record.cmd_display)
+        for found in _all(_directory(state_dir), run)
+        if everything or not found.record.ended
+    ]
+    if not rows:
+        click.echo("no tasks" if everything else "no active tasks")
+        return
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        first = "  ".join(text.ljust(width) for text, width in zip(row[:3], widths, strict=True))
+        click.echo(f"{first}  {visible(row[3])}")
+
+
+@tasks.command()
+@_target
+@_state_dir
+def show(target: tuple[str, ...], state_dir: str | None) -> None:
+    """Show one task: its state, command, result and times."""
+    found = _find(target, state_dir)
+    record = found.record
+    lines = [
+        f"task {record.number} of run {found.run.name}: {_standing(record)}",
+        f"  id         {record.task_id}",
+        f"  summary    {visible(record.summary)}",
+        f"  command    {visible(record.cmd_display)}",
+        f"  directory  {visible(record.workdir)}",
+        f"  shell      {visible(record.shell)}",
+        f"  of         {visible(record.session or 'the person')}",
+        f"  created    {record.created_at}",
+    ]
+    if record.ended_at:
+        lines.append(f"  ended      {record.ended_at}")
+    if record.stop_requested_at and not record.ended:
+        lines.append("  a stop was requested")
+    lines.append(f"  output     {record.output_summary}" + (f" ({record.log_error})" if record.log_error else ""))
+    if record.log_ref:
+        lines.append(f"  log        {record.log_ref}")
+    click.echo("\n".join(lines))
+
+
+@tasks.command()
+@_target
+@click.option("--log", "whole", is_flag=True, help="All that the log holds, not the beginning and the end.")
+@_state_dir
+def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
+    """Print what a task has printed: its beginning and its end, or the whole log."""
+    from prose_kernel.commands.tasks import log
+    from prose_kernel.commands.tasks.receipts import preview_of
+    from prose_kernel.notebook.safety import TerminalText
+
+    found = _find(target, state_dir)
+    if not whole:
+        click.echo(TerminalText().feed(preview_of(found.record)[0]), nl=False)
+        return
+    text = TerminalText()
+    try:
+        for piece in log.read(found.run / (found.record.log_ref or "")):
+            click.echo(text.feed(piece), nl=False)
+    except OSError:
+        raise GateRefused("the log of this task is not there", hint="without --log, what its record holds") from None
+    click.echo(text.end(), nl=False)
+
+
+@tasks.command()
+@_target
+@_state_dir
+def stop(target: tuple[str, ...], state_dir: str | None) -> None:
+    """Ask a task to end; a second time: kill it. The kernel that runs it does so."""
+    from prose_kernel.commands.tasks.store import Store
+
+    found = _find(target, state_dir)
+    record = found.record
+    if record.ended:
+        click.echo(f"task {record.number} has ended already: {_standing(record)}")
+        return
+    store = _opened(lambda: Store(found.run, mode="look"))
+    try:
+        store.request_stop(record.task_id)
+        end = time.monotonic() + _STOP_SECONDS
+        while time.monotonic() < end:
+            now = store.find(record.task_id, number=False)
+            if now is None or now.ended or (now.revision > record.revision and now.stop_requested_at):
+                break
+            time.sleep(_LOOK_SECONDS)
+        else:
+            raise GateRefused(f"the kernel that runs task {record.number} has not answered yet; the request is kept")
+    finally:
+        store.close()
+    again = "" if now is None or now.ended or now.force_stop_requested else "; again to kill it"
+    click.echo(f"task {record.number} was asked to end{again}" if again else f"task {record.number} is ended")
+
+
+# ---------------------------------------------------------------- finding
+
+
+def _standing(record: TaskRecord) -> str:
+    from prose_kernel.commands.tasks.records import ending_of
+
+    return visible(ending_of(record))
+
+
+def _directory(state_dir: str | None) -> Path:
+    from prose_kernel import settings
+
+    return Path(settings.load(Path.cwd(), state_dir=state_dir).state_dir)
+
+
+def _all(directory: Path, run: str | None) -> Iterator[Found]:
+    """The tasks of the runs, newest run last. Raises `GateRefused` for a run that is not there."""
+    from prose_kernel.commands.tasks.store import exists
+
+    runs = directory / "runs"
+    if run is not None and not (runs / run).is_dir():
+        raise GateRefused(f"there is no run {run}", hint="prose tasks list --all shows which there are")
+    names = [runs / run] if run is not None else sorted(runs.iterdir()) if runs.is_dir() else []
+    for each in names:
+        if exists(each):
+            yield from _of_run(each)
+
+
+def _of_run(run: Path) -> list[Found]:
+    from prose_kernel.commands.tasks.recovery import recover, sweep
+    from prose_kernel.commands.tasks.store import Owned, Store
+    from prose_kernel.machine.clock import SystemClock
+
+    live = False
+    try:
+        if _opened(lambda: recover(run, SystemClock())):
+            sweep()
+    except Owned:
+        live = True
+    store = _opened(lambda: Store(run, mode="look"))
+    try:
+        return [Found(run, record, live) for record in store.all()]
+    finally:
+        store.close()
+
+
+def _opened(work: Callable[[], T]) -> T:
+    """What only works where the records can be used. Raises `GateRefused`."""
+    from prose_kernel.commands.tasks.store import StoreError
+
+    try:
+        return work()
+    except StoreError as problem:
+        raise GateRefused(f"the records of the tasks cannot be read: {problem}") from None
+
+
+def _find(target: tuple[str, ...], state_dir: str | None) -> Found:
+    if len(target) > 2:
+        raise click.UsageError("give a TASK, or a RUN and a TASK")
+    run, name = target if len(target) == 2 else (None, target[0])
+    found = list(_all(_directory(state_dir), run))
+    matching = [each for each in found if each.record.task_id == name]
+    if not matching and name.isdigit() and found:
+        newest = found[-1].run
+        matching = [each for each in found if each.run == newest and each.record.number == int(name)]
+    if not matching:
+        raise GateRefused(f"there is no task {name}", hint="prose tasks list --all lists them")
+    return matching[0]

@@ -1,0 +1,107 @@
+"""`prose tasks` on runs of live, killed and ended kernels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.cli.main import main
+
+KERNEL = Path(__file__).parents[1] / "commands" / "tasks" / "kernel.py"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "private"))
+    (tmp_path / "private").mkdir()
+    return tmp_path / ".prose"
+
+
+class Kernel:
+    """Another process that owns run `one` with these tasks."""
+
+    def __init__(self, place: Path, *commands: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(KERNEL), str(place), str(place.parent / "private"), *commands],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        while (line := self.process.stdout.readline().strip()) != "ready":
+            assert line, "the kernel did not start"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def kernels(place: Path) -> Iterator[list[Kernel]]:
+    running: list[Kernel] = []
+    yield running
+    for kernel in running:
+        kernel.kill()
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
+    assert main(["tasks", *words]) == status
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+def test_nothing_anywhere(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "list") == "no active tasks\n"
+    assert said(capsys, "list", "--all") == "no tasks\n"
+    assert "there is no task 1" in said(capsys, "show", "1", status=1)
+    assert "there is no run two" in said(capsys, "list", "--run", "two", status=1)
+
+
+def test_the_tasks_of_a_live_kernel_are_shown_and_not_touched(
+    place: Path, kernels: list[Kernel], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels.append(Kernel(place, "echo hello; sleep 600"))
+    assert said(capsys, "list") == "one  1  running  echo hello; sleep 600\n"
+    shown = said(capsys, "show", "1")
+    assert shown.startswith("task 1 of run one: running\n")
+    assert str(kernels[0].process.pid) not in shown
+    assert said(capsys, "list") == "one  1  running  echo hello; sleep 600\n"
+
+
+def test_a_stop_is_carried_out_by_the_kernel_that_owns_the_task(
+    place: Path, kernels: list[Kernel], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels.append(Kernel(place, "trap '' TERM; while :; do sleep 0.1; done"))
+    assert said(capsys, "stop", "one", "1") == "task 1 was asked to end; again to kill it\n"
+    assert "cancelling" in said(capsys, "list")
+    assert said(capsys, "stop", "1") == "task 1 is ended\n"
+    while "cancelling" in said(capsys, "list"):
+        pass
+    assert said(capsys, "list", "--all").split()[2] == "cancelled"
+    assert said(capsys, "stop", "1") == "task 1 has ended already: cancelled\n"
+
+
+def test_what_a_killed_kernel_left_is_interrupted(
+    place: Path, kernels: list[Kernel], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels.append(Kernel(place, "echo one; sleep 600", "sleep 601"))
+    while said(capsys, "output", "1") != "one\n":
+        pass
+    kernels[0].kill()
+    assert said(capsys, "list") == "no active tasks\n"
+    everything = said(capsys, "list", "--all")
+    assert everything.count("interrupted (the kernel was gone)") == 2
+    assert said(capsys, "output", "1") == "one\n"
+    assert said(capsys, "output", "--log", "1") == "one\n"
+    assert "has ended already" in said(capsys, "stop", "2")
+
+
+def test_wrong_uses(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Usage" in said(capsys, "show", status=2)
+    assert "give a TASK" in said(capsys, "show", "a", "b", "c", status=2)
