@@ -52,7 +52,7 @@ async def _run_program(
 ) -> ProgramResult:
     """Run the program with its own frames, registries, numbers and store; its final outputs are the result."""
     await s.flush()
-    inner = _strand(s, node, entry, supplied)
+    inner = strand_of_call(s, node, entry, supplied)
     directory = inner.run.program[-1]
     place = s.place(node.span)
     if s.host.listeners:
@@ -74,7 +74,8 @@ async def _run_program(
     return ProgramResult({name: slot.value for name, slot in inner.run.root.outputs.items()}, entry.alias)
 
 
-def _strand(s: Strand, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]) -> Strand:
+def strand_of_call(s: Strand, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]) -> Strand:
+    """Where a called program runs: a run of its own, below that of the caller."""
     loaded = entry.loaded
     program = (loaded.handle, loaded.slug)
     aliases = frozenset(

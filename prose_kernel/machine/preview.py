@@ -20,6 +20,7 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.machine import numbering, ports, readings
 from prose_kernel.machine.bindings import Destination, supplied
 from prose_kernel.machine.branches import branch_label
+from prose_kernel.machine.calls import strand_of_call
 from prose_kernel.machine.code import compile_expression
 from prose_kernel.machine.events import BranchStep
 from prose_kernel.machine.frames import Caller, Frame, Kind, Layer, Slot, Temp, find_home
@@ -34,6 +35,7 @@ MOST: Final = 200
 PASSES: Final = 20
 """Items of a known collection that a loop is walked for."""
 _STEPS: Final = 20_000
+_HOISTED = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 _UNKNOWN = re.compile(r"⟦([^⟦⟧\n]{1,200}): not known yet⟧")
 
 
@@ -46,7 +48,8 @@ def unknown(name: str) -> str:
 class Preview:
     """One session: where it stands, what it would be asked at first, and what of it is not known yet.
 
-    `problem` is the error that it would raise instead; then the request is None.
+    `problem` is the error that it would raise instead, `note` why nothing can be told of what stands there; then the
+    request is None.
     """
 
     source: Source
@@ -55,6 +58,7 @@ class Preview:
     request: SessionRequest | None
     unknown: tuple[str, ...] = ()
     problem: RunError | None = None
+    note: str = ""
 
 
 async def preview(run: Run, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
@@ -101,10 +105,23 @@ class _Looking:
         return self._store.has_memory(agent, persist)
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> Store:
-        return self
+        return _Nested(self, f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}")
 
     async def flush(self) -> None:
         return
+
+
+class _Nested(_Looking):
+    """The store of an imported program's call as it would be: nothing is there yet."""
+
+    def __init__(self, outer: Store, name: str) -> None:
+        super().__init__(outer)
+        self.chain = (*outer.chain, name)
+        self._name = name
+
+    def location(self, key: Key) -> str:
+        before, directory, file = self._store.location(key).rpartition("bindings/")
+        return f"{before}imports/{self._name}/{directory}{file}" if directory else file
 
 
 class _Nobody:
@@ -171,7 +188,10 @@ class _Walk:
                 s.run.agents[item.name.id] = AgentEntry(item, s.source)
             elif isinstance(item, tree.Block):
                 s.run.blocks[item.name.id] = BlockEntry(item, s.source)
-        for item in program.items:
+        rest = [item for item in program.items if not isinstance(item, _HOISTED)]
+        while rest and isinstance(rest[0], tree.Input):
+            await call(self._statement(s, rest.pop(0)))
+        for item in rest:
             if is_executable(item):
                 s.run.ordinal += 1
                 s.run.in_cell += 1
@@ -200,8 +220,6 @@ class _Walk:
                 _bind(s, s.layer, node.name.id, "input", value, node)
             case tree.Gate():
                 await call(self._gate(s, node))
-            case tree.Agent() | tree.Block() | tree.Use() | tree.SkillImport():
-                return
             case _:
                 await call(self._inside(s, node))
 
@@ -235,6 +253,8 @@ class _Walk:
                     await call(self._value(s, spawn, destination if at == len(node.spawns) else None))
             case tree.BlockCall():
                 await call(self._block(s, node))
+            case tree.ProgramCall():
+                await call(self._program(s, node))
             case tree.Parallel():
                 await call(self._parallel(s, node))
             case tree.For():
@@ -291,6 +311,20 @@ class _Walk:
             await call(self._body(s, entry.node.body))
         finally:
             s.frame, s.layer, s.temps, s.source, s.statement = outer
+
+    async def _program(self, s: Strand, node: tree.ProgramCall) -> None:
+        for argument in node.arguments:
+            await call(self._value(s, argument.value, None))
+        entry = s.run.programs.get(node.program.id)
+        if entry is None:
+            note = f"program '{node.program.id}' is loaded when the text runs; its sessions are not known before"
+            self.found.append(Preview(s.source, node.span, None, None, note=note))
+            return
+        given = {argument.name.id: _evaluated(s, argument.value) for argument in node.arguments}
+        inner = strand_of_call(s, node, entry, given)
+        inner.run.programs.update(entry.imports)
+        inner.run.begin(entry.loaded.program)
+        await call(self.text(inner, entry.loaded.program))
 
     # ------------------------------------------------------------ control
 

@@ -36,6 +36,8 @@ def prompts_display(previews: Sequence[Preview], doors: Doors) -> Display:
 def _one(preview: Preview, doors: Doors) -> tuple[str, str]:
     line = preview.source.location(preview.span.start).line
     where = f"line {line}" + (f", for {preview.bound_to}" if preview.bound_to else "")
+    if preview.note:
+        return inline_text(f"{preview.note} ({where})"), visible(f"{preview.note} ({where})")
     if preview.request is None:
         problem = str(preview.problem) if preview.problem is not None else "it cannot be told"
         text = f"session ({where}) would fail: {problem}"

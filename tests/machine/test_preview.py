@@ -59,11 +59,12 @@ BEFORE = [*AGENTS, 'let topic = "frogs"', "let parts = [1, 2, 3]", 'let data = {
         ['session "one" -> session "two"'],
         ["do:", '  session "inside"', "try:", '  session "tried"', "catch as e:", '  let no = "no"', "finally:", '  session "last"'],
         ["block again(n):", "  parallel:", '    x = session "x {n}"', '    y = session "y {n}"', "parallel:", "  do again(1)", "  do again(2)"],
+        ["input kind: ~Which?~".replace("~", '"'), 'session "a"', "input more: ~What?~".replace("~", '"'), 'session "b"'],
         ['session "fresh"', "  context: []", 'session "t"', '  context: "some text"'],
     ],
 )  # fmt: skip
 async def test_a_preview_is_what_the_run_then_asks(text: list[str]) -> None:
-    w = World()
+    w = World(user_says={"kind": "this", "more": "that"})
     await w.run(lines(*BEFORE), cell=True)
     foreseen = await requests(w, *text)
     await w.run(lines(*text), cell=True)
@@ -116,6 +117,25 @@ async def test_what_an_earlier_statement_binds_is_not_known_yet() -> None:
     ]
     closed, opened = [p.request for p in found][3:5]
     assert closed is not None and opened is not None and closed.at == opened.at  # one of them will run
+
+
+async def test_sessions_of_an_imported_program_are_told_too() -> None:
+    inner = lines("input about: ~What?~", "let a = session ~Study {about}~", "output b = session ~Write {a}~")
+    w = World(files={"./study.prose": inner.replace("~", '"')})
+    await w.run('use "./study.prose" as study\nlet topic = "frogs"\n', cell=True)
+    call = ['let r = study(about: topic)', 'session "Use {r.b}"']  # fmt: skip
+    found = await previews(w, *call)
+    assert [p.request.task for p in found if p.request is not None] == [
+        *("Study frogs", f"Write {unknown('a')}", f"Use {unknown('r.b')}")
+    ]
+    await w.run(lines(*call), cell=True)
+    asked = [event.request for event in w.of(SessionStarted)]
+    target = found[0].request.target if found[0].request is not None else None
+    assert target is not None and target.location == "imports/local--study/bindings/a.md"
+    assert [p.request.finished for p in found if p.request is not None] == [request.finished for request in asked]
+    assert [p.request.at for p in found if p.request is not None] == [request.at for request in asked]
+    (noted,) = await previews(w, 'use "./study.prose" as other', 'other(about: "x")')
+    assert noted.request is None and "'other' is loaded when the text runs" in noted.note
 
 
 async def test_a_session_that_could_not_start_says_why() -> None:
