@@ -6,8 +6,11 @@ key from the run's environment, replies bounded. Everything that goes wrong leav
 
 from __future__ import annotations
 
+import contextlib
+import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import httpx2
@@ -54,6 +57,7 @@ class ServerLink:
             timeout=httpx2.Timeout(server.timeout, connect=min(CONNECT, server.timeout)),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
             follow_redirects=True,
+            verify=_trusted(),
             event_hooks={"response": [_bound]},
         )
         self._make = _maker(name, server, key, where, self._http)
@@ -101,6 +105,11 @@ class ServerLink:
         except Exception as problem:
             raise provider_error(problem, self._at, asked.model) from None
         return _reply(result, "", result.output.model_dump())
+
+    def prepare(self, model: str) -> None:
+        """Make the model, which loads its vendor's client and prices. What fails now fails again when it is used."""
+        with contextlib.suppress(Exception):
+            self._model(model)
 
     def _model(self, model: str) -> Model[Any]:
         if model not in self._models:
@@ -301,6 +310,12 @@ def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] 
 def _unended(last: ModelResponse) -> bool:
     """Whether the stream ended without saying why: both wire formats say it, so something between us cut it off."""
     return not (last.provider_details or {}).get("finish_reason")
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates of this machine, read once."""
+    return httpx2.create_ssl_context()
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -61,6 +61,10 @@ class Reply:
 class Link(Protocol):
     """An open way to one server. Every call raises `ProviderError`; cancelling it cancels at the server."""
 
+    def prepare(self, model: str) -> None:
+        """Load what this model needs; may take long, so it is called in a thread."""
+        ...
+
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply: ...
 
     async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
@@ -83,18 +87,31 @@ class Way:
         self._where = where
         self._link: Link | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+        self._prepared: set[str] = set()
 
-    async def open(self) -> Link:
-        """The link. Raises `NoProvider` where the packages are missing, `ProviderAuth` where the key is."""
+    async def open(self, model: str) -> Link:
+        """The link, ready for this model; what takes long is done in a thread.
+
+        Raises `NoProvider` where the packages are missing, `ProviderAuth` where the key is.
+        """
         key = self._key()
         adapter: ModuleType = await load(
             "prose_kernel.sessions.providers.model_adapter", what=f"the provider {self.name}", extra="llm"
         )
         loop = asyncio.get_running_loop()
-        if self._link is None or self._loop is not loop:  # connections belong to the loop that made them
-            self._link = cast("Link", adapter.ServerLink(self.name, self.server, key, self._where))
-            self._loop = loop
-        return self._link
+        if self._loop is not loop:  # connections and locks belong to the loop that made them
+            self._link, self._loop, self._opening = None, loop, asyncio.Lock()
+            self._prepared.clear()
+        async with self._opening:
+            if self._link is None:
+                opened = await asyncio.to_thread(adapter.ServerLink, self.name, self.server, key, self._where)
+                self._link = cast("Link", opened)
+            link = self._link
+            if model not in self._prepared:
+                await asyncio.to_thread(link.prepare, model)
+                self._prepared.add(model)
+        return link
 
     def _key(self) -> str | None:
         """The key; None for a server without one. Its value goes nowhere but to the server."""

@@ -114,7 +114,7 @@ class ModelJudge:
         return reply.fields, details
 
     async def _reply(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
-        link = await self._way.open()
+        link = await self._way.open(asked.model)
         strange, pauses = 0, list(PAUSES)
         while True:
             try:

@@ -52,7 +52,7 @@ class ModelSessions:
         name, server = self._way.name, self._way.server
         model = vendors.model_id(name, server, request.model, self._model)
         async with self._way.limit:
-            link = await self._way.open()
+            link = await self._way.open(model)
             bench = self._workbench(request, on_progress) if server.tools else None
             specs = bench.specs if bench is not None else ()
             message, system = spoken(request, by_value=not any(spec.name == "read" for spec in specs))

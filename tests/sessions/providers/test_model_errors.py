@@ -85,7 +85,7 @@ async def test_a_judgement(
     stub: StubServer, wire: str, tmp_path: Path, model: str, kind: type, message: str, retryable: bool
 ) -> None:
     async with Live(stub, wire, model, tmp_path, timeout=0.3 if model == "hang" else 30.0) as live:
-        link = await live.judge._way.open()
+        link = await live.judge._way.open(model)
         with pytest.raises(ProviderError) as failed:
             await link.fill(Conversation(model, "So?"), FIELDS, "native" if wire != "anthropic" else "tool")
     check(failed.value, kind, live.name, message, retryable)
@@ -148,7 +148,7 @@ async def test_what_the_server_said_is_cleaned(tmp_path: Path) -> None:
             Surroundings(str(tmp_path), environment={"STUB_KEY": KEY}),
             None,
         )
-        link = await way.open()
+        link = await way.open("m")
         with pytest.raises(ProviderError) as failed:
             await link.converse(Conversation("m", "Hi"), lambda _: None)
         await way.close()

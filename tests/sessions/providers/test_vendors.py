@@ -110,7 +110,7 @@ async def test_a_vendor_whose_client_is_not_installed_says_the_pip_line(tmp_path
     for name in ("mistral", "cohere", "groq"):
         variable = find(name, SessionOptions()).key or ""
         door = way(name, tmp_path, **{variable: "k"})
-        link = await door.open()
+        link = await door.open("m")
         with pytest.raises(NoProvider) as failed:
             await link.converse(Conversation("m", "Hi"), lambda _: None)
         await door.close()
@@ -121,14 +121,14 @@ async def test_a_vendor_whose_client_is_not_installed_says_the_pip_line(tmp_path
 async def test_a_vendor_without_its_key_names_the_variable(tmp_path: Path) -> None:
     for name in ("mistral", "deepseek", "xai"):
         with pytest.raises(ProviderAuth, match=f"the environment variable {PREFIXES[name]} is not set"):
-            await way(name, tmp_path).open()
+            await way(name, tmp_path).open("m")
 
 
 async def test_credentials_that_the_library_looks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
     door = way("vercel", tmp_path)
-    link = await door.open()
+    link = await door.open("m")
     with pytest.raises(ProviderAuth, match="VERCEL_AI_GATEWAY_API_KEY or VERCEL_OIDC_TOKEN is not set"):
         await link.converse(Conversation("m", "Hi"), lambda _: None)
     await door.close()

@@ -1,0 +1,224 @@
+"""What a session costs on top of the vendor's own client: the same requests to the same stub server, turn by turn.
+
+The floor is the vendor's SDK used directly, streaming, without tools or checks. The stub server (tests/stubs) runs in a
+process of its own. `python benchmarks/models.py [--quick] [--json]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from prose_kernel.machine.clock import SystemClock  # noqa: E402
+from prose_kernel.machine.ports import JudgeRequest, SessionProgress, SessionRequest  # noqa: E402
+from prose_kernel.sessions.options import ModelServer, Surroundings  # noqa: E402
+from prose_kernel.sessions.permissions import PermissionDesk, Policy  # noqa: E402
+from prose_kernel.sessions.providers.model_judge import ModelJudge  # noqa: E402
+from prose_kernel.sessions.providers.models import ModelSessions  # noqa: E402
+from prose_kernel.sessions.tools.workbench import SessionWorkbench  # noqa: E402
+
+MESSAGE = "Write a haiku about a pond. " * 20
+Call = Callable[[str], Awaitable[object]]
+
+
+class Nobody:
+    """There is nobody to ask, and nothing asks."""
+
+    available = False
+
+    async def ask(self, prompt: str) -> str:
+        raise AssertionError(prompt)
+
+    def show(self, text: str) -> None: ...
+
+
+@contextmanager
+def stub() -> Iterator[str]:
+    """The stub model server in a process of its own; its address."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "tests")}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "stubs.model_server"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert server.stdout is not None
+    try:
+        yield server.stdout.readline().strip()
+    finally:
+        server.terminate()
+        server.wait()
+        server.stdout.close()
+
+
+def provider(url: str, wire: str, model: str, cwd: str, limit: int) -> ModelSessions:
+    """Sessions as a run has them: permissions, the workbench with its tools, the message assembled."""
+    where = Surroundings(cwd)
+    desk = PermissionDesk(Nobody(), SystemClock())
+
+    def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
+        return SessionWorkbench(request, Policy.of(request.permissions, {}, cwd), desk, where, on_progress)
+
+    server = ModelServer("anthropic", url, key="")
+    if wire == "openai":
+        server = ModelServer("openai", f"{url}/v1", key="")
+    return ModelSessions(wire, server, model, workbench=bench, where=where, limit=asyncio.Semaphore(limit))
+
+
+def sdk(url: str, wire: str) -> tuple[Any, Call]:
+    """The vendor's client, and one streamed call with it."""
+    if wire == "anthropic":
+        from anthropic import AsyncAnthropic
+
+        claude = AsyncAnthropic(base_url=url, api_key="none", max_retries=0)
+
+        async def call(model: str) -> object:
+            asked: list[Any] = [{"role": "user", "content": MESSAGE}]
+            async with claude.messages.stream(model=model, max_tokens=4096, messages=asked) as stream:
+                return [text async for text in stream.text_stream]
+
+        return claude, call
+    from openai import AsyncOpenAI
+
+    openai = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+    async def chat(model: str) -> object:
+        asked: list[Any] = [{"role": "user", "content": MESSAGE}]
+        stream = await openai.chat.completions.create(model=model, messages=asked, stream=True)
+        return [chunk.choices[0].delta.content async for chunk in stream if chunk.choices]
+
+    return openai, chat
+
+
+def session(live: ModelSessions) -> Call:
+    async def call(model: str) -> object:
+        live._model = model
+        return await live.run(SessionRequest("session", MESSAGE, "c1/s0"), lambda _: None)
+
+    return call
+
+
+async def timed(work: Awaitable[object]) -> float:
+    started = time.perf_counter()
+    await work
+    return time.perf_counter() - started
+
+
+async def one_by_one(url: str, cwd: str, rounds: int) -> list[dict[str, Any]]:
+    """The median of single calls, floor and ours in turn."""
+    rows = []
+    for wire in ("anthropic", "openai"):
+        client, floor = sdk(url, wire)
+        live = provider(url, wire, "ok-0", cwd, 8)
+        ours = session(live)
+        judge = ModelJudge(wire, live._way.server, "json-0", where=Surroundings(cwd))
+        question = JudgeRequest("the draft sings", "c1/j0", bindings={"draft": MESSAGE})
+        for _ in range(3):
+            await floor("ok-0")
+            await ours("ok-0")
+            await judge.decide(question)
+        times: dict[str, list[float]] = {"floor": [], "session": [], "judge": []}
+        for _ in range(rounds):
+            times["floor"].append(await timed(floor("ok-0")))
+            times["session"].append(await timed(ours("ok-0")))
+            times["judge"].append(await timed(judge.decide(question)))
+        middle = {name: statistics.median(values) * 1000 for name, values in times.items()}
+        rows.append(row(f"one session, {wire} ({rounds} in turn, p50)", middle["floor"], middle["session"], "ms"))
+        rows.append(row(f"one judgement, {wire} (p50)", middle["floor"], middle["judge"], "ms"))
+        await judge.close()
+        await live.close()
+        await client.close()
+    return rows
+
+
+async def at_once(url: str, cwd: str, number: int) -> list[dict[str, Any]]:
+    """Many sessions at once: with room for all, and eight at a time."""
+    rows = []
+    for name, model, limit in ((f"{number} sessions of 500 ms, all at once", "ok-500", number),
+                               (f"{number} sessions of 50 ms, 8 at a time", "ok-50", 8)):  # fmt: skip
+        client, floor = sdk(url, "openai")
+        gate = asyncio.Semaphore(limit)
+
+        async def gated(model: str = model, gate: asyncio.Semaphore = gate, floor: Call = floor) -> None:
+            async with gate:
+                await floor(model)
+
+        live = provider(url, "openai", model, cwd, limit)
+        ours = session(live)
+        await ours("ok-0")
+        await floor("ok-0")
+        low = await timed(asyncio.gather(*(gated() for _ in range(number))))
+        high = await timed(asyncio.gather(*(ours(model) for _ in range(number))))
+        rows.append(row(name, low, high, "s"))
+        await live.close()
+        await client.close()
+    return rows
+
+
+async def first_session(url: str, cwd: str) -> dict[str, Any]:
+    """The first session of a process, which loads the library, and the longest pause of the loop meanwhile."""
+    live = provider(url, "anthropic", "ok-0", cwd, 8)
+    longest, stop = 0.0, False
+
+    async def pulse() -> None:
+        nonlocal longest
+        while not stop:
+            started = time.perf_counter()
+            await asyncio.sleep(0.005)
+            longest = max(longest, time.perf_counter() - started - 0.005)
+
+    beating = asyncio.create_task(pulse())
+    whole = await timed(live.run(SessionRequest("session", MESSAGE, "c1/s0"), lambda _: None))
+    stop = True
+    await beating
+    await live.close()
+    return {"name": "first session of a process", "ours": whole * 1000, "unit": "ms", "longest_pause": longest * 1000}
+
+
+def row(name: str, floor: float, ours: float, unit: str) -> dict[str, Any]:
+    return {"name": name, "floor": floor, "ours": ours, "unit": unit, "ratio": ours / floor, "more": ours - floor}
+
+
+def shown(rows: list[dict[str, Any]]) -> str:
+    lines = ["| Work | SDK alone | Prose | Ratio | More |", "| --- | --- | --- | --- | --- |"]
+    for each in rows:
+        unit = each["unit"]
+        if "floor" in each:
+            more = f"{each['more']:.1f} {unit}" if unit == "ms" else f"{each['more']:.2f} s"
+            figures = f"{each['floor']:.2f} {unit} | {each['ours']:.2f} {unit} | {each['ratio']:.2f}"
+            lines.append(f"| {each['name']} | {figures} | {more} |")
+        else:
+            pause = f"longest pause of the loop {each['longest_pause']:.0f} ms"
+            lines.append(f"| {each['name']} | – | {each['ours']:.0f} ms | – | {pause} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--json", action="store_true", help="the figures as JSON")
+    asked = parser.parse_args()
+    rounds, number = (30, 50) if asked.quick else (200, 200)
+
+    async def measure(url: str, cwd: str) -> list[dict[str, Any]]:
+        first = await first_session(url, cwd)
+        return [*await one_by_one(url, cwd, rounds), *await at_once(url, cwd, number), first]
+
+    with stub() as url, tempfile.TemporaryDirectory() as cwd:
+        rows = asyncio.run(measure(url, cwd))
+    print(json.dumps(rows, indent=2) if asked.json else shown(rows))
+
+
+if __name__ == "__main__":
+    main()
