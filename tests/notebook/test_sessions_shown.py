@@ -238,6 +238,7 @@ CELLS = (
     'agent lister:\n  model: opus\n  prompt: "List what is here"\nlet files = session: lister',
     'for x in ["a", "b", "a"]:\n  session "About {x}"',
     'try:\n  session "Fails"\n    model: haiku\ncatch as e:\n  let said = "caught"',
+    "%judge stub:json-0\nif **the plan is good**:\n  let good = true\nelse:\n  let good = false\n%judge auto",
     '%provider stub:length\nsession "Say more than you may"\n%provider stub:ok-0',
     "%cassette",
 )
@@ -303,6 +304,9 @@ def test_a_replayed_notebook_is_the_recorded_one_byte_for_byte(recorded: Recorde
     assert shown_in(first) == shown_in(second)
     facts = second.cells[1].outputs[0].metadata["prose"]
     assert facts["replayed"] is True and facts["origin"] == "model"
+    (judged, bound) = second.cells[-2].outputs
+    assert judged.data["text/plain"] == "the plan is good → yes (model: because)"
+    assert judged.metadata["prose"]["decisions"][0]["replayed"] is True and "good: boolean" in bound.data["text/plain"]
     assert "the reply ended at the limit of tokens" in second.cells[-1].outputs[0].data["text/plain"]
     assert "sonnet · model" in second.cells[1].outputs[0].data["text/plain"]
 
@@ -328,8 +332,8 @@ def test_cassette_says_how_the_recording_stands(recorded: Recorded) -> None:
         (text,) = client.run("%cassette", allow_stdin=True).displays
         rows = dict(line.split("  ", 1) for line in text.split("\n")[1:])
         assert rows["is written"].strip() == "cassettes/session.jsonl" and rows["mode"].strip() == "auto"
-        assert rows["used in this run"].strip() == "1" and rows["records"].strip() == "9 in 1 file"
-        assert rows["not used"].strip().startswith("8 ")
+        assert rows["used in this run"].strip() == "1" and rows["records"].strip() == "10 in 1 file"
+        assert rows["not used"].strip().startswith("9 ")
         miss = client.run('session "Never recorded"')
         assert "nothing is recorded" in miss.error["evalue"]
         assert miss.kinds == ["error"]
