@@ -238,7 +238,7 @@ class Engine:
 
     def remember(self, leader: int, member: process_table.Member) -> None:
         """A program under a monitor runs: the watchdog ends it if kernel and monitor are both killed."""
-        self._watchdog.left(leader, (member,))
+        self._watchdog.started(leader, member.ticks)
 
     def forget(self, leader: int) -> None:
         """It is over."""

@@ -55,22 +55,21 @@ class Watchdog:
 
     # ------------------------------------------------------------ what it is told
 
-    def started(self, group: int) -> None:
-        """A command's group runs. The first one starts the watchdog, beside the command."""
-        self._tell(group, b"+%d\n" % group)
-        self._open_if_need_be()
+    def started(self, group: int, ticks: int = 0) -> None:
+        """A command's group runs. The first one starts the watchdog, beside the command.
+
+        `ticks` is when its leader started, for a leader whose status this process does not take.
+        """
+        self._tell(group, b"+%d %d\n" % (group, ticks) if ticks else b"+%d\n" % group)
+        if self._pipe < 0 and self._failures <= _ATTEMPTS:
+            self._open()
         self._flush()
 
     def left(self, group: int, members: Sequence[Member]) -> None:
         """A command ended, and left these in its group."""
         known = b"".join(b" %d %d" % member.identity for member in members)
         self._tell(group, b"=%d%b\n" % (group, known))
-        self._open_if_need_be()
         self._flush()
-
-    def _open_if_need_be(self) -> None:
-        if self._pipe < 0 and self._failures <= _ATTEMPTS:
-            self._open()
 
     def ended(self, group: int) -> None:
         if self._groups.pop(group, None) is None:

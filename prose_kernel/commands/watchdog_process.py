@@ -1,10 +1,10 @@
 """The watchdog process. Run by path with `python -I -S`, so it imports only what starts in a few milliseconds.
 
-Reads lines from its standard input, a pipe whose only writer is the kernel: `+G` group G runs, `=G pid ticks ...` its
-command ended and left these processes, `-G` it is over. When the pipe ends, or the kernel's process does, everything
-registered is ended: TERM, one second, KILL; so is whatever a task has started, wherever it went. On the way it keeps a
-private file of long-lived groups, from which the next watchdog of this user sweeps what is left when kernel and
-watchdog were both killed.
+Reads lines from its standard input, a pipe whose only writer is the kernel: `+G` group G runs (`+G TICKS`: somebody
+else takes its leader's status, and nobody in it is older than that), `=G pid ticks ...` its command ended and left
+these processes, `-G` it is over. When the pipe ends, or the kernel's process does, everything registered is ended:
+TERM, one second, KILL. On the way it keeps a private file of long-lived groups, from which the next watchdog of this
+user sweeps what is left when kernel and watchdog were both killed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Groups:
         self.tasks = marker.rpartition(":")[0] + ":task:"
         self.running: dict[int, float] = {}
         self.left: dict[int, Known] = {}
+        self._oldest: dict[int, int] = {}
         self._rest = b""
 
     def take(self, data: bytes) -> None:
@@ -47,8 +48,10 @@ class Groups:
             group = numbers.pop(0)
             self.running.pop(group, None)
             self.left.pop(group, None)
+            self._oldest.pop(group, None)
             if line[:1] == b"+":
                 self.running[group] = time.monotonic()
+                self._oldest[group] = numbers[0] if numbers else 0
             elif line[:1] == b"=":
                 self.left[group] = set(zip(numbers[::2], numbers[1::2], strict=True))
 
@@ -59,7 +62,8 @@ class Groups:
         """
         scopes = {}
         for group in self.running:
-            known = {member.identity for member in table if process_table.in_scope(member, group)}
+            oldest = self._oldest[group]
+            known = {m.identity for m in table if m.ticks >= oldest and process_table.in_scope(m, group)}
             if known:
                 scopes[group] = known
         for group, known in self.left.items():
