@@ -156,6 +156,7 @@ class _Connecting:
         # the same desk for the whole run: an answer "always" holds for it
         desk = before.means.desk if before is not None else PermissionDesk(self.person, self.clock, notes.ask)
         means = Means(self.options, self.where, self.clock, desk, guard, terminals, more_tools)
+        self.desk = desk
         self.memories = before.memories if before is not None else Memories()
         self.live = LiveProviders(means)
         self.cassettes = self._cassettes(means, before)
@@ -214,7 +215,7 @@ class _Connecting:
             return DryRunSessions(describe)
         if self.choice.kind == "scripted":
             return RememberingSessions(self._scripted(), self.where, self.clock, self.memories)
-        recorded: Sessions = RecordedSessions(self._answering(), self.cassettes, asker=self.person)
+        recorded: Sessions = RecordedSessions(self._answering(), self.cassettes, asker=self.person, desk=self.desk)
         if self.choice.kind == "nobody" and self.options.cassette.mode is None:
             from prose_kernel.sessions.providers.unconfigured import MissIsNobody
 

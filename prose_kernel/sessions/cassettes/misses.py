@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +14,9 @@ from prose_kernel.sessions.cassettes.matching import tail
 from prose_kernel.sessions.text import one_line
 
 CANDIDATES: Final = 20
+FINALISTS: Final = 3
 COMPARED: Final = 2_000
+WORDS: Final = 200
 SHOWN: Final = 24
 _LONG: Final = frozenset({"sha256", "chars", "head"})
 _TEXTS: Final = ("prompt", "condition", "text")
@@ -46,15 +49,15 @@ class Nearest:
 
     def find(self, req: Mapping[str, Any], at: str) -> tuple[Entry, bool] | None:
         """The nearest record, and whether it stands at the same path."""
+        asked = _Asked(req)
         for entries in (self._at.get(at, ()), self._by_tail.get(tail(at), ())):
             comparable = [entry for entry in entries if self._comparable(entry, req)]
             if comparable:
-                return max(comparable, key=lambda entry: self._rank(entry, req)), entries is self._at.get(at)
+                return max(comparable, key=lambda entry: self._rank(entry, asked)), entries is self._at.get(at)
         comparable = [entry for entry in self._entries if self._comparable(entry, req)]
-        best = sorted(comparable, key=lambda entry: self._rank(entry, req), reverse=True)[:CANDIDATES]
-        if not best:
-            return None
-        return max(best, key=lambda entry: self._likeness(entry, req)), False
+        best = heapq.nlargest(CANDIDATES, comparable, key=lambda entry: self._rank(entry, asked))
+        best = heapq.nlargest(FINALISTS, best, key=lambda entry: self._likeness(entry, asked, exact=False))
+        return (max(best, key=lambda entry: self._likeness(entry, asked, exact=True)), False) if best else None
 
     def request(self, entry: Entry) -> dict[str, Any]:
         found = self._requests.get(id(entry))
@@ -67,18 +70,29 @@ class Nearest:
         kinds = {str(self.request(entry).get("kind")), str(req.get("kind"))}
         return len(kinds) == 1 or kinds == {"session", "resume"}
 
-    def _rank(self, entry: Entry, req: Mapping[str, Any]) -> tuple[int, int]:
+    def _rank(self, entry: Entry, asked: _Asked) -> tuple[int, int]:
         """How many fields are the same, and how far the texts agree: cheap, and good enough to choose candidates."""
         other = self.request(entry)
         parts = self._parts.get(id(entry))
         if parts is None:
             parts = self._parts[id(entry)] = _parts(other)
-        return len(parts & _parts(req)), _agreement(_main_text(other)[:COMPARED], _main_text(req)[:COMPARED])
+        return len(parts & asked.parts), _agreement(_main_text(other)[:COMPARED], asked.text)
 
-    def _likeness(self, entry: Entry, req: Mapping[str, Any]) -> tuple[float, int, int]:
-        mine, other = _main_text(req)[:COMPARED], _main_text(self.request(entry))[:COMPARED]
-        matcher = difflib.SequenceMatcher(None, mine.split(), other.split(), autojunk=False)
-        return round(matcher.ratio(), 6), *self._rank(entry, req)
+    def _likeness(self, entry: Entry, asked: _Asked, *, exact: bool) -> tuple[float, int, int]:
+        """How much of the words is the same; `exact` heeds their order."""
+        words = _main_text(self.request(entry))[:COMPARED].split()[:WORDS]
+        matcher = difflib.SequenceMatcher(None, words, asked.words, autojunk=False)
+        ratio = matcher.ratio() if exact else matcher.quick_ratio()
+        return round(ratio, 6), *self._rank(entry, asked)
+
+
+class _Asked:
+    """What a request is compared by, taken apart once."""
+
+    def __init__(self, req: Mapping[str, Any]) -> None:
+        self.parts = _parts(req)
+        self.text = _main_text(req)[:COMPARED]
+        self.words = self.text.split()[:WORDS]
 
 
 def _parts(req: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
