@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from prose_kernel.cli import report
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.judge import Condition
 
 
 @click.command(short_help="Tell which conditions rules can decide.")
@@ -14,7 +19,8 @@ def check(name: str, strict: bool) -> int:
     """List the conditions of a program, and which of them rules can decide; nothing is run.
 
     A rule decides only when the value it names is of a fitting kind; otherwise a condition of any form goes on to
-    whoever else can answer. Exit status: 0 rules suffice, 1 errors, or a condition that needs a model or a person.
+    whoever else can answer: a recording, a model, a person. docs/judge-rules.md has the forms. Exit status: 0 rules
+    suffice, 1 errors, or a condition that needs a model or a person.
     """
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.language.source import Source
@@ -27,7 +33,15 @@ def check(name: str, strict: bool) -> int:
     found = decidable_conditions(compiled.program, Source.of(compiled.text, name))
     for condition in found:
         mark = "rule" if condition.decidable else "ask "
-        click.echo(f"{mark}  line {condition.line}: **{condition.text}**")
+        click.echo(f"{mark}  line {condition.line}: **{condition.text}** ({_why(condition)})")
     open_ones = sum(not condition.decidable for condition in found)
     click.echo(f"{len(found) - open_ones} of {len(found)} conditions can be decided by rules")
     return 1 if open_ones else 0
+
+
+def _why(condition: Condition) -> str:
+    if condition.decidable:
+        return ", ".join(condition.forms)
+    if condition.choice:
+        return "a choice: a rule picks only what a binding it names is"
+    return "a rule could only say yes to it" if condition.forms else "no rule reads it"

@@ -7,28 +7,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from prose_kernel import __version__
+from prose_kernel.cli.finding import Finding
 from prose_kernel.errors import UsageError
 
 START_SECONDS = 30
 PACKAGES = ("ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report. A `broken` one carries the `fix`; a `note` is no fault."""
-
-    state: Literal["ok", "note", "broken"]
-    subject: str
-    text: str
-    fix: str | None = None
 
 
 @click.command(short_help="Find out what does not work, and the fix.")
@@ -83,15 +72,16 @@ def _command() -> Finding:
 
 def _settings() -> Iterator[Finding]:
     from prose_kernel import settings
+    from prose_kernel.cli import doctor_sessions
 
     try:
         current = settings.load(Path.cwd())
     except UsageError as problem:
-        yield Finding("broken", "settings", str(problem), "correct or unset the variable")
+        yield Finding("broken", "settings", str(problem), problem.hint or "correct or remove it")
         return
     yield _shell(current.shell)
-    yield _provider(current.provider, current.script)
     yield _state_directory(Path.cwd() / current.state_dir)
+    yield from doctor_sessions.examine(current, Path.cwd())
 
 
 def _shell(wanted: str | None) -> Finding:
@@ -105,14 +95,6 @@ def _shell(wanted: str | None) -> Finding:
     if status != 7:
         return Finding("broken", "shell", f"{shell} does not run commands", "set PROSE_SHELL to a POSIX shell")
     return Finding("ok", "shell", shell)
-
-
-def _provider(name: str | None, script: str | None) -> Finding:
-    if name is None:
-        return Finding("note", "provider", "none set: sessions are answered by the person here, if there is one")
-    if name == "scripted" and not (script and Path(script).is_file()):
-        return Finding("broken", "provider", "scripted, but there is no script", "set PROSE_SCRIPT to a YAML file")
-    return Finding("ok", "provider", name)
 
 
 def _state_directory(directory: Path) -> Finding:

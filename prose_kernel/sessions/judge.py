@@ -235,11 +235,14 @@ def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
 
 
 class Condition(NamedTuple):
-    """A question that a program may put to the judge: its line, its text, and whether a rule decides it."""
+    """A question that a program may put to the judge: its line, its text, and whether a rule decides it; the forms
+    that it is made of, if all of it has one; whether it is a `choice`."""
 
     line: int
     text: str
     decidable: bool
+    forms: tuple[str, ...] = ()
+    choice: bool = False
 
 
 def decidable_conditions(program: tree.Program, source: Source) -> list[Condition]:
@@ -252,7 +255,13 @@ def decidable_conditions(program: tree.Program, source: Source) -> list[Conditio
 
     found = [*_markers(program)]
     return [
-        Condition(source.line_column(span.start)[0], text.raw, not choice and rules.decidable(_sample(text)))
+        Condition(
+            source.line_column(span.start)[0],
+            text.raw,
+            not choice and rules.decidable(_sample(text)),
+            () if choice else rules.named(_sample(text)),
+            choice,
+        )
         for span, text, choice in sorted(found, key=lambda entry: entry[0])
     ]
 

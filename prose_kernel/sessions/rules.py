@@ -155,6 +155,24 @@ def decidable(text: str) -> bool:
     return decides(parse(text))
 
 
+def named(text: str) -> tuple[str, ...]:
+    """The forms that a condition is made of (`number`, `empty`, `word` ...), each once; empty when a part has none."""
+
+    def forms(condition: Condition) -> list[str]:
+        match condition:
+            case Clause(rule=rule):
+                return [rule]
+            case Negation(operand=operand):
+                return forms(operand)
+            case Combination(operands=operands):
+                return [form for operand in operands for form in forms(operand)]
+            case _:
+                return []
+
+    condition = parse(text)
+    return () if unread(condition) else tuple(dict.fromkeys(forms(condition)))
+
+
 # ---------------------------------------------------------------- not, and, or
 
 _LITERAL = r'"(?:\\.|[^"\\])*"|“[^”]*”|`[^`]*`'

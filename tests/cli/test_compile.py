@@ -143,8 +143,20 @@ def test_fmt_of_a_broken_program_changes_nothing() -> None:
 def test_check_tells_rules_from_judgement(capsys: pytest.CaptureFixture[str]) -> None:
     Path("r.prose").write_text('let score = 1\nif **score >= 85**:\n  exec "true"\n')
     assert main(["check", "r.prose"]) == 0
-    assert capsys.readouterr().out == "rule  line 2: **score >= 85**\n1 of 1 conditions can be decided by rules\n"
-    Path("j.prose").write_text('if **the article is good enough**:\n  exec "true"\n')
+    assert (
+        capsys.readouterr().out == "rule  line 2: **score >= 85** (number)\n1 of 1 conditions can be decided by rules\n"
+    )
+    Path("j.prose").write_text('if **the article meets our standards**:\n  exec "true"\n')
     assert main(["check", "j.prose"]) == 1
-    assert capsys.readouterr().out.startswith("ask   line 1: ")
+    assert capsys.readouterr().out.startswith("ask   line 1: **the article meets our standards** (no rule reads it)\n")
+    Path("w.prose").write_text(
+        'let mode = "x"\nif **mode is query**:\n  exec "true"\n'
+        'choice **the mode**:\n  option "a":\n    exec "true"\n  option "b":\n    exec "true"\n'
+    )
+    assert main(["check", "w.prose"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "ask   line 2: **mode is query** (a rule could only say yes to it)",
+        "ask   line 4: **the mode** (a choice: a rule picks only what a binding it names is)",
+        "0 of 2 conditions can be decided by rules",
+    ]
     assert main(["check", "bad.prose"]) == 1

@@ -305,9 +305,9 @@ def test_conditions_are_listed_in_source_order_with_what_a_rule_can_decide() -> 
         )
     )
     assert decidable_conditions(program, source) == [
-        Condition(2, "score >= 85", True),
-        Condition(3, "{n} > 3", True),
+        Condition(2, "score >= 85", True, ("number",)),
+        Condition(3, "{n} > 3", True, ("number",)),
         Condition(3, "it sings", False),
-        Condition(4, "docs is empty", True),
-        Condition(5, "the tone", False),
+        Condition(4, "docs is empty", True, ("empty",)),
+        Condition(5, "the tone", False, choice=True),
     ]

@@ -1,0 +1,171 @@
+"""What `prose doctor` finds out about sessions: extras, who answers and judges, keys by name, agents, recordings."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.cli.finding import Finding
+from prose_kernel.errors import UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.options import ModelServer, SessionOptions, Surroundings
+    from prose_kernel.sessions.providers.choice import Choice
+    from prose_kernel.settings import Settings
+
+EXTRAS = {"llm": "pydantic-ai-slim", "acp": "agent-client-protocol", "local": "xllamacpp"}
+NEEDS = {"model": "llm", "agent": "acp"}
+
+
+def examine(settings: Settings, cwd: Path) -> Iterator[Finding]:
+    """All findings about sessions, for a program started in `cwd`; nobody is called, and no key is shown."""
+    from prose_kernel.settings import surroundings
+
+    options = settings.session_options(cwd)
+    where = surroundings(cwd, None, settings.state_dir)
+    yield from _extras()
+    yield from _provider(options, where)
+    yield from _judge(options)
+    for name, server in options.servers.items():
+        yield _server(name, server, options, where)
+    for name, agent in options.agents.items():
+        yield _agent(name, agent.command, chosen=options.provider == f"acp:{name}")
+    yield from _recordings(cwd)
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, package in EXTRAS.items():
+        found = _installed(extra)
+        subject = f"extra [{extra}]"
+        yield (
+            Finding("ok", subject, f"{package} {found}")
+            if found
+            else Finding("note", subject, "not installed", _pip(extra))
+        )
+
+
+def _installed(extra: str) -> str | None:
+    try:
+        return version(EXTRAS[extra])
+    except PackageNotFoundError:
+        return None
+
+
+def _pip(extra: str) -> str:
+    return f"{sys.executable} -m pip install 'prose_kernel[{extra}]'"
+
+
+# ---------------------------------------------------------------- who answers, who judges
+
+
+def _provider(options: SessionOptions, where: Surroundings) -> Iterator[Finding]:
+    from prose_kernel.sessions.providers.choice import choice_of
+    from prose_kernel.sessions.providers.detection import detect
+
+    try:
+        choice = choice_of(options.provider, options)
+    except UsageError as problem:
+        yield Finding("broken", "provider", str(problem), problem.hint)
+        return
+    if choice.kind == "nobody":
+        detected = detect(options, where)
+        text = "none set: sessions are answered by the person here, if there is one"
+        if detected is not None:
+            text = f"none set: {detected.choice.name} where a person is there, because {detected.variable} is set"
+        yield Finding("note", "provider", text, "PROSE_AUTODETECT=0 turns it off" if detected is not None else None)
+    elif choice.kind == "scripted" and not (options.script and Path(options.script).is_file()):
+        yield Finding("broken", "provider", "scripted, but there is no script", "set PROSE_SCRIPT to a YAML file")
+    elif (extra := NEEDS.get(choice.kind)) is not None and _installed(extra) is None:
+        yield Finding("broken", "provider", f"{options.provider}, but [{extra}] is not installed", _pip(extra))
+    else:
+        yield _ready(choice, options, where)
+
+
+def _ready(choice: Choice, options: SessionOptions, where: Surroundings) -> Finding:
+    name = str(options.provider)
+    if choice.kind != "model":
+        return Finding("ok", "provider", name)
+    from prose_kernel.sessions.providers import vendors
+
+    server = vendors.find(choice.name, options)
+    model = choice.model or server.model
+    if server.key and not where.environment.get(server.key, "").strip():
+        return Finding("broken", "provider", f"{name}, but {server.key} is not set", f"set {server.key}")
+    if model is None:
+        fix = f'[models.{choice.name}] default = "MODEL" in prose.toml, or PROSE_PROVIDER={choice.name}:MODEL'
+        return Finding("note", "provider", f"{name}, without a model for sessions that name none", fix)
+    key = f", key in {server.key}" if server.key else ""
+    return Finding("ok", "provider", f"{name}, model {server.aliases.get(model, model)}{key}")
+
+
+def _judge(options: SessionOptions) -> Iterator[Finding]:
+    from prose_kernel.sessions.providers.choice import judge_choice
+
+    if options.judge.rules == "only":
+        yield Finding("ok", "judge", "rules alone")
+        return
+    try:
+        choice = judge_choice(options)
+    except UsageError as problem:
+        if options.judge.provider is not None:  # else it is the provider's, and told there
+            yield Finding("broken", "judge", str(problem), problem.hint)
+        return
+    first = "" if options.judge.rules == "off" else "rules, then "
+    live = options.judge.provider or options.provider
+    yield Finding("ok", "judge", f"{first}{live if choice.live else 'the person here'}")
+
+
+# ---------------------------------------------------------------- what is configured
+
+
+def _server(name: str, server: ModelServer, options: SessionOptions, where: Surroundings) -> Finding:
+    from prose_kernel.sessions.providers import vendors
+
+    subject = f"server {name}"
+    try:
+        server = vendors.find(name, options)
+    except UsageError as problem:
+        return Finding("broken", subject, str(problem), problem.hint)
+    address = server.base_url or "the vendor's own address"
+    if not server.key:
+        return Finding("ok", subject, f"{address}, no key")
+    there = bool(where.environment.get(server.key, "").strip())
+    if there:
+        return Finding("ok", subject, f"{address}, key in {server.key}")
+    return Finding("note", subject, f"{address}, and {server.key} is not set", f"set {server.key}")
+
+
+def _agent(name: str, command: tuple[str, ...], *, chosen: bool) -> Finding:
+    subject = f"agent {name}"
+    found = shutil.which(Path(command[0]).expanduser())
+    if found is not None:
+        return Finding("ok", subject, found)
+    state = "broken" if chosen else "note"
+    return Finding(
+        state, subject, f"{command[0]} is not on the PATH", f"install it, or correct [agents.{name}] command"
+    )
+
+
+def _recordings(cwd: Path) -> Iterator[Finding]:
+    from prose_kernel.sessions.cassettes.files import DIRECTORY, SUFFIX, read_file
+
+    directory = cwd / DIRECTORY
+    paths = sorted(directory.glob(f"*{SUFFIX}")) if directory.is_dir() else []
+    if not paths:
+        yield Finding("ok", "recordings", "none here")
+        return
+    count = 0
+    for path in paths:
+        try:
+            read = read_file(path, f"{DIRECTORY}/{path.name}")
+        except OSError as problem:
+            yield Finding("broken", "recordings", f"{path.name} cannot be read: {(problem.strerror or '').lower()}")
+            continue
+        count += sum(entry.record.t != "head" for entry in read.entries)
+        for warning in read.warnings:
+            yield Finding("note", "recordings", warning, "prose cassette tidy")
+    yield Finding("ok", "recordings", f"{count} record{'s' if count != 1 else ''} in {DIRECTORY}/")

@@ -1,0 +1,281 @@
+"""`prose run` with models and recordings, and what `prose doctor` finds out about them; the real command each time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+import pexpect
+import pytest
+from stubs.model_server import ANSWER, StubServer
+
+from prose_kernel.cli import doctor
+from prose_kernel.cli.main import main
+
+CLI = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+PROGRAM = 'let a = session "Say something"\nif **the text is nice**:\n  session "Praise"\n    context: a\n'
+
+Prose = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    with StubServer() as server:
+        yield server
+
+
+@pytest.fixture
+def here(tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    stub.reset()
+    for name in ("CI", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "JPY_SESSION_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    table = f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "ok-1"\n'
+    (tmp_path / "prose.toml").write_text(table)
+    (tmp_path / "p.prose").write_text(PROGRAM)
+    return tmp_path
+
+
+@pytest.fixture
+def prose(here: Path) -> Prose:
+    """The command, in a process of its own."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*CLI, *arguments],
+            cwd=here,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, **environment},
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def cassette(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What PROGRAM leaves when it is recorded once."""
+    directory = tmp_path_factory.mktemp("recorded")
+    table = f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "ok-1"\n'
+    (directory / "prose.toml").write_text(table)
+    (directory / "p.prose").write_text(PROGRAM)
+    subprocess.run([*CLI, "run", "p.prose", *RECORD], cwd=directory, check=True, capture_output=True, timeout=60)
+    return (directory / "cassettes" / "session.jsonl").read_bytes()
+
+
+@pytest.fixture
+def recorded(here: Path, cassette: bytes, stub: StubServer) -> Path:
+    """The cassette of PROGRAM, already there."""
+    (here / "cassettes").mkdir()
+    path = here / "cassettes" / "session.jsonl"
+    path.write_bytes(cassette)
+    stub.reset()
+    return path
+
+
+RECORD = ("--provider", "stub", "--judge", "stub:json-1-yes", "--cassette-mode", "auto")
+
+
+def test_recorded_once_replayed_by_everybody(prose: Prose, stub: StubServer, here: Path) -> None:
+    live = prose("run", "p.prose", *RECORD, "--cassette", "mine")
+    assert (live.returncode, live.stdout) == (0, f"{ANSWER}\n")
+    assert "**the text is nice** yes (model: because)" in live.stderr
+    requests = stub.stats.requests
+    assert requests == 3
+    assert [path.name for path in (here / "cassettes").glob("*.jsonl")] == ["mine.jsonl"]
+    again = prose("run", "p.prose")
+    assert (again.returncode, again.stdout) == (0, live.stdout)
+    assert "replayed: 3 of 3 answers came from recordings" in again.stderr
+    assert again.stderr.replace("replayed: 3 of 3 answers came from recordings\n", "") == live.stderr
+    assert stub.stats.requests == requests
+
+
+def test_usage_on_request(prose: Prose) -> None:
+    live = prose("run", "p.prose", *RECORD, "--usage")
+    lines = [line for line in live.stderr.splitlines() if line.startswith("usage")]
+    assert [line.partition(":")[0] for line in lines] == ["usage of stub json-1-yes", "usage of stub ok-1"]
+    assert "1 judgement, 1 request, " in lines[0]
+    assert "2 sessions, 2 requests, " in lines[1]
+    again = prose("run", "p.prose", "--usage")
+    assert "2 sessions, 2 replayed" in again.stderr
+    (Path("e.prose")).write_text('exec "true"\n')
+    assert "usage: no session or judgement ran" in prose("run", "e.prose", "--usage").stderr
+
+
+def test_records_that_nobody_needed_are_named(prose: Prose, here: Path, recorded: Path) -> None:
+    (here / "p.prose").write_text('let a = session "Say something"\n')
+    ended = prose("run", "p.prose")
+    assert ended.returncode == 0
+    assert "unused records: cassettes/session.jsonl line 3 (c1/2/j0), cassettes/session.jsonl line 4" in ended.stderr
+
+
+def test_a_changed_prompt_is_a_miss_with_status_3_and_the_fix(
+    prose: Prose, here: Path, recorded: Path, stub: StubServer
+) -> None:
+    (here / "p.prose").write_text(PROGRAM.replace("Say something", "Say anything"))
+    missed = prose("run", "p.prose", "--provider", "stub")
+    assert missed.returncode == 3
+    assert "`prompt` differs at character" in missed.stderr
+    assert "hint: record it: `prose run --cassette-mode=auto p.prose`" in missed.stderr
+    assert stub.stats.requests == 0
+
+
+def test_json_tells_the_error_too(prose: Prose) -> None:
+    missed = prose("run", "p.prose", "--format", "json")
+    assert missed.returncode == 3
+    body = json.loads(missed.stdout.splitlines()[-1])
+    assert (body["status"], body["error"]["code"]) == ("failed", "E201")
+
+
+def test_options_beat_variables_and_these_the_file(prose: Prose, here: Path, stub: StubServer) -> None:
+    with (here / "prose.toml").open("a") as file:
+        file.write('[cassette]\nmode = "replay"\n')
+    (here / "p.prose").write_text('session "Say something"\n')
+    assert prose("run", "p.prose", PROSE_PROVIDER="stub").returncode == 3
+    assert prose("run", "p.prose", PROSE_PROVIDER="stub", PROSE_CASSETTE_MODE="off").returncode == 0
+    assert prose("run", "p.prose", "--cassette-mode", "replay", PROSE_CASSETTE_MODE="off").returncode == 3
+    assert stub.stats.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--provider", "claud"), "there is no provider `claud`"),
+        (("--provider", "acp:nobody"), "there is no CLI agent `nobody`"),
+        (("--judge", "replay"), "`replay` cannot judge"),
+        (("--cassette-mode", "sometimes"), "one of 'off', 'auto', 'record', 'replay', not 'sometimes'"),
+        (("--provider", "replay", "--cassette-mode", "off"), "provider replay answers from recordings alone"),
+    ],
+)
+def test_options_that_make_no_sense(
+    here: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    assert main(["run", "p.prose", *arguments]) == 2
+    assert message in capfd.readouterr().err
+
+
+def test_a_mistake_in_the_file_names_its_line(prose: Prose, here: Path) -> None:
+    (here / "prose.toml").write_text('provder = "x"\n')
+    ended = prose("run", "p.prose")
+    assert ended.returncode == 2
+    assert "prose.toml line 1: provder: there is no such setting" in ended.stderr
+    assert "did you mean `provider`?" in ended.stderr
+
+
+def test_a_notebook_has_the_file_and_the_recordings_beside_it(prose: Prose, here: Path, stub: StubServer) -> None:
+    beside = here / "work"
+    beside.mkdir()
+    (here / "prose.toml").rename(beside / "prose.toml")
+    kernelspec = {"name": "prose", "display_name": "Prose", "language": "prose"}
+    cells = [nbformat.v4.new_code_cell('session "Say something"')]
+    book = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernelspec})
+    nbformat.write(book, beside / "tour.ipynb")
+    live = prose("run", "work/tour.ipynb", "--provider", "stub", "--cassette-mode", "auto")
+    assert (live.returncode, live.stdout) == (0, f"{ANSWER}\n")
+    assert [path.name for path in (beside / "cassettes").glob("*.jsonl")] != []
+    assert not (here / "cassettes").exists()
+    assert prose("run", "work/tour.ipynb").returncode == 0
+    assert stub.stats.requests == 1
+
+
+def test_a_key_is_not_used_in_ci_although_there_is_a_terminal(here: Path, stub: StubServer) -> None:
+    (here / "prose.toml").write_text(f'[providers.anthropic]\nbase_url = "{stub.url}"\nmodel = "ok-1"\n')
+    environment = {**os.environ, "CI": "1", "ANTHROPIC_API_KEY": "sk-not-a-real-one"}
+    child = pexpect.spawn(
+        CLI[0], [*CLI[1:], "run", "p.prose"], cwd=str(here), encoding="utf-8", timeout=30, env=environment
+    )
+    child.expect(pexpect.EOF)
+    child.wait()
+    assert "no model is configured, and nobody is here" in " ".join(child.before.split())
+    assert child.exitstatus == 3
+    assert stub.stats.requests == 0
+
+
+def test_an_authored_answer_says_so(prose: Prose, recorded: Path) -> None:
+    recorded.write_text(recorded.read_text().replace('"origin":"model"', '"origin":"authored"'))
+    assert "replayed, example text written by hand" in prose("run", "p.prose").stderr
+
+
+def test_a_dry_run_tells_all_and_runs_nothing(prose: Prose, here: Path, stub: StubServer) -> None:
+    told = prose("run", "p.prose", "--provider", "dry-run")
+    assert told.returncode == 0
+    for piece in (
+        "session c1/1/s0",
+        "nobody: this is a dry run",
+        "permissions  read: workspace",
+        "tools        read, ",
+        "mode replay",
+        '**the text is nice** uncertain (dry-run: undecided: yes: line 3 `session "Praise"`; no: nothing)',
+        "a = ⟦dry-run c1/1/s0⟧",
+    ):
+        assert piece in told.stderr
+    assert stub.stats.requests == 0
+    assert not (here / "cassettes").exists()
+
+
+# ---------------------------------------------------------------- doctor
+
+
+def test_doctor_tells_who_answers_and_what_is_missing(prose: Prose, here: Path) -> None:
+    table = (here / "prose.toml").read_text()
+    (here / "prose.toml").write_text(
+        f'provider = "gateway"\n[agents.here]\ncommand = ["{sys.executable}"]\n[agents.gone]\ncommand = ["no-such-agent"]\n'
+        '[providers.gateway]\nkind = "openai"\nbase_url = "https://gateway.example.org/v1"\nkey = "GATEWAY_KEY"\n'
+        f'model = "m"\n{table}'
+    )
+    found = prose("doctor", "--no-start").stdout
+    for line in (
+        "ok     extra [llm]: pydantic-ai-slim ",
+        "ok     extra [acp]: agent-client-protocol ",
+        "broken provider: gateway, but GATEWAY_KEY is not set",
+        "note   server gateway: https://gateway.example.org/v1, and GATEWAY_KEY is not set",
+        "ok     server stub: http://127.0.0.1:",
+        f"ok     agent here: {sys.executable}",
+        "note   agent gone: no-such-agent is not on the PATH",
+        "ok     judge: rules, then gateway",
+        "ok     recordings: none here",
+    ):
+        assert line in found
+    found = prose("doctor", "--no-start", GATEWAY_KEY="sk-not-a-real-one").stdout
+    assert "ok     provider: gateway, model m, key in GATEWAY_KEY" in found
+    assert "sk-not" not in found
+
+
+def test_doctor_reads_recordings_and_names_a_line_that_is_none(prose: Prose, recorded: Path) -> None:
+    with recorded.open("a") as file:
+        file.write("half a rec")
+    found = prose("doctor", "--no-start", PROSE_PROVIDER="stub").stdout
+    assert "ok     recordings: 3 records in cassettes/" in found
+    assert "note   recordings: cassettes/session.jsonl, line 5: " in found
+    assert "ok     provider: stub, model ok-1" in found
+
+
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"PROSE_PROVIDER": "claud"}, "broken provider: there is no provider `claud`"),
+        ({"PROSE_PROVIDER": "scripted"}, "broken provider: scripted, but there is no script"),
+        ({"PROSE_JUDGE": "replay"}, "broken judge: `replay` cannot judge"),
+        ({"PROSE_JUDGE_RULES": "only"}, "ok     judge: rules alone"),
+        ({"ANTHROPIC_API_KEY": "k" * 20}, "note   provider: none set: anthropic where a person is there, because"),
+        ({"PROSE_GATES": "x"}, "broken settings: setting gates (PROSE_GATES): one of"),
+    ],
+)
+def test_doctor_on_what_is_chosen(
+    here: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], line: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    found = settings_findings()
+    assert any(told.startswith(line) for told in found), found
+
+
+def settings_findings() -> list[str]:
+    return [f"{f.state:<6} {f.subject}: {f.text}" for f in doctor._settings()]
