@@ -8,6 +8,7 @@ import ipaddress
 import re
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -323,6 +324,21 @@ async def test_a_name_that_changes_its_mind_gains_nothing(server: Server, monkey
     assert checked.hosts == [f"rebinding.example:{server.port}"]
 
 
+async def test_a_host_has_one_name_for_the_rules_the_lookup_and_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[str] = []
+
+    def lookup(host: str, *_: Any, **__: Any) -> list[Any]:
+        looked_up.append(host)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    person = ScriptedPerson("y")
+    with pytest.raises(ToolFailed, match="there is no host 'xn--bcher-kva.example'"):
+        await tool({"network": "prompt"}, person).call({"url": "http://bücher.example/"})
+    assert looked_up == ["xn--bcher-kva.example"]
+    assert "always = network access to xn--bcher-kva.example by agent reader" in person.transcript[0]
+
+
 async def test_tls_is_asked_for_the_host_and_not_for_its_address() -> None:
     names: list[str | None] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -373,3 +389,9 @@ async def test_no_proxy_of_the_environment_is_used(server: Server, monkeypatch: 
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert (await get(server)).endswith("direct")
+
+
+async def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(ToolFailed, match=re.escape("pip install 'prose_kernel[llm]'")):
+        await tool().call({"url": "http://127.0.0.1/"})

@@ -186,6 +186,11 @@ def test_a_pattern_that_climbs_is_refused(tmp_path: Path, kind: str, pattern: st
     assert found.value.hint and not found.value.retryable
 
 
+def test_a_pattern_that_no_path_can_match_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PermissionDenied, match="a pattern cannot hold a NUL character"):
+        policy(tmp_path, {"read": ("a\0b",)})
+
+
 def test_a_url_pattern_that_climbs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PermissionDenied):
         policy(tmp_path, {"network": ("https://a.org/x/../y",)})
@@ -275,6 +280,8 @@ def test_a_bare_program_is_looked_up(tmp_path: Path) -> None:
         ("bücher.example", ["https://xn--bcher-kva.example/"], ["https://bcher.example/"]),
         ("a*.org", [], ["https://ab.org"]),
         ("ftp://a.org", [], ["ftp://a.org", "https://a.org"]),
+        ("é" * 70, [], ["https://" + "é" * 70, "https://a.org"]),
+        ("a b", [], ["https://a", "https://b"]),
     ],
 )
 def test_a_pattern_of_hosts(tmp_path: Path, pattern: str, yes: list[str], no: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -242,6 +243,11 @@ async def test_write_outside_the_rule_is_refused_and_leaves_no_directory(cwd: Pa
     assert names(cwd) == [] and names(cwd.parent) == ["work"]
 
 
+async def test_a_file_that_is_too_large_is_not_edited(cwd: Path) -> None:
+    (cwd / "a").write_text("x" * (10 * 1024 * 1024 + 1))
+    assert await Bench(cwd, OPEN)("edit", path="a", old="x", new="y") == "failed: 'a' is larger than 10,485,760 bytes"
+
+
 async def test_nothing_half_written_stays_when_the_disk_fails(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cwd / "a").write_text("old")
 
@@ -402,6 +408,33 @@ async def test_search(tree: Path) -> None:
     assert bench.bench.trace[0].summary == "NEEDLE in src"
 
 
+async def test_a_search_without_the_package_for_expressions(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "regex", None)
+    assert await Bench(tree)("search", text="a.b", regex=True) == (
+        "failed: regular expressions need the package `regex`: search for a plain text instead"
+    )
+    assert await Bench(tree)("search", text="needle", path="README.md") == "README.md:1: the needle of README.md"
+
+
+async def test_a_search_has_a_limit_of_time(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "SECONDS", 0.0)
+    assert (
+        await Bench(tree)("search", text="x") == "failed: the search took longer than 0 seconds: search in fewer files"
+    )
+
+
+async def test_a_directory_that_cannot_be_opened_is_passed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.open
+
+    def refusing(path: Any, *given: Any, **named: Any) -> int:
+        if path == "deep":
+            raise PermissionError(13, "Permission denied")
+        return really(path, *given, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    assert await Bench(tree)("list", path="src", pattern="**") == "a.py\nlink (link)"
+
+
 async def test_a_search_is_bounded(cwd: Path) -> None:
     (cwd / "many").write_text("x\n" * 1000 + "y" * 5000)
     bench = Bench(cwd)
@@ -449,6 +482,18 @@ async def test_a_rule_that_says_prompt_asks_with_the_whole_request(cwd: Path) ->
     for name in ("c", "d"):
         assert (await bench("write", path=name, content="x")).startswith("Created")
     assert names(cwd) == ["a", "c", "d"]
+
+
+async def test_looking_around_is_reading_too(tree: Path) -> None:
+    bench = Bench(tree, {"read": "prompt"}, person=ScriptedPerson("n", "n", "always"))
+    assert await bench("list") == "refused: reading '.' is not allowed: the person said no"
+    assert (
+        await bench("search", text="needle", path="src") == "refused: reading 'src' is not allowed: the person said no"
+    )
+    assert await bench("search", text="needle", path="src/a.py") == "src/a.py:1: the needle of src/a.py"
+    assert "  | a search for 'needle' in src/a.py" in bench.person.transcript[-2]
+    assert (await bench("read", path="README.md")).startswith("the needle")
+    assert (await bench("list")).endswith("src/")
 
 
 async def test_where_nobody_is_here_prompt_is_no(cwd: Path) -> None:

@@ -92,30 +92,28 @@ class FetchTool:
 
     async def _allowed(self, url: Any) -> Ruling:
         """What the rules, and the person where they say so, think of this URL. Raises `ToolRefused`."""
-        ruling = self._access.policy.rule("network", checked(url))
-        literal = _literal(url.host)
-        if ruling.answer == "prompt" and (
-            url.host.rstrip(".") == "localhost" or (literal is not None and not is_public(literal))
-        ):
-            raise ToolRefused(_private(url.host))
+        ruling, name = self._access.policy.rule("network", checked(url)), host_of(url)
         if ruling.answer == "prompt":
-            ruling = await self._access.ask("network", str(url), f"network access to {url.host} by {self._access.who}")
+            literal = _literal(name)
+            if name.rstrip(".") == "localhost" or (literal is not None and not is_public(literal)):
+                raise ToolRefused(_private(name))
+            ruling = await self._access.ask("network", str(url), f"network access to {name} by {self._access.who}")
         if ruling.answer != "allow":
-            raise ToolRefused(f"network access to '{url.host}' is not allowed: {ruling.why}")
+            raise ToolRefused(f"network access to '{name}' is not allowed: {ruling.why}")
         return ruling
 
     async def _hop(self, library: Any, url: Any, ruling: Ruling) -> Page | Any:
         """One request: the page, or the URL that it redirects to."""
         port = url.port or (443 if url.scheme == "https" else 80)
-        problem: Exception | None = None
-        for address in await _addresses(url.host, port, private=ruling.exact):
+        name = host_of(url)
+        for address in await _addresses(name, port, private=ruling.exact):
             try:
                 return await _request(library, url, address)
-            except library.ConnectError as error:
-                problem = error
+            except library.ConnectError:
+                continue
             except library.HTTPError as error:
-                raise ToolFailed(f"'{url.host}' gave no proper answer ({type(error).__name__})") from None
-        raise ToolFailed(f"'{url.host}' could not be reached") from problem
+                raise ToolFailed(f"'{name}' gave no proper answer ({type(error).__name__})") from None
+        raise ToolFailed(f"'{name}' could not be reached")
 
 
 def _library() -> Any:
@@ -138,10 +136,15 @@ def _url(library: Any, given: str, base: Any = None) -> Any:
     return url
 
 
+def host_of(url: Any) -> str:
+    """The host's one name, for the rules, the lookup, the certificate and the person: ASCII, no brackets."""
+    return str(url.raw_host.decode("ascii").strip("[]"))
+
+
 def checked(url: Any) -> str:
     """The URL as the rules judge it: made of what will really be sent, without query and fragment."""
-    host = url.raw_host.decode("ascii")
-    host = f"[{host.strip('[]')}]" if ":" in host else host
+    host = host_of(url)
+    host = f"[{host}]" if ":" in host else host
     port = url.port or (443 if url.scheme == "https" else 80)
     path = url.raw_path.decode("ascii").split("?", 1)[0]
     return f"{url.scheme}://{host}:{port}{path}"
@@ -184,7 +187,7 @@ def is_public(address: Address) -> bool:
 
 def _literal(host: str) -> Address | None:
     try:
-        return ipaddress.ip_address(host.strip("[]"))
+        return ipaddress.ip_address(host)
     except ValueError:
         return None
 
@@ -205,7 +208,7 @@ async def _request(library: Any, url: Any, address: str) -> Page | Any:
     target = url.copy_with(host=address)
     timeout = library.Timeout(None)  # the whole fetch has one limit
     async with library.AsyncClient(trust_env=False, follow_redirects=False, timeout=timeout) as client:
-        request = client.build_request("GET", target, headers=headers, extensions={"sni_hostname": url.host})
+        request = client.build_request("GET", target, headers=headers, extensions={"sni_hostname": host_of(url)})
         response = await client.send(request, stream=True)
         try:
             if response.has_redirect_location:
