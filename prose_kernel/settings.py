@@ -29,7 +29,15 @@ from prose_kernel.sessions.options import (
 GateMode = Literal["auto", "ask", "wait", "deny"]
 StateBackend = Literal["filesystem", "in-context"]
 
-FILE_ONLY = ("cassette_redact", "tasks_environment", "permissions", "providers", "agents")
+FILE_ONLY = (
+    "cassette_redact",
+    "tasks_environment",
+    "exec_refuse_env",
+    "exec_allow_env",
+    "permissions",
+    "providers",
+    "agents",
+)
 WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
 """The settings that may change while a run lives: by a magic, for the next cells."""
 
@@ -71,6 +79,17 @@ class Settings:
     - `tasks_kept`: how many ended tasks a run remembers, with their logs.
     - `tasks_log`: bytes of one task's log: the first quarter of them and the last three quarters are kept.
     - `tasks_environment`: names of variables that agents' commands get although they look like secrets.
+    - `exec_enabled`: whether agents whose rules say `execute` get the tool `Exec`, which runs programs for them.
+    - `exec_memory`: bytes of address space of one such program; Node and Java need 4 GiB.
+    - `exec_home`: the home directory that programs get: the kernel's (`inherit`), or a `private` empty one.
+    - `exec_network`: whether a program is refused where the network is denied and that cannot be enforced (`strict`),
+      or runs with what can be (`best-effort`).
+    - `exec_lists`: the same for rules about files: `strict`, or `permissive`.
+    - `exec_bubblewrap`: whether programs run in namespaces of their own, by bubblewrap; refused where it does not work.
+    - `exec_from_writable`: whether programs may be run from where the agent may write.
+    - `exec_refuse_env`: further names of variables, with `*`, that agents may not set for programs.
+    - `exec_allow_env`: names of refused variables that agents may set after all.
+    - `exec_audit_required`: whether a program is refused when it cannot be recorded in the run's audit log.
     - `permissions`: what a session may do where its program does not say.
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
@@ -103,6 +122,16 @@ class Settings:
     tasks_kept: int = 500
     tasks_log: int = 16 * 1024 * 1024
     tasks_environment: tuple[str, ...] = ()
+    exec_enabled: bool = False
+    exec_memory: int = 512 * 1024 * 1024
+    exec_home: Literal["inherit", "private"] = "inherit"
+    exec_network: Literal["strict", "best-effort"] = "strict"
+    exec_lists: Literal["strict", "permissive"] = "strict"
+    exec_bubblewrap: bool = False
+    exec_from_writable: bool = False
+    exec_refuse_env: tuple[str, ...] = ()
+    exec_allow_env: tuple[str, ...] = ()
+    exec_audit_required: bool = False
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     providers: Mapping[str, ModelServer] = field(default_factory=dict)
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)

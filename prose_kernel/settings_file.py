@@ -6,6 +6,7 @@
     [judge]                                    # rules, provider, model
     [cassette]                                 # name, mode, repeats, redact, private, realtime
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
+    [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
     [permissions]                              # what a session may do where its program does not say
     [providers.NAME]                           # a model server
     [models.NAME]                              # what sonnet, opus, haiku and `default` mean there
@@ -47,6 +48,18 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "kept": "tasks_kept",
         "log": "tasks_log",
         "environment": "tasks_environment",
+    },
+    "exec": {
+        "enabled": "exec_enabled",
+        "memory": "exec_memory",
+        "home": "exec_home",
+        "network": "exec_network",
+        "lists": "exec_lists",
+        "bubblewrap": "exec_bubblewrap",
+        "from_writable": "exec_from_writable",
+        "refuse_env": "exec_refuse_env",
+        "allow_env": "exec_allow_env",
+        "audit_required": "exec_audit_required",
     },
 }
 NAMED = ("providers", "models", "agents")

@@ -23,6 +23,7 @@ from prose_kernel.settings import WHO_ANSWERS, Settings
 
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine, ShellCommands
+    from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.language.openprose import Compiled
     from prose_kernel.machine.openprose import Machine
@@ -58,6 +59,7 @@ class _Run:
     gates: Gatekeeper
     commands: ShellCommands
     tasks: TaskService
+    programs: AgentPrograms | None
     kept: FilesystemStore | None
     transcript: InContextTrace | None
 
@@ -156,7 +158,7 @@ class Workspace:
         settings = replace(self.settings, **changes)  # type: ignore[arg-type]  # checked by whoever read them
         run = self._run
         if run is not None:
-            doors = self._connect(settings, run.kept, run.tasks, run.doors)
+            doors = self._connect(settings, run.kept, run.tasks, run.programs, run.doors)
             run.machine.ports = replace(
                 run.machine.ports,
                 commands=doors.commands or run.commands,
@@ -252,6 +254,8 @@ class Workspace:
             await self._retire()
             await self._run.doors.close()
             await self._run.tasks.close()
+            if self._run.programs is not None:
+                self._run.programs.close()
 
     async def _retire(self) -> None:
         """Close what was chosen earlier in this run."""
@@ -276,7 +280,8 @@ class Workspace:
         settings, start = self.settings, self.start
         kept = self._filesystem() if settings.state == "filesystem" else None
         tasks = self._tasks(settings, kept)
-        doors = self._connect(settings, kept, tasks)
+        programs = self._agent_programs(settings, kept)
+        doors = self._connect(settings, kept, tasks, programs)
         transcript = InContextTrace(self._asker.show) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
@@ -301,7 +306,7 @@ class Workspace:
             load=self._resolver().load_program,
             supplied=self._supplied,
         )
-        return _Run(machine, doors, gates, commands, tasks, kept, transcript)
+        return _Run(machine, doors, gates, commands, tasks, programs, kept, transcript)
 
     def _tasks(self, settings: Settings, kept: FilesystemStore | None) -> TaskService:
         from prose_kernel.commands.tasks.options import TaskOptions
@@ -332,13 +337,47 @@ class Workspace:
             pointer=pointer,
         )
 
+    def _agent_programs(self, settings: Settings, kept: FilesystemStore | None) -> AgentPrograms | None:
+        """What runs programs for agents, where the operator has switched it on."""
+        if not settings.exec_enabled:
+            return None
+        from prose_kernel.commands.exec_tool.audit import AuditLog
+        from prose_kernel.commands.exec_tool.options import ExecOptions
+        from prose_kernel.commands.exec_tool.tool import AgentPrograms
+
+        options = ExecOptions(
+            enabled=True,
+            memory_bytes=settings.exec_memory,
+            home=settings.exec_home,
+            allow_exec_from_writable=settings.exec_from_writable,
+            network=settings.exec_network,
+            lists=settings.exec_lists,
+            bubblewrap=settings.exec_bubblewrap,
+            refuse_env=settings.exec_refuse_env,
+            allow_env=settings.exec_allow_env,
+        )
+        warn = self._warnings.append
+        audit = AuditLog(
+            kept.directory / "audit.jsonl" if kept is not None else None,
+            mandatory=settings.exec_audit_required,
+            warn=warn,
+            now=self._clock.now,
+        )
+        return AgentPrograms(self._engine_of(), options, audit, warn=warn)
+
     def _connect(
-        self, settings: Settings, kept: FilesystemStore | None, tasks: TaskService, before: Doors | None = None
+        self,
+        settings: Settings,
+        kept: FilesystemStore | None,
+        tasks: TaskService,
+        programs: AgentPrograms | None,
+        before: Doors | None = None,
     ) -> Doors:
         from prose_kernel.commands.helpers import Helpers
         from prose_kernel.commands.tasks.terminals import TaskTerminals
         from prose_kernel.sessions.connect import connect
         from prose_kernel.sessions.tools.commands import command_tools
+        from prose_kernel.sessions.tools.exec import exec_tools
         from prose_kernel.settings import surroundings
 
         cwd = self.start.cwd
@@ -350,7 +389,10 @@ class Workspace:
             interrupt=self.interrupt,
             guard=Helpers(self._engine_of()),
             terminals=TaskTerminals(tasks),
-            more_tools=lambda request, policy, desk: command_tools(request, policy, desk, tasks),
+            more_tools=lambda request, policy, desk: (
+                *command_tools(request, policy, desk, tasks),
+                *exec_tools(request, policy, desk, programs, str(cwd)),
+            ),
             before=before,
         )
 

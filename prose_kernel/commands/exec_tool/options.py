@@ -10,7 +10,7 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ExecOptions:
-    """The table `[exec]` of prose.toml.
+    """What stands in the table `[exec]` of prose.toml, and what only an operator's own code can say.
 
     - `enabled`: whether there is an `Exec` tool at all; agents need a grant besides.
     - `memory_bytes`: the address space of one process. Node and Java need 4 GiB.
@@ -22,7 +22,6 @@ class ExecOptions:
     - `lists`: `permissive` lets a program run although its lists of files cannot be enforced here.
     - `bubblewrap`: run every program in namespaces of its own; refused where that does not work.
     - `refuse_env`, `allow_env`: further names (with `*`) that agents may not set, and names that they may after all.
-    - `audit_required`: refuse a call that cannot be recorded.
     """
 
     enabled: bool = False
@@ -37,4 +36,3 @@ class ExecOptions:
     bubblewrap: bool = False
     refuse_env: tuple[str, ...] = ()
     allow_env: tuple[str, ...] = ()
-    audit_required: bool = False
