@@ -82,13 +82,17 @@ class Cells:
         """
         from prose_kernel.settings import WHO_ANSWERS
 
-        before = dict(self.overrides)
+        before, workspace = dict(self.overrides), self.workspace
+        former = {name: getattr(workspace.settings, name) for name in WHO_ANSWERS}
         self.overrides.update(overrides)
         try:
             chosen = self.settings
-            self.workspace.choose(**{name: getattr(chosen, name) for name in WHO_ANSWERS})
+            workspace.choose(**{name: getattr(chosen, name) for name in WHO_ANSWERS})
+            _ = workspace.doors  # before the first cell has made them nothing has been checked yet
         except UsageError:
             self.overrides = before
+            if {name: getattr(workspace.settings, name) for name in WHO_ANSWERS} != former:
+                workspace.choose(**former)
             raise
 
     async def reset(self) -> None:

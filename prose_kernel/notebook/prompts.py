@@ -58,7 +58,11 @@ def _sections(told: Description) -> list[tuple[str, str]]:
     """The parts of the message, each with its size."""
     parts = [("system prompt", told.system)] if told.system else []
     parts += [(part.section, part.text) for part in told.message.parts]
-    return [(f"{name}, {len(text):,} characters:", clip_block(text)) for name, text in parts]
+    return [(f"{name}, {_count(len(text))}:", clip_block(text)) for name, text in parts]
+
+
+def _count(characters: int) -> str:
+    return f"{characters:,} character{'s' if characters != 1 else ''}"
 
 
 def _indented(text: str) -> str:

@@ -256,6 +256,23 @@ async def test_who_answers_can_change_within_a_run(cells: Cells, tmp_path: Path)
     assert len(list((tmp_path / ".prose" / "runs").iterdir())) == 1
 
 
+@pytest.mark.parametrize("code", ["%provider gpt", "%provider acp:x", "%judge nobody", "%provider scripted none.yaml"])
+async def test_a_choice_that_makes_no_sense_is_told_at_once_and_changes_nothing(cells: Cells, code: str) -> None:
+    for _ in range(2):  # before there is a run, and again
+        assert (await wrong(cells, code))[0] == "UsageError"
+        assert cells.settings.provider is None and cells.settings.judge is None and cells.settings.script is None
+        assert (await fine(cells, "let n = 1")).texts == ["n: number = 1"]
+
+
+async def test_a_setting_that_makes_no_sense_can_be_mended_by_a_magic(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROSE_PROVIDER", "gpt")
+    assert "there is no provider `gpt`" in (await wrong(cells, "let n = 1"))[1]
+    await fine(cells, "%provider human")
+    assert (await fine(cells, "let n = 1")).texts == ["n: number = 1"]
+
+
 async def test_rules_can_be_switched_off_within_a_run(cells: Cells) -> None:
     code = "if **score >= 60**:\n  let passed = true"
     assert "yes (rule: score is 72)" in (await fine(cells, "let score = 72\n" + code)).texts[0]
