@@ -82,7 +82,7 @@ class Conversation:
     async def close(self) -> None:
         """End the commands that the agent left running."""
         running, self._running = self._running, {}
-        await asyncio.gather(*(terminal.close() for terminal in running.values()))
+        await asyncio.gather(*(terminal.close() for terminal in running.values()), return_exceptions=True)
 
     # ------------------------------------------------------------ what the agent tells
 
