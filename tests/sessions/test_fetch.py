@@ -333,7 +333,7 @@ async def test_a_host_has_one_name_for_the_rules_the_lookup_and_the_person(monke
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     person = ScriptedPerson("y")
-    with pytest.raises(ToolFailed, match="there is no host 'xn--bcher-kva.example'"):
+    with pytest.raises(ToolFailed, match=r"there is no host 'xn--bcher-kva\.example'"):
         await tool({"network": "prompt"}, person).call({"url": "http://bücher.example/"})
     assert looked_up == ["xn--bcher-kva.example"]
     assert "always = network access to xn--bcher-kva.example by agent reader" in person.transcript[0]
