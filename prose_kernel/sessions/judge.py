@@ -87,17 +87,20 @@ class Asked:
         calling: Callable[[Judge], Awaitable[Answer]],
         asking: Callable[[HumanJudge], Awaitable[Answer]],
     ) -> Answer:
-        fix = FIX
+        fix, failed = FIX, False
         if self._live is not None and (judge := self._live()) is not None:
             try:
                 return await calling(judge)
             except (Undecided, ProviderError) as problem:  # the person decides in its place
-                why, fix = one_line(str(problem), 300), problem.hint or FIX
+                why, fix, failed = one_line(str(problem), 300), problem.hint or FIX, True
         if self._person is not None and self._person.available:
             from prose_kernel.sessions.human_judge import HumanJudge
 
             try:
-                return await asking(HumanJudge(self._person))
+                async with self._person.turn():
+                    if failed:
+                        self._person.show(f"The judge has no answer: {why}")
+                    return await asking(HumanJudge(self._person))
             except EOFError:
                 raise Undecided(f"the person's input ended before {what} was decided", hint=FIX) from None
             except NobodyToAsk:

@@ -202,6 +202,7 @@ async def test_a_judge_that_cannot_tell_leaves_it_to_the_person(tmp_path: Path, 
     person = ScriptedPerson("y")
     doors = connect(person, judged, somewhere(tmp_path))
     assert (await doors.judge.decide(TASTE)).by == "human"
+    assert person.transcript[0].startswith("The judge has no answer: ")
     await doors.close()
     alone = connect(
         ScriptedPerson(available=False),
