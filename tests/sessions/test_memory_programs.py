@@ -106,3 +106,22 @@ async def test_a_memory_that_is_no_text_stops_the_statement_and_the_next_cell_ru
     await at_work.execute("let z = 1")
     await at_work.close()
     assert (place / "memory.md").read_bytes() == b"\0"
+
+
+async def test_a_recorded_program_replays_with_its_memory(tmp_path: Path) -> None:
+    async def run(mode: str, person: ScriptedPerson) -> tuple[str, str]:
+        settings = Settings(provider="human" if mode == "record" else "replay", cassette_mode=mode)  # type: ignore[arg-type]
+        at_work = Workspace(settings, Start(tmp_path), asker=person)
+        await at_work.execute(program("project", "session", "Plan it"))
+        await at_work.execute(step("resume", "Go on"))
+        assert at_work.run_directory is not None
+        value = (at_work.run_directory / "bindings" / "y.md").read_text()
+        await at_work.close()
+        return value, (tmp_path / ".prose/agents/captain/memory.md").read_text()
+
+    live = await run("record", ScriptedPerson("North.", ".", "Went.", "."))
+    for _ in range(2):
+        assert await run("replay", ScriptedPerson(available=False)) == live
+    assert live[1] == f"{PLANNED}- Go on: Went.\n"
+    segments = sorted((tmp_path / ".prose/agents/captain").glob("captain-*.md"))
+    assert [path.read_text().split("\n")[0] for path in segments] == [f"# Segment 00{n}" for n in range(1, 7)]
