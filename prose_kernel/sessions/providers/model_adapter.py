@@ -60,7 +60,8 @@ class ServerLink:
             verify=_trusted(),
             event_hooks={"response": [_bound]},
         )
-        self._make = _maker(name, server, key, where, self._http)
+        self._others: list[Provider[Any]] = []
+        self._make = _maker(name, server, key, where, self._http, self._others)
         self._says_its_end = bool(server.kind) or name == "openai"
         self._models: dict[str, Model[Any]] = {}
 
@@ -68,8 +69,9 @@ class ServerLink:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
         listener = _Listener(on_text)
         try:
+            model = self._model(asked.model)
             agent = Agent(
-                self._model(asked.model),
+                model,
                 output_type=[str, type(None)],  # no text is no failure of its own: the answer may be in a file
                 instructions=_sendable(asked.system or "") or None,
                 tools=[_tool(asked, spec.name, spec.description, spec.parameters, listener) for spec in asked.tools],
@@ -79,7 +81,7 @@ class ServerLink:
                 _sendable(asked.message),
                 event_stream_handler=listener.hear,
                 usage_limits=UsageLimits(request_limit=asked.rounds),
-                model_settings=self._settings(),
+                model_settings=self._settings(model),
             )
         except Exception as problem:
             if listener.ours is not None and not isinstance(listener.ours, ProviderError):
@@ -93,14 +95,17 @@ class ServerLink:
         """One reply that is an object with these fields."""
         shape = _shape(fields)
         try:
+            model = self._model(asked.model)
             agent = Agent(
-                self._model(asked.model),
+                model,
                 output_type=_output(shape, output),
                 instructions=_sendable(asked.system or "") or None,
                 retries={"tools": 0, "output": 0},
             )
             result = await agent.run(
-                _sendable(asked.message), usage_limits=UsageLimits(request_limit=1), model_settings=self._settings()
+                _sendable(asked.message),
+                usage_limits=UsageLimits(request_limit=1),
+                model_settings=self._settings(model),
             )
         except Exception as problem:
             raise provider_error(problem, self._at, asked.model) from None
@@ -116,23 +121,35 @@ class ServerLink:
             self._models[model] = self._make(model)
         return self._models[model]
 
-    def _settings(self) -> ModelSettings:
+    def _settings(self, model: Model[Any]) -> ModelSettings:
         settings = ModelSettings(timeout=self._server.timeout, max_retries=0)
+        if "timeout" in model.unsupported_settings:
+            settings = ModelSettings(request_timeout=self._server.timeout, max_retries=0)
+        if "max_retries" in model.unsupported_settings:
+            del settings["max_retries"]
         if self._server.max_tokens is not None:
             settings["max_tokens"] = self._server.max_tokens
         return settings
 
     async def close(self) -> None:
         await self._http.aclose()
+        for provider in self._others:
+            async with provider:  # leaving it closes the client that it made for itself
+                pass
 
 
 # ---------------------------------------------------------------- models
 
 
 def _maker(
-    name: str, server: ModelServer, key: str | None, where: Surroundings, http: httpx2.AsyncClient
+    name: str,
+    server: ModelServer,
+    key: str | None,
+    where: Surroundings,
+    http: httpx2.AsyncClient,
+    others: list[Provider[Any]],
 ) -> Callable[[str], Model[Any]]:
-    """What makes a model of this server from its id, all of them over one client."""
+    """What makes a model of this server from its id, all of them over one client: ours, or that of one of `others`."""
     client: dict[str, Any] = {"max_retries": 0, "timeout": http.timeout, "http_client": http}
     if server.kind == "anthropic":
         return _anthropic(server, key, where, client)
@@ -143,12 +160,11 @@ def _maker(
         chosen["api_key"] = key
     if server.base_url is not None:
         chosen["base_url"] = server.base_url
-    provider: list[Provider[Any]] = []
 
     def known(model: str) -> Model[Any]:
-        if not provider:
-            provider.append(infer_provider_class(name)(**chosen))
-        return infer_model(f"{name}:{model}", provider_factory=lambda _: provider[0])
+        if not others:
+            others.append(infer_provider_class(name)(**chosen))
+        return infer_model(f"{name}:{model}", provider_factory=lambda _: others[0])
 
     return known
 

@@ -244,7 +244,7 @@ def _said(problem: ModelAPIError, at: At) -> str:
 
 
 def _clean(text: str, at: At) -> str:
-    if at.key:
+    if len(at.key) >= 6:  # shorter ones are no keys, but letters of the message
         text = text.replace(at.key, "…")
     text = _CREDENTIALS.sub(lambda match: match[1] or "", text[: SAID * 8])
     text = _IDS.sub("", _KEYS.sub("…", text))

@@ -106,8 +106,7 @@ class ModelJudge:
         try:
             model = vendors.model_id(self._way.name, server, self._model)
             asked = Conversation(model, message(request, question, text), SYSTEM)
-            async with self._way.limit:
-                reply = await self._reply(asked, (REASON, *fields), output_mode(server))
+            reply = await self._reply(asked, (REASON, *fields), output_mode(server))
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
         details: dict[str, object] = {"provider": self._way.name, "model": reply.model, "usage": asdict(reply.usage)}
@@ -118,7 +117,8 @@ class ModelJudge:
         strange, pauses = 0, list(PAUSES)
         while True:
             try:
-                return await link.fill(asked, fields, output)
+                async with self._way.limit:
+                    return await link.fill(asked, fields, output)
             except ProviderBadReply as problem:
                 strange += 1
                 if strange > 1 or not problem.retryable:

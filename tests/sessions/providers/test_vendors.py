@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from pydantic_ai.models import known_model_names
 from pydantic_ai.providers import infer_provider_class
+from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import NoProvider, ProviderAuth, ProviderError, UsageError
 from prose_kernel.sessions.options import ModelServer, SessionOptions, Surroundings
 from prose_kernel.sessions.providers import loading
-from prose_kernel.sessions.providers.model_calls import Conversation, Way
+from prose_kernel.sessions.providers.model_calls import Conversation, Field, Way
 from prose_kernel.sessions.providers.vendors import BUILT_IN, PREFIXES, find, model_id
 
 
@@ -132,6 +133,21 @@ async def test_credentials_that_the_library_looks_for_itself(tmp_path: Path, mon
     with pytest.raises(ProviderAuth, match="VERCEL_AI_GATEWAY_API_KEY or VERCEL_OIDC_TOKEN is not set"):
         await link.converse(Conversation("m", "Hi"), lambda _: None)
     await door.close()
+
+
+@pytest.mark.parametrize("name", ["ollama", "openrouter", "vllm", "llamacpp", "lmstudio", "moonshotai", "sambanova"])
+async def test_a_server_that_speaks_openais_format(name: str, stub: StubServer, tmp_path: Path) -> None:
+    own = ModelServer(base_url=stub.openai_url, model="ok-0")
+    server = find(name, options(**{name: own}))
+    environment = {server.key: "k"} if server.key else {}
+    door = Way(name, server, Surroundings(str(tmp_path), environment=environment), None)
+    link = await door.open("ok-0")
+    reply = await link.converse(Conversation("ok-0", "Hi", "Be kind."), lambda _: None)
+    judged = await link.fill(Conversation("json-0", "So?"), (Field("reason", "Why."),), "tool")
+    await door.close()
+    assert (reply.text, reply.model) == (ANSWER, "ok-0")
+    assert judged.fields == {"reason": "because"}
+    assert stub.last is not None and stub.last.path == "/v1/chat/completions"
 
 
 # ---------------------------------------------------------------- loading
