@@ -9,7 +9,7 @@ It speaks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`, streaming 
 For programs that are started from outside: `python -m stubs.model_server [PORT]` prints its url, and answers `GET
 /stats`, `GET /last` (the last request), `POST /script/NAME` (see `script-NAME`) and `POST /reset`.
 
-The name of the model decides (`<ms>` is the time until the answer begins):
+The name of the model decides, without what stands before a `/` in it (`<ms>` is the time until the answer begins):
 
 - `ok-<ms>`: says `The answer is forty-two.`;  `echo-<ms>`: says the user's last text;  `system-<ms>`: says the system text
 - `tool-<ms>[-Name]`: calls that tool (else the first one offered) with arguments that fit its schema, then says
@@ -308,7 +308,7 @@ class StubServer:
         if key == "wrong":
             await self._fail(connection, wire, 401)
             return
-        kind, _, rest = wire.asked.model.partition("-")
+        kind, _, rest = wire.asked.model.rpartition("/")[2].partition("-")
         match kind:
             case "err":
                 code, _, times = rest.partition("-")

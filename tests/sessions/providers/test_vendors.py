@@ -137,15 +137,15 @@ async def test_credentials_that_the_library_looks_for_itself(tmp_path: Path, mon
 
 @pytest.mark.parametrize("name", ["ollama", "openrouter", "vllm", "llamacpp", "lmstudio", "moonshotai", "sambanova"])
 async def test_a_server_that_speaks_openais_format(name: str, stub: StubServer, tmp_path: Path) -> None:
-    own = ModelServer(base_url=stub.openai_url, model="ok-0")
+    own = ModelServer(base_url=stub.openai_url)
     server = find(name, options(**{name: own}))
     environment = {server.key: "k"} if server.key else {}
     door = Way(name, server, Surroundings(str(tmp_path), environment=environment), None)
-    link = await door.open("ok-0")
-    reply = await link.converse(Conversation("ok-0", "Hi", "Be kind."), lambda _: None)
-    judged = await link.fill(Conversation("json-0", "So?"), (Field("reason", "Why."),), "tool")
+    link = await door.open("openai/ok-0")
+    reply = await link.converse(Conversation("openai/ok-0", "Hi", "Be kind."), lambda _: None)
+    judged = await link.fill(Conversation("openai/json-0", "So?"), (Field("reason", "Why."),), "tool")
     await door.close()
-    assert (reply.text, reply.model) == (ANSWER, "ok-0")
+    assert (reply.text, reply.model) == (ANSWER, "openai/ok-0")
     assert judged.fields == {"reason": "because"}
     assert stub.last is not None and stub.last.path == "/v1/chat/completions"
 
