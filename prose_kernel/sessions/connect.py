@@ -194,17 +194,23 @@ class _Connecting:
 
     def _cassettes(self, means: Means, before: Doors | None) -> Cassettes:
         options = self.options
-        if before is not None:
-            if before.means.options.cassette == options.cassette and before.means.where == self.where:
-                return before.cassettes
-            before.cassettes.close()
-        return Cassettes(
+        if (
+            before is not None
+            and before.means.options.cassette == options.cassette
+            and before.means.options.permissions == options.permissions
+            and before.means.where == self.where
+        ):
+            return before.cassettes
+        made = Cassettes(
             options.cassette,
             self.where,
             self.clock,
             tool_names=means.tool_names,
             permissions=options.permissions,
         )
+        if before is not None:
+            before.cassettes.close()
+        return made
 
     # ------------------------------------------------------------ sessions
 

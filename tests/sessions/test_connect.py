@@ -251,6 +251,21 @@ async def test_what_changes_and_what_stays_when_another_is_chosen(tmp_path: Path
     assert sorted(path.name for path in (tmp_path / "cassettes").glob("*.jsonl")) == ["named.jsonl", "session.jsonl"]
 
 
+async def test_a_choice_that_makes_no_sense_changes_nothing(tmp_path: Path, options: SessionOptions) -> None:
+    doors = connect(ScriptedPerson("by hand", "."), replace(options, provider="human"), somewhere(tmp_path))
+    for wrong in (
+        replace(options, provider="nobody-knows"),
+        replace(options, judge=JudgeOptions(provider="human-like")),
+        replace(options, script=str(tmp_path / "gone.yaml")),
+        replace(options, cassette=CassetteOptions(name="../../outside")),
+    ):
+        with pytest.raises(UsageError):
+            connect(doors.asker, wrong, somewhere(tmp_path), before=doors)
+    assert (await run(doors)).text == "by hand"
+    await doors.close()
+    assert [record["t"] for record in records(tmp_path)] == ["head", "session"]
+
+
 # ---------------------------------------------------------------- agents
 
 
