@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.commands.capture import Live
 from prose_kernel.commands.engine import Engine
@@ -41,6 +41,9 @@ from prose_kernel.machine.ports import (
     TaskEvent,
     TaskReceipt,
 )
+
+if TYPE_CHECKING:
+    from prose_kernel.commands.monitor import Confinement
 
 _LOOK_FOR_REQUESTS = 0.5
 """Seconds between two looks for what other processes ask of our tasks."""
@@ -100,10 +103,19 @@ class Manager:
         async with self._starting:
             if self._closed:
                 raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
+            confinement = await self._confinement(caller, shell, identity)
             environment = {**environment_for(caller, self._options.pass_environment), **(extra or {})}
             command = self._command(call, caller, identity, live, watched=watched)
-            self._spawn(command, shell, environment)
+            self._spawn(command, shell, environment, confinement)
             return await self._answer(command)
+
+    async def _confinement(self, caller: TaskCaller, shell: Shell, identity: Identity) -> Confinement | None:
+        """What an agent's rules forbid its commands; None: nothing. Raises `TaskRefused` where that cannot be."""
+        if caller.session is None or (not caller.lists_bind and caller.rules.get("network", "allow") == "allow"):
+            return None
+        from prose_kernel.commands.tasks.confined import confinement_for
+
+        return await asyncio.to_thread(confinement_for, caller, shell, identity, self._workspace)
 
     async def _answer(self, command: Command) -> TaskReceipt:
         """Wait; a cancelled call ends the command, unless it has become a task meanwhile."""
@@ -195,15 +207,30 @@ class Manager:
         answer = self._engine.loop.create_future()
         return Command(task_id, call, caller, identity, recorder, answer, None if watched else live)
 
-    def _spawn(self, command: Command, shell: Shell, environment: Mapping[bytes, bytes]) -> None:
+    def _spawn(
+        self,
+        command: Command,
+        shell: Shell,
+        environment: Mapping[bytes, bytes],
+        confinement: Confinement | None,
+    ) -> None:
         job = f"{self._engine.marker}:task:{secrets.token_hex(8)}"
-        command.process = Process(
-            self._engine,
-            launch_of(shell, command.identity, environment, job),
-            command.recorder,
-            lambda record: self._process_ended(command, record),
-            lambda: self._begun(command),
-        )
+
+        def done(record: Record) -> None:
+            self._process_ended(command, record)
+
+        def begun() -> None:
+            self._begun(command)
+
+        if confinement is None:
+            launch = launch_of(shell, command.identity, environment, job)
+            command.process = Process(self._engine, launch, command.recorder, done, begun)
+        else:
+            from prose_kernel.commands.tasks import confined
+
+            graces = (self._options.grace, self._engine.grace)
+            monitored = confined.launch_of(shell, command.identity, environment, job, confinement, graces)
+            command.process = confined.ConfinedProcess(self._engine, monitored, command.recorder, done, begun)
         self._commands[command] = None
         self._engine.submit(command.process)
 

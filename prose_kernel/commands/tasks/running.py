@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from prose_kernel.commands.capture import Live
 from prose_kernel.commands.process import Launch, Process, Record
@@ -23,6 +24,9 @@ from prose_kernel.commands.tasks.requests import CommandCall
 from prose_kernel.commands.tasks.secrets import without_secrets
 from prose_kernel.errors import TaskRefused
 from prose_kernel.machine.ports import Stream, TaskCaller, TaskReceipt
+
+if TYPE_CHECKING:
+    from prose_kernel.commands.tasks.confined import ConfinedProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class Command:
     recorder: Recorder
     answer: asyncio.Future[TaskReceipt]
     live: Live | None = None
-    process: Process = field(init=False)
+    process: Process | ConfinedProcess = field(init=False)
     record: TaskRecord | None = None
     window: asyncio.TimerHandle | None = None
     limit: asyncio.TimerHandle | None = None

@@ -93,7 +93,6 @@ def test_odd_fields_never_break_it(fields: dict[str, object]) -> None:
     try:
         read_call(fields, operator=False)
     except TaskRefused as refused:
-        assert refused.message
         json.dumps(refused.envelope)
 
 
