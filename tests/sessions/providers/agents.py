@@ -24,7 +24,8 @@ from prose_kernel.sessions.providers.acp import AcpSessions
 from prose_kernel.sessions.providers.patience import Patience
 
 TESTS = Path(__file__).parents[2]
-PATIENCE = Patience(start=20, noise=0.3, cancel=0.3, grace=0.3)
+PATIENCE = Patience(start=30, noise=0.3, cancel=20, grace=0.3)
+SHORT = Patience(start=30, noise=0.3, cancel=0.3, grace=0.3)
 
 
 def marked(entry: str) -> list[int]:
@@ -88,7 +89,7 @@ async def agent(
     *settings: str,
     person: ScriptedPerson | None = None,
     limit: int | None = None,
-    patience: Patience = PATIENCE,
+    patience: Patience | None = None,
     terminals: Terminals | None = None,
     command: tuple[str, ...] | None = None,
     env: Mapping[str, str] | None = None,
@@ -112,7 +113,7 @@ async def agent(
         limit=limit,
         guard=Helpers(engine),
         terminals=terminals,
-        patience=patience,
+        patience=patience or (SHORT if any("cancel" in each for each in settings) else PATIENCE),
     )
     bench = Bench(sessions, engine, cwd, person, mark, host)
     try:
