@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from prose_kernel.errors import ProviderError, ProviderTimeout, RecordedTimeout, RunError, SessionError, SessionTimeout
 from prose_kernel.language.openprose import tree
@@ -36,6 +36,9 @@ from prose_kernel.machine.values import Reference, Value, inserted_text
 
 T = TypeVar("T")
 Properties = Mapping[str, object]
+
+TIME_IS_UP: Final = "timeout"
+"""The message that a session is cancelled with when it has run into its `timeout:`."""
 
 LINEAR: Final = 1.0
 LONGEST: Final = 60.0
@@ -190,18 +193,20 @@ async def _attempt(s: Strand, spawn: Spawn, request: SessionRequest) -> SessionR
         return await s.outside(_within(s, running, request.timeout, spawn.limit or ""))
 
 
-async def _within(s: Strand, running: Awaitable[T], seconds: float, limit: str) -> T:
+async def _within(s: Strand, running: Coroutine[Any, Any, T], seconds: float, limit: str) -> T:
     """Await something for at most so many seconds of the machine's clock; what runs longer is cancelled and awaited."""
-    session = asyncio.ensure_future(running)
-    timer = asyncio.ensure_future(s.host.ports.clock.sleep(seconds))
+    loop = asyncio.get_running_loop()
+    session, timer = loop.create_task(running), loop.create_task(s.host.ports.clock.sleep(seconds))
     try:
         await asyncio.wait((session, timer), return_when=asyncio.FIRST_COMPLETED)
         if session.done():
             return session.result()
+        session.cancel(TIME_IS_UP)
         raise _timed_out(limit)
     finally:
         for task in (session, timer):
-            task.cancel()
+            if not task.cancelling():
+                task.cancel()
         await _all_ended(session, timer)
 
 

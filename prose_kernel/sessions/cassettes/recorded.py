@@ -24,6 +24,7 @@ from prose_kernel.machine.ports import (
     ToolUse,
     Usage,
 )
+from prose_kernel.machine.sessions import TIME_IS_UP
 from prose_kernel.sessions.cassettes.library import Cassettes, Hit, Miss
 from prose_kernel.sessions.permissions import Ask, PermissionDesk
 
@@ -65,7 +66,7 @@ class RecordedSessions:
         try:
             attempt = _Attempt(shelf, request)
             if mode != "record" and (found := attempt.lookup(again=mode == "auto")) is not None:
-                return await self._replay(attempt, *found)
+                return await self._replay(attempt, *found, on_progress)
             if mode == "replay" or self._inner is None:
                 raise attempt.missed()
             return await self._call(attempt, self._inner, on_progress)
@@ -76,7 +77,9 @@ class RecordedSessions:
 
     # ------------------------------------------------------------ replaying
 
-    async def _replay(self, attempt: _Attempt, take: Take, how: How, entry: Entry) -> SessionResult:
+    async def _replay(
+        self, attempt: _Attempt, take: Take, how: How, entry: Entry, on_progress: OnProgress
+    ) -> SessionResult:
         from prose_kernel.sessions.cassettes import records
         from prose_kernel.sessions.cassettes.records import BadLine
 
@@ -98,7 +101,10 @@ class RecordedSessions:
             ) from None
         if answer.writes:
             await self._write(attempt, entry, answer)
-        return _result(answer, meta, entry)
+        result = _result(answer, meta, entry)
+        for use in result.trace:
+            on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use))
+        return result
 
     async def _write(self, attempt: _Attempt, entry: Entry, answer: Answer) -> None:
         """Make the files again that the session wrote."""
@@ -121,14 +127,13 @@ class RecordedSessions:
 
     async def _call(self, attempt: _Attempt, inner: Sessions, on_progress: OnProgress) -> SessionResult:
         attempt.refuse_private_key()
-        shelf, request = attempt.shelf, attempt.request
+        shelf = attempt.shelf
         begun = shelf.clock.monotonic()
         try:
-            result = await inner.run(request, on_progress)
-        except asyncio.CancelledError:
-            spent = shelf.clock.monotonic() - begun
-            if request.timeout is not None and spent >= request.timeout:
-                attempt.record_timeout(spent)
+            result = await inner.run(attempt.request, on_progress)
+        except asyncio.CancelledError as cancelled:
+            if TIME_IS_UP in cancelled.args:
+                attempt.record_timeout(shelf.clock.monotonic() - begun)
             raise
         except NOT_RECORDED:
             raise

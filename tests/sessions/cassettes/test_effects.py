@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from machine.fakes import FakeClock, lines
-from sessions.cassettes.recording import Provider, Recording, written
+from sessions.cassettes.recording import Provider, Recording
 from sessions.people import ScriptedPerson
 
 from prose_kernel.machine.ports import FileWrite, SessionRequest, SessionResult, ToolUse
@@ -218,7 +217,11 @@ async def test_memory_segment_and_trace_come_back(there: Recording) -> None:
     request = SessionRequest("session", "Make", "c1/1/s0")
     sessions = RecordedSessions(Provider(FakeClock(), says={"Make": said}), cassettes, asker=there.person)
     await sessions.run(request, lambda _: None)
-    again = await RecordedSessions(None, there.open("replay"), asker=there.person).run(request, lambda _: None)
+    seen: list[Any] = []
+    again = await RecordedSessions(None, there.open("replay"), asker=there.person).run(request, seen.append)
+    assert [(step.kind, step.text, step.tool) for step in seen] == [
+        ("tool", "read src/a.py", trace[0]), ("tool", "bash rm", trace[1]),
+    ]  # fmt: skip
     assert (again.text, again.summary, again.trace, again.memory_after, again.segment) == ("t", "s", trace, "m", "g")
 
 
@@ -286,8 +289,3 @@ async def test_questions_are_written_down_and_grant_nothing(there: Recording) ->
     replaying.mode(there.person)
     replaying.note_ask("c1/1/s0", "write a.md?", "no")
     assert len(there.records(kind="ask")) == 1
-
-
-def test_the_helper_makes_results() -> None:
-    assert written("a", None, "b").writes == (FileWrite("a", None, "b"),)
-    assert os.sep == "/"

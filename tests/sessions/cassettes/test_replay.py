@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from machine.fakes import FakeClock, lines
-from sessions.cassettes.recording import JudgeDouble, NobodyCalls, Provider, Recording
+from sessions.cassettes.recording import NEVER, JudgeDouble, NobodyCalls, Provider, Recording
 from sessions.people import ScriptedPerson
 
 from prose_kernel.errors import (
@@ -243,7 +243,7 @@ async def test_realtime_waits_as_long_as_it_took(there: Recording) -> None:
 async def test_what_an_interrupt_ends_is_not_recorded(there: Recording) -> None:
     text = lines('let v = parallel ("first"):', '  session "slow"', '  exec "quick"')
     clock = FakeClock()
-    provider = Provider(clock, lambda _: 100.0)
+    provider = Provider(clock, lambda _: NEVER)
     await there.run(text, provider=provider, clock=clock)
     assert provider.cancelled == ["c1/1/b0/s0"]
     assert there.records(kind="session") == []
@@ -258,7 +258,7 @@ RACE = lines('let v = parallel ("first"):', *(f'  {n} = session "{n}"' for n in 
 @pytest.mark.parametrize("winner", [0, 1, 2])
 async def test_a_race_has_the_recorded_winner(there: Recording, winner: int) -> None:
     clock = FakeClock()
-    provider = Provider(clock, lambda r: 1.0 if r.at == f"c1/1/b{winner}/s0" else 50.0)
+    provider = Provider(clock, lambda r: 1.0 if r.at == f"c1/1/b{winner}/s0" or "/2/" in r.at else NEVER)
     live = await there.run(RACE, provider=provider, clock=clock)
     finished = shown(there)
     assert live["v"] == live["abc"[winner]] is not None
@@ -306,7 +306,7 @@ async def test_a_race_in_a_race_and_in_a_loop(there: Recording) -> None:
 async def test_a_race_over_iterations_beyond_the_living(there: Recording) -> None:
     text = lines(f'let v = parallel for n in [{", ".join(map(str, range(300)))}] ("first"):', '  session "try {n}"')
     clock = FakeClock()
-    live = await there.run(text, provider=Provider(clock, lambda r: 1.0 if "/i255/" in r.at else 9.0), clock=clock)
+    live = await there.run(text, provider=Provider(clock, lambda r: 1.0 if "/i255/" in r.at else NEVER), clock=clock)
     assert there.records(kind="race")[0]["out"] == {"ended": [255]}
     assert await there.run(text, "replay") == live
 
@@ -318,10 +318,12 @@ async def test_a_race_without_sessions_is_run(there: Recording) -> None:
 
 async def test_another_race_at_the_same_path_is_not_decided_beforehand(there: Recording) -> None:
     clock = FakeClock()
-    await there.run(RACE, provider=Provider(clock, lambda r: 1.0 if "b2" in r.at else 9.0), clock=clock)
+    await there.run(
+        RACE, provider=Provider(clock, lambda r: 1.0 if "b2" in r.at or "/2/" in r.at else NEVER), clock=clock
+    )
     clock = FakeClock()
     other = lines('let v = parallel ("first"):', *(f'  {n} = session "other {n}"' for n in "abc"))
-    live = await there.run(other, provider=Provider(clock, lambda r: 1.0 if "b1" in r.at else 9.0), clock=clock)
+    live = await there.run(other, provider=Provider(clock, lambda r: 1.0 if "b1" in r.at else NEVER), clock=clock)
     assert live["b"] == live["v"]
 
 
