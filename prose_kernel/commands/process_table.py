@@ -53,6 +53,14 @@ def member_of(pid: int) -> Member | None:
     return Member(pid, int(fields[2]), int(fields[3]), int(fields[19]), int(fields[1]))
 
 
+def job_of(pid: int) -> str | None:
+    """The value of `PROSE_JOB` that the process was started with, if any."""
+    for entry in _read(f"/proc/{pid}/environ").split(b"\0"):
+        if entry.startswith(b"PROSE_JOB="):
+            return entry[10:].decode("utf-8", "replace")
+    return None
+
+
 def carries(pid: int, marker: str) -> bool:
     """Whether the process was started with the environment variable `PROSE_JOB=marker`."""
     return f"PROSE_JOB={marker}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")

@@ -39,6 +39,20 @@ class GroupScope:
         return False
 
 
+_jobs: dict[tuple[int, int], str | None] = {}
+"""What each process carries: read once for all scopes, since two hundred of them look at each other's processes."""
+
+_MOST_JOBS = 10_000
+
+
+def _job_of(member: Member) -> str | None:
+    if member.identity not in _jobs:
+        if len(_jobs) >= _MOST_JOBS:
+            _jobs.clear()
+        _jobs[member.identity] = process_table.job_of(member.pid)
+    return _jobs[member.identity]
+
+
 class TreeScope(GroupScope):
     """All of it, whatever it did to leave: `marker` is the value of `PROSE_JOB` that nobody else was given."""
 
@@ -48,7 +62,6 @@ class TreeScope(GroupScope):
         own = process_table.member_of(leader)
         self._since = own.ticks if own is not None else 0
         self._ours: set[tuple[int, int]] = set()
-        self._strangers: set[tuple[int, int]] = set()
 
     def members(self, table: Sequence[Member]) -> list[Member]:
         young = [member for member in table if member.ticks >= self._since]
@@ -69,12 +82,7 @@ class TreeScope(GroupScope):
         """Once ours, for ever ours, and the same for strangers: a marker is inherited or not, never gained."""
         if process_table.in_scope(member, self.leader) or member.identity in self._ours:
             return True
-        if member.identity in self._strangers:
-            return False
-        if process_table.carries(member.pid, self._marker):
-            return True
-        self._strangers.add(member.identity)
-        return False
+        return _job_of(member) == self._marker
 
     def signal(self, number: int, table: list[Member]) -> None:
         super().signal(number, table)
