@@ -197,10 +197,11 @@ async def test_9_reading_output(desk: Desk) -> None:
 
 
 async def test_9_a_stale_message_does_not_downgrade_a_terminal_record(desk: Desk) -> None:
-    task = await desk.task("sleep 0.02")
+    task = await desk.task("until test -e go; do sleep 0.01; done")
     running = Store(desk.run_directory, mode="look")
     stale = running.find(task, number=False)
     running.close()
+    (desk.directory / "go").touch()
     await desk.end(task)
     await desk.service.close()
     store = Store(desk.run_directory)
