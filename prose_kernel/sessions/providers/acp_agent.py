@@ -122,7 +122,7 @@ class Agent:
             if not hello.done() and self._wire.broken is None:  # who has more to say than a banner says it soon
                 await asyncio.wait((hello,), timeout=self._patience.noise)
             if not hello.done():
-                raise self._no_agent()
+                raise await self._gone() if self._wire.broken is not None else self._no_agent()
             answer = hello.result()
         except (ProviderConnection, ProviderTimeout, ProviderBadReply):
             if self._wire.noise is not None:
