@@ -108,7 +108,8 @@ class Chat(Wire):
                 "object": "chat.completion.chunk",
                 "created": 1,
                 "model": self.asked.model,
-                "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+                "provider": "stub",  # this and the native reason are OpenRouter's
+                "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "native_finish_reason": finish}],
             }
         )
 
@@ -141,6 +142,7 @@ class Chat(Wire):
             "object": "chat.completion.chunk",
             "created": 1,
             "model": self.asked.model,
+            "provider": "stub",
             "choices": [],
             "usage": self._usage(turn),
         }
@@ -162,7 +164,14 @@ class Chat(Wire):
             "object": "chat.completion",
             "created": 1,
             "model": self.asked.model,
-            "choices": [{"index": 0, "message": message, "finish_reason": self._finish(turn)}],
+            "provider": "stub",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": message,
+                    **dict.fromkeys(("finish_reason", "native_finish_reason"), self._finish(turn)),
+                }
+            ],
             "usage": self._usage(turn),
         }
 
