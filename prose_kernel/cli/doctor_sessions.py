@@ -144,10 +144,8 @@ def _agent(name: str, command: tuple[str, ...], *, chosen: bool) -> Finding:
     found = shutil.which(Path(command[0]).expanduser())
     if found is not None:
         return Finding("ok", subject, found)
-    state = "broken" if chosen else "note"
-    return Finding(
-        state, subject, f"{command[0]} is not on the PATH", f"install it, or correct [agents.{name}] command"
-    )
+    fix = f"install it, or correct [agents.{name}] command"
+    return Finding("broken" if chosen else "note", subject, f"{command[0]} is not on the PATH", fix)
 
 
 def _recordings(cwd: Path) -> Iterator[Finding]:

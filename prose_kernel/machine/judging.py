@@ -19,7 +19,6 @@ from prose_kernel.machine.runs import Strand
 from prose_kernel.machine.trampoline import call
 from prose_kernel.machine.values import Reference, Value, inserted_text
 
-
 Arms = tuple[tuple[str, Sequence[tree.Node]], ...]
 """What follows each answer: a word for it, and the statements."""
 
@@ -77,7 +76,8 @@ def _beginning(s: Strand, body: Sequence[tree.Node]) -> str:
     lines = []
     for node in body[:_TOLD_OF_AN_ARM]:
         text = s.source.slice(node.span).partition("\n")[0].strip()
-        lines.append(f"line {s.source.line_column(node.span.start)[0]} `{text if len(text) <= 60 else text[:59] + '…'}`")
+        shown = text if len(text) <= 60 else f"{text[:59]}…"
+        lines.append(f"line {s.source.line_column(node.span.start)[0]} `{shown}`")
     more = len(body) - len(lines)
     return ", ".join(lines) + (f" and {more} more" if more else "") if lines else "nothing"
 
