@@ -16,7 +16,7 @@ from prose_kernel.machine.context import full_content
 from prose_kernel.machine.ports import ContextItem, JudgeRequest, SessionRequest
 from prose_kernel.machine.values import Value
 from prose_kernel.sessions.cassettes.records import canonical
-from prose_kernel.sessions.cassettes.redaction import Redaction
+from prose_kernel.sessions.cassettes.redaction import Redaction, holds_private_key
 from prose_kernel.sessions.options import Rule, Surroundings
 from prose_kernel.sessions.permissions import Policy
 from prose_kernel.sessions.text import NAME
@@ -79,6 +79,12 @@ class Identity:
                 "perm": "sha256:" + digest(same(self._rules(request))),
             }
         )
+
+    def holds_private_key(self, request: SessionRequest) -> bool:
+        """Whether anything that the session would be told holds a private key."""
+        memory = request.memory.text if request.memory is not None else None
+        context = [self._content(item) for item in request.context or () if not item.missing]
+        return any(holds_private_key(text) for text in (request.task, request.system, memory, *context) if text)
 
     def judgement(
         self, kind: str, request: JudgeRequest, *, options: tuple[str, ...] = (), value: str = "", path: str = ""

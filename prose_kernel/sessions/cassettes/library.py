@@ -101,7 +101,8 @@ class Cassettes:
 
     def mode(self, asker: Asker) -> CassetteMode:
         """The mode in force: as chosen, else `auto` where somebody can answer, `replay` where nobody can."""
-        self._mode = self.options.mode or ("auto" if asker.available else "replay")
+        answered = asker.available and self.where.attended
+        self._mode = self.options.mode or ("auto" if answered else "replay")
         return self._mode
 
     def find(self, request: SessionRequest) -> Hit | Miss:

@@ -166,17 +166,14 @@ class _Attempt:
         return CassetteMiss(message, hint=hint)
 
     def refuse_private_key(self) -> None:
-        """A prompt with a private key is neither sent nor recorded. Raises `ProviderError`."""
-        from prose_kernel.sessions.cassettes.redaction import holds_private_key
-
-        for text in (self.request.task, self.request.system or ""):
-            if holds_private_key(text):
-                raise ProviderError(
-                    f"session {self.request.at} is not run: its prompt holds a private key (PEM), which must not be"
-                    " recorded",
-                    retryable=False,
-                    hint="take the key out of the prompt, or record nothing: `%cassette --mode off`",
-                )
+        """What holds a private key is neither sent nor recorded. Raises `ProviderError`."""
+        if self.shelf.identity.holds_private_key(self.request):
+            raise ProviderError(
+                f"session {self.request.at} is not run: its prompt or context holds a private key (PEM), which must not"
+                " be recorded",
+                retryable=False,
+                hint="take the key out, or record nothing: `%cassette --mode off`, `--cassette-mode off`",
+            )
 
     # ------------------------------------------------------------ recording
 

@@ -269,8 +269,10 @@ async def test_texts_with_the_places_of_another_machine_still_hit(tmp_path: Path
 async def test_a_private_key_is_neither_sent_nor_recorded(there: Recording) -> None:
     text = f'let a = session """\n{PEM}\n"""\n'
     provider = Provider(FakeClock())
-    said = await there.run(text, provider=provider)
-    assert "its prompt holds a private key" in said
+    in_context = f'let k = """\n{PEM}\n"""\nlet a = session "Look"\n  context: k\n'
+    for program in (text, in_context):
+        said = await there.run(program, provider=provider)
+        assert "its prompt or context holds a private key (PEM)" in said
     assert provider.asked == []
     assert not there.path().exists()
     live = await there.run('let a = session "Make"\n', provider=Provider(FakeClock(), says={"Make": PEM}))

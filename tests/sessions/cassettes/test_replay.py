@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from machine.fakes import FakeClock, lines
@@ -22,6 +21,8 @@ from prose_kernel.errors import (
 )
 from prose_kernel.machine.events import Retried, SessionFinished
 from prose_kernel.machine.ports import SessionRequest, Verdict
+from prose_kernel.sessions.cassettes.library import Cassettes, Hit, Miss
+from prose_kernel.sessions.options import CassetteOptions, Surroundings
 
 
 @pytest.fixture
@@ -111,6 +112,8 @@ async def test_the_mode_follows_the_person(there: Recording, available: bool, mo
     there.person = ScriptedPerson(available=available)
     assert there.open().mode(there.person) == mode
     assert there.open("record").mode(there.person) == "record"
+    unattended = Surroundings(str(there.cwd), attended=False)
+    assert Cassettes(CassetteOptions(), unattended, FakeClock()).mode(there.person) == "replay"
 
 
 # ---------------------------------------------------------------- which record answers
@@ -398,13 +401,18 @@ async def test_unused_records_are_known(there: Recording) -> None:
 
 async def test_looking_up_uses_nothing(there: Recording) -> None:
     await there.run('let a = session "One"\n', provider=Provider(FakeClock()))
-    cassettes = there.open("replay")
-    request = SessionRequest("session", "One", "c9/s3", program="demo.ipynb")
-    there_is: Any = cassettes.find(SessionRequest("session", "Two", "c1/s0", program="demo.ipynb"))
-    assert "prose run --cassette-mode=auto demo.ipynb" in there_is.hint
-    assert cassettes.unused() == ()
-    assert there_is.at == "c1/s0"
-    del request
+    cassettes = Cassettes(CassetteOptions(mode="replay"), there.where(), there.clock)
+    asked = SessionRequest("session", "One", "c9/1/s0", program="demo.ipynb")
+    for _ in range(2):
+        hit = cassettes.find(asked)
+        assert isinstance(hit, Hit)
+        assert (hit.at, hit.file, hit.line, hit.how) == ("c1/1/s0", "cassettes/session.jsonl", 2, "key")
+        assert (hit.origin, hit.provider, hit.resolved, hit.recorded) == ("model", "vendor", "big-1", "2026-01-01")
+    miss = cassettes.find(SessionRequest("session", "Two", "c1/1/s0", program="demo.ipynb"))
+    assert isinstance(miss, Miss)
+    assert "`prompt` differs at character 1" in miss.message
+    assert "prose run --cassette-mode=auto demo.ipynb" in miss.hint
+    assert cassettes.used() == frozenset()
 
 
 async def test_the_names_of_cassettes(there: Recording) -> None:
