@@ -150,9 +150,11 @@ async def test_red_team_link_swapped_in_a_loop(bench: Bench, tmp_path: Path) -> 
     agent = bench.agent(*SYSTEM, (str(good.parent), "r"))
     answers = set()
     with swapping(link, good, evil):
-        for _ in range(60):
+        for turn in range(500):
             outcome = await bench(str(link), agent=agent, cwd="/usr")
             answers.add(str(outcome.result["stdout"]) if outcome.ok else outcome.error)
+            if turn > 40 and len(answers) > 1:
+                break
     assert answers <= {"good\n", "fs_denied"} and len(answers) == 2
 
 
@@ -185,9 +187,11 @@ async def test_red_team_binary_swapped_between_check_and_start(bench: Bench, tmp
     thread.start()
     kinds = set()
     try:
-        for _ in range(60):
+        for turn in range(500):
             outcome = await bench(str(place / "tool"), agent=bench.agent(*SYSTEM, (str(place), "r")), cwd="/usr")
             kinds.add("ran" if outcome.ok else f"{outcome.error}: {outcome.message}")
+            if turn > 40 and "fs_denied: the program changed after it was checked" in kinds:
+                break
     finally:
         stop.set()
         thread.join()
