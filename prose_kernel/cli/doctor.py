@@ -43,7 +43,16 @@ def examine(start: bool = True) -> Iterator[Finding]:
     yield from _versions()
     yield _command()
     yield from _settings()
+    yield from _isolation()
     yield from _kernelspecs(start)
+
+
+def _isolation() -> Iterator[Finding]:
+    """What can confine the programs of agents here; what is missing degrades visibly where it is asked for."""
+    from prose_kernel.commands.isolation import probe
+
+    for finding in probe():
+        yield Finding(finding.state, finding.subject, finding.text)
 
 
 def _versions() -> Iterator[Finding]:
