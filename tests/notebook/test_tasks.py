@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from notebook.kernels import Client, kernel
 from notebook.recording import Recording
+from notebook.test_both_front_ends import python_kernel
 
 from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.machine.ports import TaskCaller
@@ -320,3 +326,63 @@ async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(root)},
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+# ---------------------------------------------------------------- real kernels
+
+
+def updates(client: Client, request: str, text: str) -> dict[str, Any]:
+    """The update of a display that a request made and that says this; the cell has ended long before."""
+    end = time.monotonic() + 15
+    while time.monotonic() < end:
+        with suppress(Empty):
+            message = client.channels.get_iopub_msg(timeout=0.2)
+            if message["msg_type"] == "update_display_data" and text in message["content"]["data"]["text/plain"]:
+                assert message["parent_header"]["msg_id"] == request
+                found: dict[str, Any] = message["content"]
+                return found
+    raise AssertionError(f"no update says {text!r}")
+
+
+def running(command: str) -> bool:
+    """Whether a process with these arguments lives."""
+    wanted = "\0".join([*command.split(), ""]).encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes() == wanted:
+                return True
+    return False
+
+
+def test_a_card_is_updated_while_the_kernel_is_idle_and_nothing_outlives_it(tmp_path: Path) -> None:
+    with kernel(tmp_path) as client:
+        request = client.send("%exec --wait 0 until test -e go; do sleep 0.02; done; echo late; exit 5")
+        ran = client.finish(request)
+        assert ran.status == "ok"
+        assert ran.displays[0].endswith("running\n  [%task 1 follow, %stop 1]")
+        (tmp_path / "go").touch()
+        shown = updates(client, request, "failed (exit 5)")
+        assert shown["transient"]["display_id"] == ran.of("display_data")[0]["transient"]["display_id"]
+        assert shown["data"]["text/plain"].endswith("failed (exit 5)\n  | late")
+        assert shown["metadata"]["prose"]["task"]["exit_status"] == 5
+        assert client.run("%exec --wait 0 exec sleep 987654").status == "ok"
+        assert running("sleep 987654")
+    end = time.monotonic() + 5
+    while running("sleep 987654"):  # the kernel was killed: the watchdog ends what it left
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    with kernel(tmp_path) as client:
+        told = client.run("let a = 1", allow_stdin=True)
+        assert "2 interrupted (the kernel was gone): exec sleep 987654" in told.displays[0]
+
+
+def test_python_notebooks_have_the_same(tmp_path: Path) -> None:
+    with kernel(tmp_path, spec=python_kernel()) as client:
+        assert client.run("%load_ext prose_kernel").status == "ok"
+        ran = client.run("%prose exec echo hello")
+        assert ran.text() == "hello\n"
+        cell = client.run("%%prose\n%%task --wait 5\nfor i in 1 2; do\n  echo $i\ndone")
+        assert cell.text() == "1\n2\n"
+        client.run("%prose exec --wait 0 exec sleep 987655")
+        assert "exec sleep 987655" in client.run("%prose tasks").displays[0]
+        assert "asked to end" in client.run("%prose stop 1").displays[0]
