@@ -173,7 +173,7 @@ class Cells:
                 await tasks.run_cell(self, line.strip(), body, output, live=view.live)
                 return None
         pieces = segments(code)
-        if pieces[0].magic and pieces[0].text == "prompt":
+        if pieces[0].magic and _looks_ahead(pieces):
             await self._preview(pieces, output, view)
             return None
         if page := _help_wanted(code):
@@ -202,14 +202,16 @@ class Cells:
             await tell_news(self, output, live=view.live)
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
-        """A cell that begins with `%prompt` alone: the rest of it is looked at, not run."""
+        """A cell that begins with `%prompt` and goes on: all of it is looked at, not run."""
         from prose_kernel.notebook.magics import run_line
 
         for piece in pieces[1:]:
             if piece.magic:
                 hint = "put it into a cell of its own"
                 raise UsageError(f"%prompt looks at the program below it, and does not run %{piece.text}", hint=hint)
-        await run_line(self, "prompt", output, view, "".join(piece.text for piece in pieces[1:]))
+        first = pieces[0].text.removeprefix("prompt").lstrip()
+        below = "".join(piece.text for piece in pieces[1:])
+        await run_line(self, "prompt", output, view, first + below)
 
     def _check_whole(self, pieces: list[Segment]) -> None:
         """A cell whose programs have errors, or that has a magic unknown to us, does nothing at all."""
@@ -289,6 +291,15 @@ class Cells:
 def _has_statements(text: str) -> bool:
     """False for blank lines and comments, which need no machine."""
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+
+
+def _looks_ahead(pieces: list[Segment]) -> bool:
+    """Whether a cell begins with `%prompt` alone, or with a statement behind it whose body stands below."""
+    word, _, statement = pieces[0].text.partition(" ")
+    if word != "prompt":
+        return False
+    below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
+    return not statement.strip() or below[:1].isspace()
 
 
 def _help_wanted(code: str) -> str | None:

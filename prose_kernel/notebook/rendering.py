@@ -379,6 +379,8 @@ class CellView:
 
     def _session_started(self, event: SessionStarted) -> None:
         self._begin_visible(event)
+        if self._join is None and event.bound_to in self._cards:
+            self._flush_cards()  # the value that the answer replaces
         self._sessions.started(event)
         self._running(event, clip(event.request.task, 60))
 

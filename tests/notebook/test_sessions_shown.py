@@ -213,6 +213,18 @@ def test_prompt_shows_what_would_be_sent_and_sends_nothing(client: Client, stub:
     assert "plan" not in client.run("%bindings").displays[0] and client.run("%agents").displays == ["No agents yet."]
 
 
+def test_prompt_takes_a_statement_with_its_body_below(client: Client) -> None:
+    (text,) = client.run('%prompt let plan = session "Plan"\n  prompt: "the day"\n  model: opus').displays
+    assert "model opus (line 1, for plan)" in text
+    assert "Plan\n\n    the day" in text
+    assert "at line 3" in "\n".join(client.run('%prompt session "T"\n  prompt: "x"\n  model: nonsense').error["traceback"])
+
+
+def test_a_value_that_an_answer_replaces_is_shown_before_it(client: Client) -> None:
+    shown = client.run('let word = "first"\nrepeat 1:\n  word = session "one"').displays
+    assert [text.splitlines()[0].split(" · ")[0] for text in shown] == ["word: text = first", "word"]
+
+
 def test_prompt_takes_a_statement_as_it_is_written(client: Client) -> None:
     (text,) = client.run("""%prompt session "Don't stop" """).displays
     assert "Don't stop" in text
