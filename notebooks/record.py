@@ -1,0 +1,263 @@
+"""Record a notebook from answers that were written by hand, then run it in replay and save its outputs.
+
+`python notebooks/record.py NOTEBOOK...`
+
+The answers of `course/10_sessions.ipynb` stand in `course/answers/10_sessions.yaml`; its recording becomes
+`course/cassettes/10_sessions.jsonl`, with `origin: authored` in every record. Edit the notebook or the answers, run
+this again, and commit all three. Nobody calculates keys: the notebook is run, and what it asks is looked up in the
+answers. The tools that an answer calls are run for real, with the session's permissions.
+
+    sessions:
+      - task: Write a tagline            # the first entry whose text the task contains
+        tools:                           # calls made before the reply; <NAME> is where the context NAME is
+          - read: {path: <facts>}
+        reply: Still on. Since 1868.
+        memory: ...                      # memory.md of a persistent agent afterwards
+      - task: What to wear
+        answers:                         # one entry a call; the last one stays
+          - error: the server is overloaded
+          - reply: A coat.
+    judge:
+      - question: the leaflet is friendly
+        answer: true                     # yes, no, uncertain, or the label of a choice
+        reason: It greets the reader.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import nbformat
+import yaml
+from nbclient import NotebookClient
+
+from prose_kernel.cli.notebook_file import read_cells
+from prose_kernel.errors import NoProvider, ProviderOverloaded, Undecided
+from prose_kernel.machine.ports import (
+    Finding,
+    JudgeRequest,
+    Pick,
+    SessionProgress,
+    SessionRequest,
+    SessionResult,
+    Verdict,
+)
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.output import Display, Problem
+from prose_kernel.sessions import connect
+from prose_kernel.sessions.cassettes.tidying import tidied
+from prose_kernel.sessions.live import LiveProviders, Means
+from prose_kernel.sessions.providers.choice import Choice
+from prose_kernel.sessions.request import answered
+from prose_kernel.sessions.tools.harvest import harvest
+
+AUTHORED = "authored"
+CELL_SECONDS = 120
+WORDS = {True: True, False: False, "yes": True, "no": False, "uncertain": None}
+_CHOOSES = re.compile(r"^%provider[ \t]+\S.*$|(?<=\S)[ \t]+--mode[ \t]+\S+", re.MULTILINE)
+
+Entry = Mapping[str, Any]
+
+
+class Answers:
+    """The answers of one notebook, and which of them have been used."""
+
+    def __init__(self, path: Path) -> None:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        self.written = str(data["written"])
+        self._sessions = list(data.get("sessions", ()))
+        self._judge = list(data.get("judge", ()))
+        self._calls: Counter[str] = Counter()
+
+    def session(self, task: str) -> Entry | None:
+        return self._next(self._sessions, "task", task)
+
+    def judgement(self, question: str) -> Entry | None:
+        return self._next(self._judge, "question", question)
+
+    def unused(self) -> list[str]:
+        keys = [entry.get("task") or entry["question"] for entry in (*self._sessions, *self._judge)]
+        return [key for key in keys if not self._calls[key]]
+
+    def _next(self, entries: list[Entry], name: str, text: str) -> Entry | None:
+        entry = next((entry for entry in entries if entry[name] in text), None)
+        if entry is None:
+            return None
+        answers: list[Entry] = entry.get("answers", [entry])
+        self._calls[entry[name]] += 1
+        return answers[min(self._calls[entry[name]], len(answers)) - 1]
+
+
+class AuthoredSessions:
+    """The `Sessions` port, answered by hand. A task that has no answer is nobody's: nothing is recorded for it."""
+
+    def __init__(self, answers: Answers, means: Means) -> None:
+        self._answers = answers
+        self._means = means
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        entry = self._answers.session(request.task)
+        if entry is None:
+            raise NoProvider(f"there is no answer for {request.task!r}")
+        if "error" in entry:
+            raise ProviderOverloaded(entry["error"])
+        bench = self._means.workbench(request, on_progress)
+        for call in entry.get("tools", ()):
+            for name, arguments in call.items():
+                await bench.call(name, {key: _placed(value, request) for key, value in arguments.items()})
+        said = answered(entry["reply"].rstrip("\n"), provider="", origin=AUTHORED)
+        return harvest(request, bench, dataclasses.replace(said, memory_after=entry.get("memory")))
+
+
+def _placed(value: object, request: SessionRequest) -> object:
+    """A path of a tool call; `<NAME>` stands for where a context, or the agent's memory, is."""
+    places = {f"<{item.name}>": item.location for item in request.context or () if item.location}
+    if request.memory is not None:
+        places["<memory>"] = f"{request.memory.directory.rstrip('/')}/memory.md"
+    return places.get(value, value) if isinstance(value, str) else value
+
+
+class AuthoredJudge:
+    """The `Judge` port, answered by hand."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        entry = self._entry(request.text)
+        return Verdict(WORDS[entry["answer"]], AUTHORED, entry.get("reason", ""))
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        entry = self._entry(request.text)
+        return Pick(entry["answer"], AUTHORED, entry.get("reason", ""))
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        return Finding(self._entry(path)["answer"], AUTHORED)
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return Finding(self._entry(value)["answer"], AUTHORED)
+
+    def _entry(self, question: str) -> Entry:
+        entry = self._answers.judgement(question)
+        if entry is None:
+            raise Undecided(f"there is no answer for {question!r}")
+        return entry
+
+
+# ---------------------------------------------------------------- running a notebook
+
+
+class Nowhere:
+    """An `Output` and an `Asker`: nothing is shown, and nobody is here."""
+
+    available = False
+
+    def stream(self, name: str, text: str) -> None: ...
+    def display(self, display: Display, display_id: str | None = None) -> None: ...
+    def result(self, display: Display) -> None: ...
+    def page(self, display: Display) -> None: ...
+    def update(self, display: Display, display_id: str) -> None: ...
+    def clear(self) -> None: ...
+    def error(self, problem: Problem) -> None: ...
+    def show(self, text: str) -> None: ...
+
+    async def ask(self, prompt: str) -> NoReturn:
+        raise EOFError
+
+
+async def record(notebook: Path, answers: Answers) -> None:
+    """Run the cells with the answers written by hand in the place of model servers."""
+
+    class Authored(LiveProviders):
+        def __init__(self, means: Means) -> None:
+            super().__init__(means)
+            self._means = means
+
+        def sessions(self, choice: Choice) -> AuthoredSessions:
+            return AuthoredSessions(answers, self._means)
+
+        def judge(self, choice: Choice, model: str | None) -> AuthoredJudge:
+            return AuthoredJudge(answers)
+
+    connect.LiveProviders = Authored  # type: ignore[misc]
+    nowhere = Nowhere()
+    cells = Cells(notebook.parent, nowhere)
+    cells.overrides = {"provider": "anthropic", "cassette_mode": "record", "cassette": notebook.stem}
+    try:
+        for cell in read_cells(str(notebook)):
+            await cells.run(_CHOOSES.sub("", cell.text), nowhere, live=False)
+    finally:
+        await cells.close()
+
+
+def settle(cassette: Path, answers: Answers) -> int:
+    """Canonical order, and nothing in the file that depends on when or how fast it was recorded."""
+    lines = []
+    for line in tidied(cassette.read_bytes()).data.splitlines():
+        data = json.loads(line)
+        if "meta" in data:
+            data["meta"] = {"origin": AUTHORED, "recorded": answers.written}
+        data.pop("prose", None)
+        lines.append(json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+    cassette.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return len(lines) - 1
+
+
+def save_outputs(notebook: Path) -> None:
+    """Run the notebook as nbval will, from its recordings, and keep what it shows."""
+    book = nbformat.read(notebook, as_version=4)
+    NotebookClient(book, timeout=CELL_SECONDS, resources={"metadata": {"path": str(notebook.parent)}}).execute()
+    for cell in book.cells:
+        cell.metadata.pop("execution", None)  # times
+    book.metadata = {"kernelspec": book.metadata.kernelspec, "language_info": book.metadata.language_info}
+    nbformat.write(book, notebook)
+
+
+@contextmanager
+def _without_a_trace(directory: Path) -> Iterator[None]:
+    """Beside the notebook, and without the runs that this makes there."""
+    state = directory / ".prose"
+    there = state.exists()
+    try:
+        with chdir(directory):
+            yield
+    finally:
+        if not there:
+            shutil.rmtree(state, ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
+    parser.add_argument("--no-outputs", action="store_true", help="make the recording alone")
+    given = parser.parse_args()
+    notebooks = [path.resolve() for path in given.notebooks]
+    for notebook in notebooks:
+        answers = Answers(notebook.parent / "answers" / f"{notebook.stem}.yaml")
+        cassette = notebook.parent / "cassettes" / f"{notebook.stem}.jsonl"
+        with _without_a_trace(notebook.parent):
+            cassette.unlink(missing_ok=True)
+            asyncio.run(record(notebook, answers))
+        print(f"{cassette.name}: {settle(cassette, answers)} records")
+        if unused := answers.unused():
+            print(f"answers that nothing asked for: {', '.join(unused)}", file=sys.stderr)
+            return 1
+    for notebook in () if given.no_outputs else notebooks:  # each may show something of all recordings
+        with _without_a_trace(notebook.parent):
+            save_outputs(notebook)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
