@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -22,21 +22,28 @@ from prose_kernel.commands.shell import Shell
 from prose_kernel.commands.spawn import directory_problem
 from prose_kernel.commands.tasks import receipts
 from prose_kernel.commands.tasks.detached import end_detached
+from prose_kernel.commands.tasks.ledger import Ledger
 from prose_kernel.commands.tasks.log import Log
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, digest_of, new_id, snapshot_of, summary_of, timestamp
 from prose_kernel.commands.tasks.requests import CommandCall, read_call
-from prose_kernel.commands.tasks.running import Command, Identity, Recorder, environment_for, exit_of, launch_of
+from prose_kernel.commands.tasks.running import (
+    Command,
+    Identity,
+    Recorder,
+    environment_for,
+    exit_of,
+    launch_of,
+    spawn_refusal,
+)
 from prose_kernel.commands.tasks.secrets import display_of
-from prose_kernel.commands.tasks.states import may_follow
-from prose_kernel.commands.tasks.store import DIRECTORY, Owned, Store, StoreError, exists
+from prose_kernel.commands.tasks.store import DIRECTORY, StoreError
 from prose_kernel.errors import TaskRefused
 from prose_kernel.machine.ports import (
     Clock,
     CommandCompleted,
     CommandPromoted,
-    CommandRunning,
     TaskCaller,
     TaskEvent,
     TaskReceipt,
@@ -66,11 +73,9 @@ class Manager:
         self._workspace = workspace
         self._clock = clock
         self._options = options
-        self._pointer = pointer
-        self._store: Store | None = None
+        self.ledger = Ledger(run_directory, pointer)
         self._commands: dict[Command, None] = {}
         self._tasks: dict[str, Command] = {}
-        self._unsaved: dict[str, TaskRecord] = {}
         self._listeners: list[Callable[[TaskEvent], None]] = []
         self._starting = asyncio.Semaphore(options.foreground)
         self._wanting: list[Command] = []
@@ -98,7 +103,7 @@ class Manager:
         call = read_call(fields, operator=caller.session is None)
         shell, identity = self._identity(call, caller)
         if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
-            return _already(same)
+            return receipts.already_running(same)
         self._check_room(caller, coming=call.yield_time_ms == 0)
         async with self._starting:
             if self._closed:
@@ -263,10 +268,10 @@ class Manager:
         """The registration order of 4.2: kept as queued, log opened, kept as running, and only then told."""
         log = command.recorder.log
         try:
-            record = self._opened().save(self._first_record(command))
+            record = self.ledger.open().save(self._first_record(command))
             log.open()
             record = self._filled(replace(record, status="running", updated_at=self._now()), command)
-            record = self._opened().save(record, "TaskStatus")
+            record = self.ledger.open().save(record, "TaskStatus")
         except StoreError as problem:
             command.refusal = TaskRefused(
                 "task_store_failed",
@@ -360,7 +365,7 @@ class Manager:
         del self._commands[command]
         if command.answer.done():
             return
-        refusal = command.refusal or _spawn_refusal(record, command)
+        refusal = command.refusal or spawn_refusal(record, command)
         if refusal is not None:
             command.recorder.log.discard()
             command.answer.set_exception(refusal)
@@ -418,14 +423,13 @@ class Manager:
     def _terminal(self, command: Command, record: TaskRecord) -> None:
         """The first terminal state wins; its result is told once."""
         before = command.record
-        command.record = self._keep(record, "TaskResult")
+        command.record = self.ledger.keep(record, "TaskResult")
         if before is not None and not before.ended:
             self._tell(command.record, "TaskResult")
             command.ended.set()
         if command.process.has_exited:
             self._tasks.pop(record.task_id, None)
-            with contextlib.suppress(StoreError):
-                self._opened().prune(self._options.kept)
+            self.ledger.prune(self._options.kept)
             self._retry_wanting()
 
     def _out_of_time(self, command: Command) -> None:
@@ -446,16 +450,10 @@ class Manager:
 
     def find(self, name: str, caller: TaskCaller) -> TaskRecord:
         """A task as it is now. Raises `TaskRefused` when there is none, or it is not for this caller to see."""
-        record: TaskRecord | None = None
         command = self._tasks.get(name)
-        if command is not None:
+        record = command.record if command is not None else self.ledger.find(name, number=caller.session is None)
+        if record is not None and (command := self._tasks.get(record.task_id)) is not None:
             record = self._current(command)
-        elif self.has_store:
-            record = self._opened().find(name, number=caller.session is None)
-            if record is not None and (command := self._tasks.get(record.task_id)) is not None:
-                record = self._current(command)
-            elif record is not None:
-                record = self._unsaved.get(record.task_id, record)
         if record is None or (caller.session is not None and record.session != caller.session):
             raise TaskRefused(
                 "task_not_found",
@@ -471,10 +469,9 @@ class Manager:
         return sorted(seen, key=lambda record: record.number, reverse=True)
 
     def history(self) -> list[TaskRecord]:
-        if not self.has_store:
-            return []
-        kept = [self._unsaved.get(record.task_id, record) for record in self._opened().all()]
-        return [self._current(self._tasks[r.task_id]) if r.task_id in self._tasks else r for r in kept]
+        """Every task of the run, oldest first. Raises `TaskRefused`."""
+        running = self._tasks
+        return [self._current(running[r.task_id]) if r.task_id in running else r for r in self.ledger.all()]
 
     async def wait(self, record: TaskRecord, seconds: float) -> TaskRecord:
         """The record when the task has ended, or after the time. Nothing of it touches the task."""
@@ -507,52 +504,16 @@ class Manager:
         now = self._now()
         if record.status == "running":
             asked = replace(record, status="cancelling", stop_requested_at=now, updated_at=now, cancelled_reason="stop")
-            command.record = self._keep(asked, "TaskStatus")
+            command.record = self.ledger.keep(asked, "TaskStatus")
             command.process.stop("cancelled", self._options.grace)
         else:
             forced = replace(record, force_stop_requested=True, updated_at=now)
-            command.record = self._keep(forced, "TaskStatus")
+            command.record = self.ledger.keep(forced, "TaskStatus")
             command.process.kill("cancelled")
         self._tell(command.record, "TaskStatus")
         return self._current(command)
 
-    # ------------------------------------------------------------ records
-
-    @property
-    def has_store(self) -> bool:
-        return self._store is not None or (self._directory is not None and exists(self._directory))
-
-    def _opened(self) -> Store:
-        """The store, opened at first use. Raises `StoreError`."""
-        if self._store is None:
-            try:
-                self._store = Store(self._directory)
-            except Owned:
-                raise StoreError("another kernel owns this run") from None
-            if self._pointer is not None:
-                self._pointer.leave()
-        return self._store
-
-    @contextlib.contextmanager
-    def store(self) -> Iterator[Store]:
-        """The store, for calls that are about more than one task. Raises `TaskRefused`."""
-        try:
-            yield self._opened()
-        except StoreError as problem:
-            raise TaskRefused("task_store_failed", f"the records of the tasks cannot be used: {problem}") from None
-
-    def _keep(self, record: TaskRecord, event: Literal["TaskStatus", "TaskResult"] | None) -> TaskRecord:
-        """Record a change of a task that runs. When that fails the task goes on, and memory remembers."""
-        known = self._unsaved.get(record.task_id)
-        if known is not None and known.status != record.status and not may_follow(known.status, record.status):
-            return known
-        try:
-            kept = self._opened().save(record, event)
-        except StoreError:
-            self._unsaved[record.task_id] = replace(record, revision=record.revision + 1)
-            return self._unsaved[record.task_id]
-        self._unsaved.pop(record.task_id, None)
-        return kept
+    # ------------------------------------------------------------ telling
 
     def _tell(self, record: TaskRecord, kind: Literal["TaskStatus", "TaskResult"]) -> None:
         event = TaskEvent(kind, snapshot_of(record), record.result_id if kind == "TaskResult" else None)
@@ -582,17 +543,16 @@ class Manager:
         for command in self._tasks.values():
             if command.recorder.changed and command.record is not None and not command.record.ended:
                 command.recorder.changed = False
-                command.record = self._keep(replace(self._current(command), updated_at=self._now()), None)
-        for record in tuple(self._unsaved.values()):
-            self._keep(record, "TaskResult" if record.ended else None)
-        if self._tasks or self._unsaved:
+                command.record = self.ledger.keep(replace(self._current(command), updated_at=self._now()), None)
+        left = self.ledger.retry()
+        if self._tasks or left:
             self._timer = self._engine.loop.call_later(self._options.snapshot_every, self._snapshots)
 
     def _requests(self) -> None:
         """Other processes of this person may ask for a stop (`prose tasks stop`)."""
         self._look = None
         with contextlib.suppress(StoreError, TaskRefused):
-            store = self._opened()
+            store = self.ledger.open()
             if (version := store.version) != self._seen_version:
                 self._seen_version = version
                 for task_id in store.take_requests():
@@ -629,14 +589,7 @@ class Manager:
         for timer in (self._timer, self._look):
             if timer is not None:
                 timer.cancel()
-        if self._store is not None:
-            for record in tuple(self._unsaved.values()):
-                self._keep(record, "TaskResult")
-            with contextlib.suppress(StoreError):
-                if self._pointer is not None and not self._store.untold() and not self._store.follow_ups():
-                    self._pointer.remove()
-            self._store.close()
-            self._store = None
+        self.ledger.close()
 
     async def _end_all(self, commands: list[Command]) -> None:
         loop = self._engine.loop
@@ -652,30 +605,3 @@ class Manager:
             self._idle.clear()
             await self._idle.wait()
         await detached
-
-
-def _spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
-    """Why nothing ran; None when something did."""
-    if not command.begun_at and record.spawn_error is None:
-        return TaskRefused("runtime_closed", "the command was ended before it had started")
-    if record.outcome != "spawn_failed" and record.spawn_error is None:
-        return None
-    if record.spawn_kind == "cwd":
-        shown = command.call.workdir or "the workspace"
-        return TaskRefused("workdir_not_found", f"workdir: {shown} is no directory that commands can run in")
-    return TaskRefused("command_spawn_failed", record.spawn_error or "the command could not be started", retryable=True)
-
-
-def _already(record: TaskRecord) -> CommandRunning:
-    return CommandRunning(
-        record.task_id,
-        record.number,
-        record.status,
-        record.cmd_display,
-        record.cmd_digest,
-        record.workdir,
-        record.shell,
-        record.login,
-        record.tty,
-        f"the same command runs already, as task {record.number}; duplicate_policy: start_new starts another",
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prose_kernel.commands.tasks.buffers import MARK
 from prose_kernel.commands.tasks.records import TaskRecord, ending_of
+from prose_kernel.machine.ports import CommandRunning
 
 PREVIEW = 8_000
 """Characters of output that a record keeps and `TaskOutput` shows."""
@@ -46,3 +47,19 @@ def _runs(text: str, character: str) -> list[str]:
             found.append(character * length)
             length = 0
     return [*found, character * length]
+
+
+def already_running(record: TaskRecord) -> CommandRunning:
+    """The answer to a command that runs as a task already."""
+    return CommandRunning(
+        record.task_id,
+        record.number,
+        record.status,
+        record.cmd_display,
+        record.cmd_digest,
+        record.workdir,
+        record.shell,
+        record.login,
+        record.tty,
+        f"the same command runs already, as task {record.number}; duplicate_policy: start_new starts another",
+    )

@@ -146,3 +146,15 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"SIG{number}"
+
+
+def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
+    """Why nothing ran; None when something did."""
+    if not command.begun_at and record.spawn_error is None:
+        return TaskRefused("runtime_closed", "the command was ended before it had started")
+    if record.outcome != "spawn_failed" and record.spawn_error is None:
+        return None
+    if record.spawn_kind == "cwd":
+        shown = command.call.workdir or "the workspace"
+        return TaskRefused("workdir_not_found", f"workdir: {shown} is no directory that commands can run in")
+    return TaskRefused("command_spawn_failed", record.spawn_error or "the command could not be started", retryable=True)

@@ -163,8 +163,7 @@ class TaskService:
             return ()
 
         async def work(manager: Manager) -> tuple[TaskSnapshot, ...]:
-            with manager.store():
-                return tuple(map(snapshot_of, manager.history()))
+            return tuple(map(snapshot_of, manager.history()))
 
         return await self._call(work)
 
@@ -238,9 +237,9 @@ class TaskService:
             return ()
 
         async def work(manager: Manager) -> tuple[TaskSnapshot, ...]:
-            if not manager.has_store:
+            if not manager.ledger.exists:
                 return ()
-            with manager.store() as store:
+            with manager.ledger.store() as store:
                 ended = store.untold()
                 if ended:
                     store.tell(ended)
@@ -253,14 +252,14 @@ class TaskService:
             return ()
 
         async def work(manager: Manager) -> tuple[TaskFollowUp, ...]:
-            with manager.store() as store:
+            with manager.ledger.store() as store:
                 return tuple(store.follow_ups())
 
         return await self._call(work)
 
     async def take_follow_up(self, result_id: str) -> bool:
         async def work(manager: Manager) -> bool:
-            with manager.store() as store:
+            with manager.ledger.store() as store:
                 return store.take_follow_up(result_id)
 
         return await self._call(work)
