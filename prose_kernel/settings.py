@@ -6,6 +6,7 @@ No other module reads the environment for a setting.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -169,7 +170,7 @@ def load(
     `arguments` with value None do not count. Raises `UsageError` naming the place and what it accepts.
     """
     environment = os.environ if environment is None else environment
-    hints = get_type_hints(Settings)
+    hints = _hints()
     written = _written(file or cwd / "prose.toml", hints)
     state_dir = arguments.get("state_dir") or environment.get("PROSE_STATE_DIR") or written.get("state_dir") or ".prose"
     dotenv = _dotenv(cwd / str(state_dir) / ".env")
@@ -197,6 +198,11 @@ def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surro
         attended=environment.get("CI", "").strip().casefold() in ("", "0", "false"),
         state_dir=state_dir,
     )
+
+
+@functools.cache
+def _hints() -> Mapping[str, object]:
+    return get_type_hints(Settings)
 
 
 def _written(path: Path, hints: Mapping[str, object]) -> Mapping[str, object]:

@@ -147,7 +147,9 @@ class Cells:
         token = in_cell.set(True)
         view: CellView | None = None
         try:
-            view = CellView(output, live=live, cap=self.settings.display_cap, directory_name=self._directory_name)
+            view = CellView(
+                output, live=live, cap=self.workspace.settings.display_cap, directory_name=self._directory_name
+            )
             value = await self._run(code, output, view)
             view.finish(value)
         except BaseException as error:
