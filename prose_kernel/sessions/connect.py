@@ -30,7 +30,7 @@ from prose_kernel.sessions.cassettes.library import Cassettes
 from prose_kernel.sessions.cassettes.races import RecordedRaces
 from prose_kernel.sessions.cassettes.recorded import RecordedSessions
 from prose_kernel.sessions.counting import CountedJudge, CountedSessions
-from prose_kernel.sessions.judge import Asked, JudgeChain
+from prose_kernel.sessions.judge import Asked, JudgeChain, UnrecordedIsNobody
 from prose_kernel.sessions.live import LiveProviders, LiveSessions, Means, MoreTools
 from prose_kernel.sessions.memory import Memories, RememberingSessions
 from prose_kernel.sessions.options import SessionOptions, Surroundings
@@ -223,9 +223,9 @@ class _Connecting:
             return RememberingSessions(self._scripted(), self.where, self.clock, self.memories)
         recorded: Sessions = RecordedSessions(self._answering(), self.cassettes, asker=self.person, desk=self.desk)
         if self.choice.kind == "nobody" and self.options.cassette.mode is None:
-            from prose_kernel.sessions.providers.unconfigured import MissIsNobody
+            from prose_kernel.sessions.providers import unconfigured
 
-            recorded = MissIsNobody(recorded, self.person)
+            recorded = unconfigured.UnrecordedIsNobody(recorded, self.person)
         return RememberingSessions(recorded, self.where, self.clock, self.memories)
 
     def _answering(self) -> Sessions | None:
@@ -281,6 +281,8 @@ class _Connecting:
             others = Asked(self.person, self._live_judge, rules=rules)
             if self._recording:
                 others = RecordedJudge(others, self.cassettes, asker=self.person)
+            if self._recording and self.judges.kind == "nobody" and self.options.cassette.mode is None:
+                others = UnrecordedIsNobody(others, self.person, rules=rules)
         return JudgeChain(rules, scripted=self.script, others=others)
 
     def _live_judge(self) -> Judge | None:

@@ -108,6 +108,40 @@ class Asked:
         raise Undecided(f"nobody can decide {what}: {why}", hint=fix)
 
 
+class UnrecordedIsNobody:
+    """The `Judge` port around recorded judgements while no judge is chosen: where nobody is here, what is not recorded
+    has nobody to decide it. That is the error, whatever else is recorded; how to record it is the hint."""
+
+    def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode) -> None:
+        self._recorded = recorded
+        self._person = person
+        self._nobody = Asked(rules=rules)
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        return await self._ask(lambda judge: judge.decide(request))
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        return await self._ask(lambda judge: judge.choose(request, labels))
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        return await self._ask(lambda judge: judge.extract(request, value, path))
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return await self._ask(lambda judge: judge.items(request, value))
+
+    async def _ask(self, calling: Callable[[Judge], Awaitable[Answer]]) -> Answer:
+        try:
+            return await calling(self._recorded)
+        except Undecided as miss:
+            if self._person.available:
+                raise
+            missed = miss
+        try:
+            return await calling(self._nobody)
+        except Undecided as undecided:
+            raise Undecided(str(undecided), hint=f"{missed.hint or FIX} ({missed})") from None
+
+
 class JudgeChain:
     """The `Judge` port.
 

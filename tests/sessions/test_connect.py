@@ -117,8 +117,12 @@ async def test_replay_calls_nobody(tmp_path: Path, options: SessionOptions) -> N
 async def test_whether_somebody_is_here_is_asked_for_each_session(tmp_path: Path, options: SessionOptions) -> None:
     person = ScriptedPerson("by hand", ".", available=False)
     doors = connect(person, options, somewhere(tmp_path))
-    with pytest.raises(NoProvider, match="nobody is here to answer this session: nothing is recorded"):
+    with pytest.raises(NoProvider, match=r"nobody is here to answer this session$") as nobody:
         await run(doors)
+    assert "nothing is recorded for session c1/1/s0" in (nobody.value.hint or "")
+    with pytest.raises(Undecided, match=r"^nobody can decide \*\*the draft sings\*\*: no rule reads it$") as undecided:
+        await doors.judge.decide(TASTE)
+    assert "nothing is recorded for the condition" in (undecided.value.hint or "")
     person.available = True
     assert (await run(doors)).text == "by hand"
     person.available = False

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prose_kernel.errors import CassetteMiss
+from prose_kernel.errors import CassetteMiss, NoProvider
 from prose_kernel.machine.ports import Asker, SessionProgress, SessionRequest, SessionResult, Sessions
-from prose_kernel.sessions.providers import nobody
+from prose_kernel.sessions.providers import FIX, nobody
 from prose_kernel.sessions.user import serial
 
 NOTICE = """\
@@ -54,9 +54,9 @@ class Unconfigured:
             return await HumanSessions(self._asker, self._interrupt).run(request, on_progress)
 
 
-class MissIsNobody:
-    """The `Sessions` port around recorded sessions while no provider is chosen and nobody is here: what is not recorded
-    has nobody to answer it, and that is the error, with how to record it."""
+class UnrecordedIsNobody:
+    """The `Sessions` port around recorded sessions while no provider is chosen: where nobody is here, what is not
+    recorded has nobody to answer it. That is the error, whatever else is recorded; what is missing is the hint."""
 
     def __init__(self, recorded: Sessions, asker: Asker) -> None:
         self._recorded = recorded
@@ -68,4 +68,4 @@ class MissIsNobody:
         except CassetteMiss as miss:
             if self._asker.available:
                 raise
-            raise nobody(f"{NOBODY}: {miss}") from None
+            raise NoProvider(NOBODY, hint=f"{FIX} ({miss})") from None
