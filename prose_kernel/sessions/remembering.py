@@ -37,8 +37,10 @@ class MemoryFiles:
 
     def __init__(self, directory: str, memory: AgentMemory) -> None:
         self._memory = memory
-        self._path = Path(os.path.realpath(Path(directory, "memory.md")))
+        self._path = Path(directory, "memory.md")
         try:
+            if self._path.is_symlink():  # what is written to it would leave the directory
+                raise ValueError("memory.md is a link")
             self.former = read(self._path)
         except ValueError as problem:
             raise ProviderError(

@@ -230,7 +230,8 @@ UNREADABLE: list[tuple[str, Callable[[Path], object], str]] = [
         lambda path: path.write_bytes(b"x" * (remembering.MEMORY_LIMIT + 1)),
         "memory.md is larger than 1,048,576 bytes",
     ),
-    ("loop", lambda path: path.symlink_to(path), "memory.md: too many levels of symbolic links"),
+    ("link", lambda path: path.symlink_to(__file__), "memory.md is a link"),
+    ("loop", lambda path: path.symlink_to(path), "memory.md is a link"),
 ]
 
 

@@ -65,7 +65,7 @@ class RecordedSessions:
         shelf = self._cassettes.shelf
         try:
             attempt = _Attempt(shelf, request)
-            if mode != "record" and (found := attempt.lookup(again=mode == "auto")) is not None:
+            if mode != "record" and (found := attempt.lookup(failed=mode == "replay")) is not None:
                 return await self._replay(attempt, *found, on_progress)
             if mode == "replay" or self._inner is None:
                 raise attempt.missed()
@@ -156,9 +156,10 @@ class _Attempt:
         self.req = shelf.identity.session(request)
         self.key = key_of(self.req)
 
-    def lookup(self, *, again: bool = False) -> tuple[Take, How, Entry] | None:
-        """The record of this attempt. `again`: what ended in a failure that another try might mend does not count."""
-        return self.shelf.lookup(self.key, self.request.at, self.number, mended=again)
+    def lookup(self, *, failed: bool = True) -> tuple[Take, How, Entry] | None:
+        """The record of this attempt. Without `failed`, a session that ended in a failure does not count: whoever can
+        be asked now may have other settings, another model, more room."""
+        return self.shelf.lookup(self.key, self.request.at, self.number, failed=failed)
 
     def missed(self) -> CassetteMiss:
         request = self.request

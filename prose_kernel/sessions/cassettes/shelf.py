@@ -15,7 +15,7 @@ from prose_kernel.sessions.cassettes import files, misses, records
 from prose_kernel.sessions.cassettes.files import CassetteFile, Entry
 from prose_kernel.sessions.cassettes.keys import Identity, ToolNames, key_of
 from prose_kernel.sessions.cassettes.matching import How, Index, Take
-from prose_kernel.sessions.cassettes.records import BadLine, Failure, Meta
+from prose_kernel.sessions.cassettes.records import Meta
 from prose_kernel.sessions.cassettes.redaction import Redaction
 from prose_kernel.sessions.cassettes.writing import PATIENCE, Busy, Writer
 from prose_kernel.sessions.options import CassetteOptions, Rule, Surroundings
@@ -115,13 +115,13 @@ class Shelf:
         for found in self._files.values():
             yield from found.entries
 
-    def lookup(self, key: str, at: str, attempt: int = 1, *, mended: bool = False) -> tuple[Take, How, Entry] | None:
-        """The record that answers an attempt at this path, not used up yet. With `mended`, what ended in a failure that
-        another try may mend is not found."""
+    def lookup(self, key: str, at: str, attempt: int = 1, *, failed: bool = True) -> tuple[Take, How, Entry] | None:
+        """The record that answers an attempt at this path, not used up yet; without `failed` none that ended in a
+        failure."""
         found = self._found(key, at, attempt)
         if found is None and self.load():
             found = self._found(key, at, attempt)
-        return None if found is None or (mended and _may_be_mended(found[0])) else found
+        return found if found is None or failed or found[0].last.record.t != "error" else None
 
     def _found(self, key: str, at: str, attempt: int) -> tuple[Take, How, Entry] | None:
         found = self._index.find(key, at)
@@ -268,17 +268,6 @@ class Shelf:
             self.warn(
                 f"{self.own_name} could not be tidied: {problem.strerror or 'another process keeps writing to it'}"
             )
-
-
-def _may_be_mended(take: Take) -> bool:
-    """Whether a recorded session ended in a failure that another try may mend: an overloaded server, no network."""
-    last = take.last.record
-    if last.t != "error":
-        return False
-    try:
-        return records.part(last.out, Failure).retryable
-    except BadLine:
-        return True
 
 
 def without_replaced(data: bytes) -> bytes | None:

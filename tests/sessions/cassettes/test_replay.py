@@ -205,13 +205,23 @@ async def test_a_failure_that_stays_is_replayed_and_asked_again_in_auto(there: R
     assert [r["t"] for r in there.records()] == ["head", "session"]
 
 
-async def test_a_failure_for_good_is_an_answer(there: Recording) -> None:
-    long = Provider(FakeClock(), says={"Try": ContextTooLong("too long", hint="cut it")})
-    said = await there.run(RETRIED, provider=long)
-    assert said == await there.run(RETRIED) == "E201 too long"
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ContextTooLong("too long", hint="cut it"),
+        ProviderError("the model `opus` means nothing", retryable=False, hint="cut it"),
+    ],
+    ids=["too long", "settings"],
+)
+async def test_a_failure_for_good_is_replayed_and_asked_again_in_auto(there: Recording, failure: ProviderError) -> None:
+    wrong = Provider(FakeClock(), says={"Try": failure})
+    said = await there.run(RETRIED, provider=wrong)
+    assert said == await there.run(RETRIED, "replay") == f"E201 {failure}"
     assert there.error is not None
     assert there.error.hint == "cut it"
-    assert len(long.asked) == 1
+    assert len(wrong.asked) == 1
+    larger = Provider(FakeClock(), says={"Try": "here"})
+    assert await there.run(RETRIED, provider=larger) == await there.run(RETRIED, "replay") == {"a": "here"}
 
 
 async def test_settings_that_are_wrong_are_not_recorded(there: Recording) -> None:
