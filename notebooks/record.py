@@ -14,7 +14,7 @@ answers. The tools that an answer calls are run for real, with the session's per
         reply: Still on. Since 1868.
         memory: ...                      # memory.md of a persistent agent afterwards
       - task: What to wear
-        answers:                         # one entry a call; the last one stays
+        answers:                         # one entry a call; what is asked more often has no answer
           - error: the server is overloaded
           - reply: A coat.
     judge:
@@ -96,7 +96,8 @@ class Answers:
             return None
         answers: list[Entry] = entry.get("answers", [entry])
         self._calls[entry[name]] += 1
-        return answers[min(self._calls[entry[name]], len(answers)) - 1]
+        number = self._calls[entry[name]]
+        return answers[number - 1] if number <= len(answers) else None
 
 
 class AuthoredSessions:

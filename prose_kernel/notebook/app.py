@@ -12,6 +12,7 @@ import atexit
 import errno
 import logging
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -63,6 +64,7 @@ class ProseApp(Application, ConnectionFileMixin):
         """Everything up to the first message. Raises `SystemExit` when the connection file is unusable."""
         super().initialize(argv)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
+        _offer_commands()
         self._connection()
         self._sockets()
         self._write_connection()
@@ -189,3 +191,10 @@ class ProseApp(Application, ConnectionFileMixin):
         self.cleanup_connection_file()
         with suppress(OSError):
             self.cleanup_ipc_files()
+
+
+def _offer_commands() -> None:
+    """`prose` is there in `exec` wherever the kernel is installed: its directory comes last, so that it hides nothing."""
+    own = str(Path(sys.executable).parent)
+    if shutil.which("prose") is None and Path(own, "prose").exists():
+        os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH", os.defpath), own)))

@@ -81,6 +81,8 @@ def details_of(old: Entry, new: Entry) -> Iterable[str]:
     yield from map(str, asked)
     was, is_now = records.mapping(old.record.out), records.mapping(new.record.out)
     for name in sorted(was.keys() | is_now.keys()):
+        if name == "summary" and was.get("text") != is_now.get("text"):
+            continue  # made of the text
         if was.get(name) != is_now.get(name):
             yield f"answer: `{name}` {_told(was.get(name), is_now.get(name))}"
     told = (records.mapping(old.record.meta), records.mapping(new.record.meta))

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from prose_kernel.sessions.cassettes import records
 from prose_kernel.sessions.cassettes.files import Entry
-from prose_kernel.sessions.cassettes.matching import tail
 from prose_kernel.sessions.text import one_line
 
 CANDIDATES: Final = 20
 FINALISTS: Final = 3
 COMPARED: Final = 2_000
 WORDS: Final = 200
+ALIKE: Final = 0.5
 SHOWN: Final = 24
 _LONG: Final = frozenset({"sha256", "chars", "head"})
 _TEXTS: Final = ("prompt", "condition", "text")
@@ -34,30 +34,37 @@ class Difference:
 
 
 class Nearest:
-    """Finds the record that comes closest to a request. What it knows of the records is kept, so that a thousand misses
+    """Finds the record that comes closest to a request. `own` is the recording that is written; "" means any. What it knows of the records is kept, so that a thousand misses
     do not read a thousand times."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], own: str = "") -> None:
+        self._own = own
         self._entries = [entry for entry in entries if entry.record.t in ("session", "error", "judge")]
         self._requests: dict[int, dict[str, Any]] = {}
         self._parts: dict[int, frozenset[tuple[str, str]]] = {}
         self._at: dict[str, list[Entry]] = {}
-        self._by_tail: dict[str, list[Entry]] = {}
         for entry in self._entries:
             self._at.setdefault(entry.record.at, []).append(entry)
-            self._by_tail.setdefault(tail(entry.record.at), []).append(entry)
 
     def find(self, req: Mapping[str, Any], at: str) -> tuple[Entry, bool] | None:
-        """The nearest record, and whether it stands at the same path."""
+        """The nearest record, and whether it stands at the same path.
+
+        The path counts in the recording of this notebook or program; those of others have the same paths by chance.
+        """
         asked = _Asked(req)
-        for entries in (self._at.get(at, ()), self._by_tail.get(tail(at), ())):
-            comparable = [entry for entry in entries if self._comparable(entry, req)]
-            if comparable:
-                return max(comparable, key=lambda entry: self._rank(entry, asked)), entries is self._at.get(at)
+        here = [entry for entry in self._at.get(at, ()) if self._comparable(entry, req)]
+        own = [entry for entry in here if self._own in ("", entry.file)]
+        if own:
+            return max(own, key=lambda entry: self._rank(entry, asked)), True
         comparable = [entry for entry in self._entries if self._comparable(entry, req)]
+        if not comparable:
+            return None
         best = heapq.nlargest(CANDIDATES, comparable, key=lambda entry: self._rank(entry, asked))
         best = heapq.nlargest(FINALISTS, best, key=lambda entry: self._likeness(entry, asked, exact=False))
-        return (max(best, key=lambda entry: self._likeness(entry, asked, exact=True)), False) if best else None
+        nearest = max(best, key=lambda entry: self._likeness(entry, asked, exact=True))
+        if here and self._likeness(nearest, asked, exact=True)[0] < ALIKE:
+            nearest = max(here, key=lambda entry: self._rank(entry, asked))
+        return nearest, nearest in here
 
     def request(self, entry: Entry) -> dict[str, Any]:
         found = self._requests.get(id(entry))

@@ -145,7 +145,7 @@ class Shelf:
         """Why nothing is found, and how to record it."""
         used_up = 0 if self._index.find(key, at) is not None else self._index.count(key)
         if self._nearest is None:
-            self._nearest = misses.Nearest(self.entries())
+            self._nearest = misses.Nearest(self.entries(), self.own_name)
         message = misses.message(what, self._nearest, req, at, used_up=used_up)
         return message, misses.command(program)
 

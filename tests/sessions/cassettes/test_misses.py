@@ -94,8 +94,22 @@ def test_the_same_path_comes_first_then_the_likest() -> None:
     assert (entry.line, same) == (2, False)
     entry, same = finder.find(BASE, "c7/1/s0") or (None, None)
     assert entry is not None
-    assert (entry.line, same) == (1, False)  # the same cell, renumbered
+    assert (entry.line, same) == (2, False)  # a cell was put in: paths move, words stay
     assert nearest().find(BASE, "c1") is None
+
+
+def test_a_path_in_the_recording_of_another_notebook_is_chance() -> None:
+    other, near = {**BASE, "prompt": "Paint a house"}, {**BASE, "prompt": "Write a poem about frogs"}
+    entries = files.parse(line("c1/1/s0", other) + line("c1/2/s0", near), Path("c.jsonl"), "c.jsonl").entries
+
+    def found(own: str, asked: dict[str, Any]) -> int:
+        entry, _ = misses.Nearest(entries, own).find(asked, "c1/1/s0") or (None, None)
+        assert entry is not None
+        return entry.line
+
+    assert found("c.jsonl", BASE) == 1
+    assert found("d.jsonl", BASE) == 2
+    assert found("d.jsonl", {**BASE, "prompt": "Something else altogether"}) == 1
 
 
 def test_judgements_are_not_compared_with_sessions() -> None:
