@@ -412,7 +412,7 @@ class Tasks(Protocol):
         ...
 
     async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
-        """Hand on what the task prints from now on until it ends. Cancelling the call only ends the watching."""
+        """Hand on what the task has printed, then what it prints until it ends. Cancelling only ends the watching."""
         ...
 
     async def news(self) -> tuple[TaskSnapshot, ...]:

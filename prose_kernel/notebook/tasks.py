@@ -294,10 +294,7 @@ async def task_(call: Call) -> None:
 
 async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
     """The output so far, then what comes, until the task ends or the cell is interrupted."""
-    show = _streams(call.output)
-    found = await service.follow(task.task_id, TaskCaller(), show)
-    if task.ended:
-        show("stdout", (await service.output(task.task_id, TaskCaller(), block=False)).preview)
+    found = await service.follow(task.task_id, TaskCaller(), _streams(call.output))
     call.show(task_cards.task_card(found))
 
 

@@ -256,6 +256,15 @@ async def test_following_shows_what_comes(notebook: Notebook) -> None:
     assert output.texts[1].split("\n")[1] == "  completed"
 
 
+async def test_following_shows_what_came_before_too(notebook: Notebook) -> None:
+    await notebook.ok("%exec --wait 0 echo early; touch up; until test -e go; do sleep 0.01; done; echo late")
+    while not (notebook.cells.cwd / "up").exists():
+        await asyncio.sleep(0.01)
+    (notebook.cells.cwd / "go").touch()
+    followed = await notebook.ok("%task 1 follow")  # the task has ended, is about to, or still runs
+    assert "".join(followed.texts[:-1]) == "early\nlate\n"
+
+
 async def test_stopping(notebook: Notebook) -> None:
     output = await notebook.ok("%exec --wait 0 trap '' TERM; touch up; while :; do sleep 0.05; done")
     while not (notebook.cells.cwd / "up").exists():

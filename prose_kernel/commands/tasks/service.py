@@ -190,8 +190,14 @@ class TaskService:
         self._engine_ready()
         live = self._live(on_output)
         assert live is not None
+
+        async def work(manager: Manager) -> TaskRecord:
+            record = manager.find(_name(task_id), caller)
+            live.feed("stdout", receipts.preview_of(record)[0])
+            return await manager.follow(record.task_id, caller, live)
+
         try:
-            record = await self._call(lambda manager: manager.follow(_name(task_id), caller, live))
+            record = await self._call(work)
         finally:
             live.deliver()
         return snapshot_of(record)
