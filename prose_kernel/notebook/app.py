@@ -194,7 +194,7 @@ class ProseApp(Application, ConnectionFileMixin):
 
 
 def _offer_commands() -> None:
-    """`prose` is there in `exec` wherever the kernel is installed: its directory comes last, so that it hides nothing."""
+    """`prose` is found by `exec` wherever the kernel is installed: its directory comes last, and hides nothing."""
     own = str(Path(sys.executable).parent)
     if shutil.which("prose") is None and Path(own, "prose").exists():
         os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH", os.defpath), own)))

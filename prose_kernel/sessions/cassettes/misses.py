@@ -34,8 +34,10 @@ class Difference:
 
 
 class Nearest:
-    """Finds the record that comes closest to a request. `own` is the recording that is written; "" means any. What it knows of the records is kept, so that a thousand misses
-    do not read a thousand times."""
+    """Finds the record that comes closest to a request. `own` is the recording that is written; "" means any.
+
+    What it knows of the records is kept, so that a thousand misses do not read a thousand times.
+    """
 
     def __init__(self, entries: Iterable[Entry], own: str = "") -> None:
         self._own = own

@@ -1,0 +1,42 @@
+"""The notebooks that ship: their recordings are made of the answers beside them, and say who wrote them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "notebooks"
+RECORDED = sorted(NOTEBOOKS.rglob("answers/*.yaml"))
+CASSETTES = sorted(NOTEBOOKS.rglob("cassettes/*.jsonl"))
+
+
+def test_every_recording_has_its_answers_and_its_notebook() -> None:
+    made = [path.parents[1] / "cassettes" / f"{path.stem}.jsonl" for path in RECORDED]
+    assert made == CASSETTES != []
+    assert [path for path in RECORDED if not (path.parents[1] / f"{path.stem}.ipynb").exists()] == []
+
+
+@pytest.mark.parametrize("cassette", CASSETTES, ids=lambda path: path.stem)
+def test_what_was_written_by_hand_says_so(cassette: Path) -> None:
+    head, *records = map(json.loads, cassette.read_text(encoding="utf-8").splitlines())
+    assert head["format"] == "prose-cassette"
+    assert {record["meta"]["origin"] for record in records} == {"authored"}
+
+
+@pytest.mark.parametrize("answers", RECORDED, ids=lambda path: path.stem)
+def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path) -> None:
+    beside = tmp_path / "book"
+    shutil.copytree(answers.parents[1], beside, ignore=shutil.ignore_patterns(".*", "cassettes", "course"))
+    notebook = beside / f"{answers.stem}.ipynb"
+    command = [sys.executable, str(NOTEBOOKS / "record.py"), "--no-outputs", str(notebook)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    made = beside / "cassettes" / f"{answers.stem}.jsonl"
+    assert made.read_bytes() == (answers.parents[1] / "cassettes" / made.name).read_bytes()
+    assert not (beside / ".prose").exists()
