@@ -7,6 +7,7 @@ file take the same two calls: `compile` with what is known by then, `run` the tr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -231,9 +232,11 @@ class Workspace:
 
     async def reset(self) -> None:
         """End the run; the next text starts a new one, with no names and only the values that the start supplied."""
-        await self._end(None)
-        self._run = None
-        self._supplied = dict(self.start.supplied)
+        try:
+            await self._end(None)
+        finally:
+            self._run = None
+            self._supplied = dict(self.start.supplied)
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
@@ -246,22 +249,23 @@ class Workspace:
                 await asyncio.to_thread(engine.close)
 
     async def _end(self, error: RunError | None) -> None:
-        if self._run is None:
+        run = self._run
+        if run is None:
             return
-        try:
-            await self._run.machine.end(error)
-        finally:
-            await self._retire()
-            await self._run.doors.close()
-            await self._run.tasks.close()
-            if self._run.programs is not None:
-                self._run.programs.close()
+        async with contextlib.AsyncExitStack() as parts:  # each is closed, whatever becomes of the others
+            if run.programs is not None:
+                parts.callback(run.programs.close)
+            parts.push_async_callback(run.tasks.close)
+            parts.push_async_callback(run.doors.close)
+            parts.push_async_callback(self._retire)
+            await run.machine.end(error)
 
     async def _retire(self) -> None:
         """Close what was chosen earlier in this run."""
         earlier, self._earlier = self._earlier, []
-        for doors in earlier:
-            await doors.retire()
+        async with contextlib.AsyncExitStack() as replaced:
+            for doors in earlier:
+                replaced.push_async_callback(doors.retire)
 
     # ------------------------------------------------------------ plugging in
 

@@ -112,8 +112,10 @@ class LiveProviders:
         agents, self._agents = self._agents, {}
         judges, self._judges = self._judges, {}
         sessions, self._sessions = self._sessions, {}
-        closing = [*(a.close() for a in agents.values()), *(j.close() for j in judges.values())]
-        await asyncio.gather(*closing, *(each.close() for each in sessions.values()))
+        closing = [each.close() for each in (*agents.values(), *judges.values(), *sessions.values())]
+        for problem in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(problem, BaseException):
+                raise problem  # all of them have been closed by now
 
     def _model(self, choice: Choice) -> ModelSessions:
         from prose_kernel.sessions.providers import vendors
