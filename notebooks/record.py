@@ -9,7 +9,7 @@ answers. The tools that an answer calls are run for real, with the session's per
 
     sessions:
       - task: Write a tagline            # the first entry whose text the task contains
-        tools:                           # calls made before the reply; <NAME> is where the context NAME is
+        tools:                           # calls made before the reply; <NAME> is where the context NAME is, <task> the last task
           - read: {path: <facts>}
         reply: Still on. Since 1868.
         memory: ...                      # memory.md of a persistent agent afterwards
@@ -64,7 +64,9 @@ from prose_kernel.sessions.tools.harvest import harvest
 
 AUTHORED = "authored"
 CELL_SECONDS = 120
+MEASURED = {"seconds", "duration", "cpu_s", "max_rss"}
 WORDS = {True: True, False: False, "yes": True, "no": False, "uncertain": None}
+_TASK = re.compile(r"\btask_[0-9a-f]{16}\b")
 _CHOOSES = re.compile(r"^%provider[ \t]+\S.*$|(?<=\S)[ \t]+--mode[ \t]+\S+", re.MULTILINE)
 
 Entry = Mapping[str, Any]
@@ -114,19 +116,26 @@ class AuthoredSessions:
         if "error" in entry:
             raise ProviderOverloaded(entry["error"])
         bench = self._means.workbench(request, on_progress)
+        places = _places(request)
         for call in entry.get("tools", ()):
             for name, arguments in call.items():
-                await bench.call(name, {key: _placed(value, request) for key, value in arguments.items()})
-        said = answered(entry["reply"].rstrip("\n"), provider="", origin=AUTHORED)
-        return harvest(request, bench, dataclasses.replace(said, memory_after=entry.get("memory")))
+                said = await bench.call(name, {key: _placed(value, places) for key, value in arguments.items()})
+                if found := _TASK.search(said):
+                    places["<task>"] = found[0]
+        answer = answered(entry["reply"].rstrip("\n"), provider="", origin=AUTHORED)
+        return harvest(request, bench, dataclasses.replace(answer, memory_after=entry.get("memory")))
 
 
-def _placed(value: object, request: SessionRequest) -> object:
-    """A path of a tool call; `<NAME>` stands for where a context, or the agent's memory, is."""
+def _placed(value: object, places: Mapping[str, str]) -> object:
+    return places.get(value, value) if isinstance(value, str) else value
+
+
+def _places(request: SessionRequest) -> dict[str, str]:
+    """What `<NAME>` stands for in a tool call: where a context, or the agent's memory, is."""
     places = {f"<{item.name}>": item.location for item in request.context or () if item.location}
     if request.memory is not None:
         places["<memory>"] = f"{request.memory.directory.rstrip('/')}/memory.md"
-    return places.get(value, value) if isinstance(value, str) else value
+    return places
 
 
 class AuthoredJudge:
@@ -216,11 +225,16 @@ def settle(cassette: Path, answers: Answers) -> int:
 
 
 def save_outputs(notebook: Path) -> None:
-    """Run the notebook as nbval will, from its recordings, and keep what it shows."""
+    """Run the notebook as nbval will, from its recordings, and keep what it shows; not how long it took."""
     book = nbformat.read(notebook, as_version=4)
-    NotebookClient(book, timeout=CELL_SECONDS, resources={"metadata": {"path": str(notebook.parent)}}).execute()
+    resources = {"metadata": {"path": str(notebook.parent)}}
+    NotebookClient(book, timeout=CELL_SECONDS, resources=resources, coalesce_streams=True).execute()
     for cell in book.cells:
-        cell.metadata.pop("execution", None)  # times
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", ()):
+            facts = output.get("metadata", {}).get("prose", {})
+            for name in MEASURED & facts.keys():
+                del facts[name]
     book.metadata = {"kernelspec": book.metadata.kernelspec, "language_info": book.metadata.language_info}
     nbformat.write(book, notebook)
 
@@ -250,7 +264,7 @@ def main() -> int:
         with _without_a_trace(notebook.parent):
             cassette.unlink(missing_ok=True)
             asyncio.run(record(notebook, answers))
-        print(f"{cassette.name}: {settle(cassette, answers)} records")
+        print(f"{cassette.name}: records: {settle(cassette, answers)}")
         if unused := answers.unused():
             print(f"answers that nothing asked for: {', '.join(unused)}", file=sys.stderr)
             return 1
