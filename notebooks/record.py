@@ -9,7 +9,7 @@ answers. The tools that an answer calls are run for real, with the session's per
 
     sessions:
       - task: Write a tagline            # the first entry whose text the task contains
-        tools:                           # calls made before the reply; <NAME> is where the context NAME is, <task> the last task
+        tools:                           # made before the reply; <NAME>: the place of a context; <task>: the last task
           - read: {path: <facts>}
         reply: Still on. Since 1868.
         memory: ...                      # memory.md of a persistent agent afterwards

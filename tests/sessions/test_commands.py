@@ -206,10 +206,14 @@ async def test_what_looks_like_a_secret_stays_with_the_kernel(shop: Shop, monkey
     assert answer == "completed: exit 0\n--- stdout ---\nPLAIN_NAME=marmalade"
 
 
-async def test_the_trace_of_a_session_holds_no_id_and_no_place(shop: Shop) -> None:
+async def test_the_trace_of_a_session_holds_no_id_no_time_and_no_place(shop: Shop) -> None:
     bench = shop.bench()
     task = id_of(await bench.call("exec_command", {"cmd": f"cd {shop.cwd}; sleep 600", "yield_time_ms": 0}))
     await bench.call("TaskStatus", {"task_id": task})
+    await bench.call("TaskStop", {"task_id": task})
+    await bench.call("TaskOutput", {"task_id": task})
+    await bench.call("TaskStatus", {"task_id": task})
+    assert bench.trace[-1].detail.endswith("started {time}, ended {time}")
     for use in bench.trace:
         assert task not in use.summary + use.detail
         assert str(shop.cwd) not in use.summary + use.detail

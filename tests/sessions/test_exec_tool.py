@@ -130,6 +130,16 @@ async def test_refusals_and_failures_are_told_apart(desk: Desk) -> None:
     assert "hi" in await bench.call("Exec", ECHO)  # the session goes on
 
 
+async def test_a_refusal_names_the_line_that_would_allow_it(desk: Desk) -> None:
+    bench = desk.bench({**GRANTED, "read": ("open/",)})
+    assert await bench.call("Exec", {"argv": ["/bin/ls"]}) == (
+        'refused: fs_denied: /bin/ls resolves outside the granted prefixes; what would allow it: execute: ["/bin/ls"]'
+    )
+    assert (await bench.call("Exec", {**ECHO, "cwd": "/var"})).endswith('what would allow it: read: ["/var/"]')
+    shells = desk.bench({"execute": ["/bin/sh"]})
+    assert (await shells.call("Exec", {"argv": ["/bin/sh", "-c", "true"]})).endswith("that needs bash: allow")
+
+
 async def test_secrets_in_arguments_stay_out_of_the_trace(desk: Desk) -> None:
     bench = desk.bench(GRANTED)
     await bench.call("Exec", {"argv": ["/bin/echo", "--token", "sk-1", "API_KEY=sk-2"]})

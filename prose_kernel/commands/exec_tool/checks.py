@@ -5,6 +5,7 @@ Grants are checked before existence, so that the answer for a path that is not g
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 
@@ -47,9 +48,9 @@ def check(arguments: Arguments, record: CapabilityRecord, from_writable: bool) -
 def _program(path: str, record: CapabilityRecord) -> Resolved:
     program = paths.resolve(path)
     if paths.covering(program, record.fs_grants, binary=True) is None:
-        raise Refused(
-            "fs_denied", f"{path} resolves outside the granted prefixes", missing=f"r {path}", target=program.path
-        )
+        would = "" if record.execute is None else f"; what would allow it: {_rule('execute', path)}"
+        message = f"{path} resolves outside the granted prefixes{would}"
+        raise Refused("fs_denied", message, missing=f"r {path}", target=program.path)
     if program.status is None:
         raise Refused("tool_failed", f"{path}: no such program (ENOENT)")
     if not program.regular:
@@ -64,11 +65,12 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
     if rules is None:
         return
     if not grants.matches_list(program.path, rules):
-        raise Refused("fs_denied", f"{path} is not in the execute list", missing=f"execute {path}", target=program.path)
+        message = f"{path} is not in the execute list; what would allow it: {_rule('execute', path)}"
+        raise Refused("fs_denied", message, missing=f"execute {path}", target=program.path)
     if rules.shells:
         return
     if programs.launches(program.path, program.identity):
-        raise Refused("fs_denied", f"{path} starts other programs: shells are not allowed", target=program.path)
+        raise Refused("fs_denied", f"{path} starts other programs; that needs bash: allow", target=program.path)
     if programs.interprets(program.path) and not grants.listed_by_name(program.path, rules):
         raise Refused(
             "fs_denied",
@@ -77,14 +79,19 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
         )
 
 
+def _rule(kind: str, path: str) -> str:
+    """The line for `permissions:`. Made of the call's own text, so that it tells nothing about what is there."""
+    return f"{kind}: [{json.dumps(path, ensure_ascii=False)}]"
+
+
 def _directory(path: str | None, record: CapabilityRecord) -> Resolved:
     if path is None:
         return _default_directory(record)
     cwd = paths.resolve(path)
     if paths.covering(cwd, record.fs_grants, binary=False) is None:
-        raise Refused(
-            "fs_denied", f"cwd {path} resolves outside the granted prefixes", missing=f"r {path}", target=cwd.path
-        )
+        would = "" if record.execute is None else f"; what would allow it: {_rule('read', f'{path}/')}"
+        message = f"cwd {path} resolves outside the granted prefixes{would}"
+        raise Refused("fs_denied", message, missing=f"r {path}", target=cwd.path)
     if not cwd.directory:
         raise Refused("tool_failed", f"cwd {path} is no directory ({'ENOTDIR' if cwd.status else 'ENOENT'})")
     return cwd

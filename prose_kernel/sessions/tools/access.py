@@ -18,6 +18,7 @@ from prose_kernel.sessions.tools.tool import ToolRefused
 
 _RUN: Final = re.compile(r"(runs/)\d{8}-\d{6}-[a-z0-9]{6}")
 _TASK: Final = re.compile(r"\btask_[0-9a-f]{16}\b")
+_TASK_TIMES: Final = re.compile(r"(?m)^(started |started \{time\}, ended )\d{4}-\d\d-\d\dT[\d:.]+\+00:00(?=$|,)")
 _OPEN: Final[dict[Kind, str]] = {"read": "reading", "write": "writing"}
 
 
@@ -96,10 +97,12 @@ class Access:
         return self.neutral(place.path)
 
     def neutral(self, text: str) -> str:
-        """Text without what differs from run to run and from machine to machine: the workspace's path, run ids."""
+        """Text without what differs from run to run and from machine to machine: the workspace's path,
+        ids of runs and tasks, the times of tasks."""
         for root in {self.cwd, os.path.realpath(self.cwd)} - {"/"}:
             text = re.sub(rf"(?<![\w./-]){re.escape(root)}(?:/|(?![\w./-]))", _relative, text)
-        return _TASK.sub("{task}", _RUN.sub(r"\1{run}", text))
+        text = _TASK.sub("{task}", _RUN.sub(r"\1{run}", text))
+        return _TASK_TIMES.sub(r"\1{time}", _TASK_TIMES.sub(r"\1{time}", text)) if "{task}" in text else text
 
 
 def _relative(match: re.Match[str]) -> str:
