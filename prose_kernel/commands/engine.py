@@ -178,7 +178,9 @@ class Engine:
             self._burst -= 1
             process = self._waiting.popleft()
             self._running[process] = None
+            self._watchdog.starting()
             process.start()
+            self._watchdog.started_nothing()
         if self._burst < _BURST and not self._resting:
             self._resting = True
             self.loop.call_soon(self._rested)

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ _SCRIPT = Path(__file__).with_name("watchdog_process.py")
 _ATTEMPTS = 2
 _PROVEN = 10.0
 """Seconds after which a watchdog counts as started well."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 _ENDED_DELAY = 0.05
 """Ends are told late, together: a watchdog that thinks a group still runs looks at its members before it signals."""
@@ -52,15 +55,34 @@ class Watchdog:
         self._started_at = 0.0
         self._failures = 0
         self._closed = False
+        self._announced = b""
 
     # ------------------------------------------------------------ what it is told
 
+    def starting(self) -> None:
+        """A command is about to be started: from now on its processes are found, whenever the kernel is killed."""
+        self._announced = b"?%d\n" % int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+        self._unsent += self._announced
+        self._reach()
+
+    def started_nothing(self) -> None:
+        """What was announced was not started by this process, or not at all."""
+        if self._announced:
+            self._announced = b""
+            self._unsent += b"?\n"
+            self._flush()
+
     def started(self, group: int, ticks: int = 0) -> None:
-        """A command's group runs. The first one starts the watchdog, beside the command.
+        """A command's group runs.
 
         `ticks` is when its leader started, for a leader whose status this process does not take.
         """
+        self._announced = b""
         self._tell(group, b"+%d %d\n" % (group, ticks) if ticks else b"+%d\n" % group)
+        self._reach()
+
+    def _reach(self) -> None:
+        """Write what there is to tell; the first time the watchdog is started."""
         if self._pipe < 0 and self._failures <= _ATTEMPTS:
             self._open()
         self._flush()
@@ -103,9 +125,9 @@ class Watchdog:
     def _open(self) -> None:
         reader, self._pipe = os.pipe()
         os.set_blocking(self._pipe, False)
-        self._unsent[:] = b"".join(self._groups.values())
-        # The first command is running already; it must not wait for the start of an interpreter.
-        self._loop.call_soon(self._spawn, reader)
+        self._unsent[:] = b"".join(self._groups.values()) + self._announced
+        # Before the command that it is for: a kernel may be killed at once. Nobody waits for its interpreter.
+        self._spawn(reader)
 
     def _spawn(self, reader: int) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PROSE_JOB"}

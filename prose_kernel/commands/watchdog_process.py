@@ -1,8 +1,9 @@
 """The watchdog process. Run by path with `python -I -S`, so it imports only what starts in a few milliseconds.
 
-Reads lines from its standard input, a pipe whose only writer is the kernel: `+G` group G runs (`+G TICKS`: somebody
-else takes its leader's status, and nobody in it is older than that), `=G pid ticks ...` its command ended and left
-these processes, `-G` it is over. When the pipe ends, or the kernel's process does, everything registered is ended:
+Reads lines from its standard input, a pipe whose only writer is the kernel: `?TICKS` a command is about to be started,
+and nothing of it is older than that (`?` it was not), `+G` group G runs (`+G TICKS`: somebody else takes its leader's
+status, and nobody in it is older than that), `=G pid ticks ...` its command ended and left these processes, `-G` it is
+over. When the pipe ends, or the kernel's process does, everything registered is ended:
 TERM, one second, KILL. On the way it keeps a private file of long-lived groups, from which the next watchdog of this
 user sweeps what is left when kernel and watchdog were both killed.
 """
@@ -25,6 +26,8 @@ _BATCH = 0.02
 _KEEP_AFTER = 0.5
 _KEEP_AT_LEAST = 8.0
 _GRACE = 1.0
+_START = 0.3
+"""Seconds in which what the kernel was just starting has become its program."""
 
 Known = set[tuple[int, int]]
 
@@ -37,6 +40,7 @@ class Groups:
         self.tasks = marker.rpartition(":")[0] + ":task:"
         self.running: dict[int, float] = {}
         self.left: dict[int, Known] = {}
+        self.starting: int | None = None
         self._oldest: dict[int, int] = {}
         self._rest = b""
 
@@ -45,11 +49,15 @@ class Groups:
         self._rest = lines.pop()
         for line in lines:
             numbers = [int(word) for word in line[1:].split()]
+            if line[:1] == b"?":
+                self.starting = numbers[0] if numbers else None
+                continue
             group = numbers.pop(0)
             self.running.pop(group, None)
             self.left.pop(group, None)
             self._oldest.pop(group, None)
             if line[:1] == b"+":
+                self.starting = None
                 self.running[group] = time.monotonic()
                 self._oldest[group] = numbers[0] if numbers else 0
             elif line[:1] == b"=":
@@ -70,6 +78,20 @@ class Groups:
             if process_table.still_ours(group, known, self.marker, table):
                 scopes[group] = known
         return scopes
+
+    def find_started(self) -> None:
+        """The group of a command during whose start the kernel was killed: its leader may become its program only now."""
+        until = time.monotonic() + _START
+        while self.starting is not None:
+            for member in process_table.members():
+                leads = member.pid == member.session and member.pid not in self.running and member.pid not in self.left
+                if leads and member.ticks >= self.starting and process_table.carries(member.pid, self.marker):
+                    self.running[member.pid] = time.monotonic()
+                    self._oldest[member.pid], self.starting = self.starting, None
+                    break
+            if time.monotonic() >= until:
+                return
+            time.sleep(_BATCH)
 
     def hunt(self, scopes: dict[int, Known], table: list[process_table.Member]) -> None:
         """Add what tasks have started and what left their groups: it carries their marker."""
@@ -279,6 +301,7 @@ def main(kernel: int, directory: str, marker: str) -> None:
     if state.usable:
         sweep(directory)
     Watch(groups, kernel, state).run()
+    groups.find_started()
     end(groups.seize(process_table.members()), groups)
     state.remove()
 

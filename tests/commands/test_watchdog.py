@@ -147,6 +147,55 @@ def test_a_kernel_that_ends_with_running_commands_leaves_nothing(tmp_path: Path)
     assert marked(marker) == watchdogs(marker) == []
 
 
+_KILLED_WHILE_STARTING = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from prose_kernel.commands import Engine, ShellCommands, process
+from prose_kernel.machine.ports import CommandRequest
+
+def spawn_and_die(*given, _spawn=process.spawn, **more):
+    child = _spawn(*given, **more)
+    if "sleep 4807" in str(given[0]):
+        print(child.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return child
+
+async def main():
+    engine = Engine(state_dir=Path(sys.argv[1]))
+    print(engine.marker, flush=True)
+    commands = ShellCommands(engine, "sh")
+    for text in sys.argv[2:]:
+        await commands.run(CommandRequest(text, "/", 3600.0))
+
+process.spawn = spawn_and_die
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("texts", [("sleep 4807 & sleep 4807",), ("setsid sleep 3.3 & sleep 0.1", "sleep 4807")])
+def test_hazard_71_a_kernel_killed_while_it_starts_a_command_leaves_nothing(
+    tmp_path: Path, texts: tuple[str, ...]
+) -> None:
+    """The kernel dies before it could tell the watchdog of the command: the first one, and a later one."""
+    kernel = subprocess.run(
+        [sys.executable, "-c", _KILLED_WHILE_STARTING, str(tmp_path / "state"), *texts],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+        check=False,
+    )
+    marker, leader = kernel.stdout.split()
+    assert kernel.returncode == -signal.SIGKILL
+    detached = [pid for pid in marked(marker) if b"3.3" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    try:
+        assert until(lambda: set(marked(marker)) <= set(detached)), f"{leader} and its children outlived the kernel"
+        assert len(detached) == len(texts) - 1, "what a command detached on purpose is left alone"
+    finally:
+        for pid in marked(marker):
+            os.kill(pid, signal.SIGKILL)
+
+
 async def test_hazard_73_a_killed_watchdog_is_replaced_and_told_again(
     host: Callable[..., Host], tmp_path: Path
 ) -> None:
