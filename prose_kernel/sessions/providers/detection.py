@@ -32,8 +32,8 @@ class Detected:
         return (
             f"{self.variable} is set and no provider is chosen, so {self.choice.name} answers sessions.\n"
             f"Model: {model}; {recorded}. What a session is sent leaves this machine and may cost money.\n"
-            f"To choose it for good: `%provider {self.choice.name}`, or PROSE_PROVIDER={self.choice.name}.\n"
-            "To answer yourself: `%provider human`; PROSE_AUTODETECT=0 turns this off."
+            f"To choose it for good: PROSE_PROVIDER={self.choice.name}; PROSE_AUTODETECT=0 turns this off.\n"
+            "To answer yourself: `%provider human` (in a terminal: `prose run --provider human`)."
         )
 
 
