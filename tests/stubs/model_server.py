@@ -292,7 +292,7 @@ class StubServer:
     async def _control(self, connection: Connection, path: str, body: bytes) -> None:
         shown: object = {}
         if path == "/stats":
-            shown = asdict(self.stats)
+            shown = vars(self.stats)  # asdict cannot copy a Counter
         elif path == "/last" and self.last is not None:
             shown = asdict(self.last)
         elif path.startswith("/script/"):
