@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,7 @@ def tidy(names: Sequence[str], check: bool) -> int:
         if check:
             click.echo(f"{_shown(path)}: would be rewritten ({', '.join(parts)})")
             continue
-        _rewrite(path, lambda data, path=path: _tidy(path, data))  # type: ignore[misc]
+        _rewrite(path, partial(_tidy, path))
         click.echo(f"{_shown(path)}: {', '.join(parts)}")
     return 1 if check and changed else 0
 
@@ -160,8 +161,6 @@ def prune(
     `prose run`. Nothing is removed when one of them does not come to its end.
     """
     from prose_kernel.cli.cassette_prune import replayed
-    from prose_kernel.sessions.cassettes import records
-    from prose_kernel.sessions.cassettes.tidying import without
 
     used: set[tuple[str, bytes]] = set()
     for program in programs:
@@ -175,19 +174,24 @@ def prune(
     if not paths:
         click.echo("nothing is removed: the programs have used no recording")
     for path in paths:
-        kept = {raw for name, raw in used if Path(name) == path}
-
-        def unwanted(entry: Entry, kept: frozenset[bytes] = frozenset(kept)) -> bool:
-            return entry.record.t in records.ANSWERS and entry.raw not in kept
-
-        _, gone = without(_bytes(path), unwanted)
-        if not dry_run and gone:
-            _rewrite(path, lambda data, unwanted=unwanted: without(data, unwanted)[0])  # type: ignore[misc]
-        verb = "would be removed" if dry_run else "removed"
-        click.echo(f"{_shown(path)}: {_counted(len(gone), 'unused record')} {verb}")
-        for entry in gone:
-            click.echo(f"  line {entry.line}: {entry.record.t} {visible(entry.record.at)}")
+        _prune(path, frozenset(raw for name, raw in used if Path(name) == path), dry_run)
     return 0
+
+
+def _prune(path: Path, kept: frozenset[bytes], dry_run: bool) -> None:
+    from prose_kernel.sessions.cassettes import records
+    from prose_kernel.sessions.cassettes.tidying import without
+
+    def unwanted(entry: Entry) -> bool:
+        return entry.record.t in records.ANSWERS and entry.raw not in kept
+
+    _, gone = without(_bytes(path), unwanted)
+    if not dry_run and gone:
+        _rewrite(path, lambda data: without(data, unwanted)[0])
+    verb = "would be removed" if dry_run else "removed"
+    click.echo(f"{_shown(path)}: {_counted(len(gone), 'unused record')} {verb}")
+    for entry in gone:
+        click.echo(f"  line {entry.line}: {entry.record.t} {visible(entry.record.at)}")
 
 
 # ---------------------------------------------------------------- diff

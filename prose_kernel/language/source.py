@@ -7,7 +7,7 @@ columns are 1-based and hold for the original file too, because neither change m
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -35,7 +35,6 @@ class Source:
 
     text: str
     name: str = "cell"
-    first_line: int = field(default=1)
 
     @classmethod
     def of(cls, text: str, name: str = "cell") -> Source:
@@ -56,11 +55,11 @@ class Source:
         """1-based line and column of an offset; an offset past the end gives the end."""
         offset = min(max(offset, 0), len(self.text))
         index = bisect_right(self.line_starts, offset) - 1
-        return index + self.first_line, offset - self.line_starts[index] + 1
+        return index + 1, offset - self.line_starts[index] + 1
 
     def line_text(self, line: int) -> str:
         """The text of a 1-based line, without its line end; empty past the end."""
-        index = line - self.first_line
+        index = line - 1
         if not 0 <= index < len(self.line_starts):
             return ""
         start = self.line_starts[index]

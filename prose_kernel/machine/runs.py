@@ -102,7 +102,6 @@ class Run:
         self.skills: dict[str, None] = {}
         self.gates: dict[str, int] = {}
         self.gate_names: dict[str, None] = {}
-        self.import_calls: dict[str, int] = {}
         self.started_agents: set[str] = set()
         self.supplied: Mapping[str, Value] = {}
         self.recent = Recent()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from prose_kernel.errors import ProseError
@@ -53,7 +52,7 @@ class HumanJudge:
     async def extract(self, value: str, path: str) -> Finding:
         async with self._asker.turn():
             self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
-            return Finding(_data((await self._asker.ask(f"{path}: ")).strip()), "human")
+            return Finding(readings.data_or_text((await self._asker.ask(f"{path}: ")).strip()), "human")
 
     async def items(self, value: str) -> Finding:
         found: list[str] = []
@@ -68,15 +67,6 @@ class HumanJudge:
 
     async def _word(self, prompt: str) -> str:
         return " ".join((await self._asker.ask(prompt)).split()).casefold()
-
-
-def _data(said: str) -> Value:
-    """A person's answer: JSON when it is, else text."""
-    try:
-        loaded: Value = json.loads(said)
-    except (ValueError, RecursionError):
-        return said
-    return loaded
 
 
 def _pass(request: JudgeRequest) -> str:

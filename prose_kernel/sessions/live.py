@@ -112,7 +112,8 @@ class LiveProviders:
         agents, self._agents = self._agents, {}
         judges, self._judges = self._judges, {}
         sessions, self._sessions = self._sessions, {}
-        closing = [each.close() for each in (*agents.values(), *judges.values(), *sessions.values())]
+        closing = [*(a.close() for a in agents.values()), *(j.close() for j in judges.values())]
+        closing += [s.close() for s in sessions.values()]
         for problem in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(problem, BaseException):
                 raise problem  # all of them have been closed by now

@@ -21,6 +21,15 @@ _HOLLOW = {"[]", "{}", "null", '""'}
 _NOTHING = {"none", "(none)", "n/a", "na", "nothing", "nil", "empty", "(empty)", "-", "--", "—", "tbd", "unknown"}
 
 
+def data_or_text(said: str) -> Value:
+    """What somebody's answer stands for: JSON when it is, else the text."""
+    try:
+        data: Value = json.loads(said)
+    except (ValueError, RecursionError):
+        return said
+    return data
+
+
 def resolve(subject: str, bindings: Mapping[str, Value]) -> tuple[bool, Value]:
     """Whether there is a value at the path to go by, and the value; a number literal is its own value."""
     path, wants_exit, _ = subject.partition(EXIT_CODE)

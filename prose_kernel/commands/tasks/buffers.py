@@ -96,9 +96,9 @@ class Collected:
 
     def previews(self, budget: int) -> dict[Stream, tuple[str, bool]]:
         """Each stream's preview. They share the budget; a short one leaves what it does not need to the other."""
-        totals = {name: ends.total for name, ends in self.streams.items()}
-        shares: dict[Stream, int] = {}
-        for name, other in (("stdout", "stderr"), ("stderr", "stdout")):
-            half = budget // 2
-            shares[name] = max(half, budget - min(totals[other], half))  # type: ignore[index]
-        return {name: ends.preview(shares[name]) for name, ends in self.streams.items()}
+        half = budget // 2
+        total = sum(ends.total for ends in self.streams.values())
+        return {
+            name: ends.preview(max(half, budget - min(total - ends.total, half)))  # the rest is the other's
+            for name, ends in self.streams.items()
+        }

@@ -291,9 +291,8 @@ def _name(task_id: object) -> str:
 
 def _output(record: TaskRecord, block: bool) -> TaskOutput:
     preview, truncated = receipts.preview_of(record)
-    status: str = "success" if record.ended else ("timeout" if block else "not_ready")
     return TaskOutput(
-        status,  # type: ignore[arg-type]
+        "success" if record.ended else "timeout" if block else "not_ready",
         snapshot_of(record),
         preview,
         truncated,

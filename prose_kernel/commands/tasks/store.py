@@ -263,20 +263,6 @@ def exists(run_directory: Path) -> bool:
     return (run_directory / DIRECTORY / _FILE).is_file()
 
 
-def owned(run_directory: Path) -> bool:
-    """Whether a live kernel owns the tasks of a run."""
-    directory = run_directory / DIRECTORY
-    if not directory.is_dir():
-        return False
-    try:
-        _owner_lock(directory).release()
-    except Timeout:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def _owner_lock(directory: Path) -> FileLock:
     lock = FileLock(directory / _LOCK, mode=0o600, thread_local=False)
     lock.acquire(timeout=_LOCK_PATIENCE, poll_interval=0.01)

@@ -6,7 +6,6 @@ What the program's texts say is material, fenced and called so: a text that says
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
@@ -85,7 +84,7 @@ class ModelJudge:
         said, details = await self._ask(request, question, found, asked, text=value)
         if said["found"] == "no":
             raise Undecided(f"the model finds no `{path}` in the text: {_reason(said)}")
-        return Finding(_data(str(said["value"])), "model", _reason(said), details)
+        return Finding(readings.data_or_text(str(said["value"])), "model", _reason(said), details)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         """The items of a text, in its order and its words."""
@@ -139,14 +138,6 @@ def output_mode(server: ModelServer) -> JudgeOutput:
 
 def _reason(said: Mapping[str, object]) -> str:
     return one_line(str(said["reason"]), 300)
-
-
-def _data(said: str) -> Value:
-    try:
-        loaded: Value = json.loads(said)
-    except (ValueError, RecursionError):
-        return said
-    return loaded
 
 
 # ---------------------------------------------------------------- what the judge is shown
