@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from prose_kernel.machine.ports import Asker, Clock
 from prose_kernel.sessions import hosts, path_rules
 from prose_kernel.sessions.options import Rule
 from prose_kernel.sessions.path_rules import Reach, Surface
+from prose_kernel.sessions.text import escaped
 from prose_kernel.sessions.user import serial
 
 Kind = Literal["read", "write", "execute", "network", "bash"]
@@ -277,28 +277,13 @@ class PermissionDesk:
 
 def written(question: Ask) -> str:
     """The question as it is shown: whole, each line of the request marked, nothing in it able to pass for ours."""
-    lines = [f"Permission needed ({question.kind}): {one_visible_line(question.who)} · {question.at} asks for", ""]
+    lines = [f"Permission needed ({question.kind}): {_one_line(question.who)} · {question.at} asks for", ""]
     for line in question.what.split("\n"):
-        text = visible(line)
+        text = escaped(line)
         lines += [f"  | {text[start : start + _WIDTH]}" for start in range(0, len(text), _WIDTH)] or ["  |"]
-    lines += ["", f"always = {one_visible_line(question.always)}, for the rest of this run"]
+    lines += ["", f"always = {_one_line(question.always)}, for the rest of this run"]
     return "\n".join(lines)
 
 
-def one_visible_line(text: str) -> str:
-    return visible(" ".join(text.split()))
-
-
-def visible(text: str) -> str:
-    """The text with every character that does not show escaped: controls, overrides, zero width, line separators."""
-    return "".join(_escape(character) if _hidden(character) else character for character in text)
-
-
-def _hidden(character: str) -> bool:
-    return unicodedata.category(character)[0] == "C" or character in "\u2028\u2029"
-
-
-def _escape(character: str) -> str:
-    short = {"\r": "\\r", "\t": "\\t", "\n": "\\n"}.get(character)
-    code = ord(character)
-    return short or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}")
+def _one_line(text: str) -> str:
+    return escaped(" ".join(text.split()))

@@ -13,6 +13,7 @@ from typing import Literal
 
 from prose_kernel.machine.context import full_content
 from prose_kernel.machine.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, SessionResult, Target
+from prose_kernel.sessions.text import clipped
 
 Section = Literal["orientation", "task", "system", "scope", "memory", "context", "output"]
 
@@ -269,8 +270,7 @@ def _fields(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 def summarise(text: str) -> str:
     """The first line of an answer that says something, cut to 160 characters: the summary of a plain answer."""
-    line = next((stripped for line in text.splitlines() if (stripped := line.strip())), "")
-    return line if len(line) <= SUMMARY_LENGTH else line[: SUMMARY_LENGTH - 1].rstrip() + "…"
+    return clipped(next((stripped for line in text.splitlines() if (stripped := line.strip())), ""), SUMMARY_LENGTH)
 
 
 def answered(reply: str, *, provider: str, origin: str, details: Mapping[str, object] | None = None) -> SessionResult:

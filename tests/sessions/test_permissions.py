@@ -19,7 +19,8 @@ from sessions.people import ScriptedPerson, SilentPerson
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.sessions.globs import Glob
 from prose_kernel.sessions.options import Rule
-from prose_kernel.sessions.permissions import Ask, Kind, PermissionDesk, Policy, visible
+from prose_kernel.sessions.permissions import Ask, Kind, PermissionDesk, Policy
+from prose_kernel.sessions.text import escaped
 from prose_kernel.sessions.user import SerialAsker
 
 # ---------------------------------------------------------------- globs
@@ -414,7 +415,7 @@ async def test_the_whole_request_is_shown_and_nothing_in_it_can_pretend() -> Non
     text = person.transcript[0]
     assert not set("\r\x1b\u202e\u200b") & set(text)
     body = "".join(line[4:] for line in text.split("\n") if line.startswith("  | "))
-    assert body == visible(hostile.replace("\n", ""))
+    assert body == escaped(hostile.replace("\n", ""))
     assert [line for line in text.split("\n") if line.startswith("always =")] == [
         "always = commands by agent tidy, for the rest of this run"
     ]

@@ -528,7 +528,7 @@ async def test_the_trace_is_the_same_wherever_and_whenever_it_runs(tmp_path: Pat
     assert traces[0] == traces[1]
     first = traces[0][0]
     assert (first.summary, first.outcome) == (".prose/runs/{run}/bindings/plan.md", "ok")
-    assert len(first.detail) == 2001 and first.detail.endswith("x…")
+    assert len(first.detail) == 2000 and first.detail.endswith("x…")
     assert traces[0][2].detail == "failed: 'none.md': there is no such file or directory"
 
 

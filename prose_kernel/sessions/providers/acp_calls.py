@@ -11,7 +11,7 @@ from typing import Final
 
 from prose_kernel.machine.ports import FileWrite, ToolUse
 from prose_kernel.sessions.providers.acp_policy import Call, address_of, command_of, paths_of
-from prose_kernel.sessions.text import one_line, printable
+from prose_kernel.sessions.text import clipped, one_line, printable
 from prose_kernel.sessions.tools import files
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.places import Place, resolve
@@ -99,8 +99,7 @@ class Calls:
         return one_line(self._access.neutral(named or call.title or call.kind or "tool"), 160)
 
     def _detail(self, said: str) -> str:
-        text = printable(self._access.neutral(said)).strip()
-        return text if len(text) <= _DETAIL else text[: _DETAIL - 1].rstrip() + "…"
+        return clipped(printable(self._access.neutral(said)).strip(), _DETAIL)
 
     def _shown(self, path: str) -> str:
         place = self._place(path)

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from prose_kernel.machine.ports import FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.sessions.options import Surroundings
 from prose_kernel.sessions.permissions import PermissionDesk, Policy
-from prose_kernel.sessions.text import one_line, printable
+from prose_kernel.sessions.text import clipped, one_line, printable
 from prose_kernel.sessions.tools import arguments as argument_rules
 from prose_kernel.sessions.tools.access import Access, own_files
 from prose_kernel.sessions.tools.fetch import FetchTool
@@ -95,9 +95,7 @@ class SessionWorkbench:
         """Run a tool and say what came of it, as text for the model; only cancellation leaves it as an exception."""
         async with self._turn:
             outcome, answer = await self._outcome(name, arguments)
-            detail = printable(self._access.neutral(answer))
-            if len(detail) > DETAIL:
-                detail = detail[:DETAIL].rstrip() + "…"
+            detail = clipped(printable(self._access.neutral(answer)), DETAIL)
             use = ToolUse(name, self._summary(name, arguments), outcome, detail)
             self._trace.append(use)
         self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use))
