@@ -11,13 +11,12 @@ import concurrent.futures
 import os
 import secrets
 import shutil
-import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from prose_kernel.commands.engine import Engine, EngineClosed
-from prose_kernel.commands.process import Launch, Process, Record
+from prose_kernel.commands.process import Launch, Process, Record, exit_of
 from prose_kernel.commands.spawn import close
 from prose_kernel.machine.ports import HelperEnd, Stream
 
@@ -173,14 +172,7 @@ class RunningHelper:
         self._hang_up()
         if not self._started.done():
             self._started.set_exception(OSError(record.spawn_error or _CLOSED))
-        status = record.status
-        if status is None:
-            end = HelperEnd(None, None, record.outcome == "cancelled")
-        elif os.WIFSIGNALED(status):
-            end = HelperEnd(None, _signal_name(os.WTERMSIG(status)), record.outcome == "cancelled")
-        else:
-            end = HelperEnd(os.WEXITSTATUS(status), None, record.outcome == "cancelled")
-        self._end.set_result(end)
+        self._end.set_result(HelperEnd(*exit_of(record.status), record.outcome == "cancelled"))
 
     # ------------------------------------------------------------ in the caller's loop
 
@@ -199,10 +191,3 @@ class _Streams:
 
     def stop(self) -> None:
         """The end is told by the record."""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"

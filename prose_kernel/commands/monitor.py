@@ -22,7 +22,7 @@ from typing import Literal, Protocol
 from prose_kernel.commands import dispositions, process_table
 from prose_kernel.commands.drain import Drain
 from prose_kernel.commands.process_table import Member
-from prose_kernel.commands.spawn import close
+from prose_kernel.commands.spawn import close, memory_file
 from prose_kernel.machine.ports import Outcome, Stream
 
 _SCRIPT = Path(__file__).with_name("monitor_process.py")
@@ -43,7 +43,8 @@ class Confinement:
     `landlock` puts it into a domain: it can neither signal nor trace nor look into processes outside. With `paths` it
     reaches these files alone, each with its rights (see `confinement.READ` and its neighbours). `own_network` gives it
     an empty network namespace, `no_tcp` forbids TCP through Landlock. `own_limits` keeps it from changing the limits
-    of other processes. `maps_root` is for a program that makes a user namespace itself.
+    of other processes. `maps_root` is for a program that makes a user namespace itself. With `keep_rights` it may do
+    whatever this user may: the monitor alone is wanted.
     """
 
     landlock: bool = False
@@ -52,6 +53,7 @@ class Confinement:
     no_tcp: bool = False
     own_limits: bool = False
     maps_root: bool = False
+    keep_rights: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class MonitoredLaunch:
                 "no_tcp": confinement.no_tcp,
                 "own_limits": confinement.own_limits,
                 "maps_root": confinement.maps_root,
+                "keep_rights": confinement.keep_rights,
                 "identity": self.identity,
                 "cwd_identity": self.cwd_identity,
                 "umask": self.umask,
@@ -216,7 +219,7 @@ class MonitoredProcess:
         ours: list[int] = []
         theirs: list[int] = []
         try:
-            theirs.append(_memory_file(self._launch.marshalled()))
+            theirs.append(memory_file(self._launch.marshalled()))
             for reads in (False, True, True, True):  # control, report, stdout, stderr
                 reader, writer = os.pipe()
                 ours.append(reader if reads else writer)
@@ -412,19 +415,6 @@ def _outcome(cause: str, status: int) -> Outcome:
     if cause in causes:
         return causes[cause]
     return "signaled" if status >= 0 and os.WIFSIGNALED(status) else "exited"
-
-
-def _memory_file(data: bytes) -> int:
-    descriptor = os.memfd_create("job", os.MFD_CLOEXEC)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError:
-        close((descriptor,))
-        raise
-    return descriptor
 
 
 def _own_adjustment() -> int:

@@ -464,6 +464,23 @@ class Process:
         return self._child.stdin if self._child is not None else -1
 
 
+def exit_of(status: int | None) -> tuple[int | None, str | None]:
+    """The exit status or the name of the signal that a wait status stands for; neither for None, an end never seen."""
+    if status is None:
+        return None, None
+    if os.WIFSIGNALED(status):
+        return None, signal_name(os.WTERMSIG(status))
+    return os.WEXITSTATUS(status), None
+
+
+def signal_name(number: int) -> str:
+    """`SIGTERM` and the like, also for signals that have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
 def _has_exited(pid: int) -> bool:
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None

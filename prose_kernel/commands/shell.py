@@ -13,8 +13,9 @@ from typing import Literal
 from prose_kernel.commands import cwd_report
 from prose_kernel.commands.capture import DISPLAY_CAP, Live
 from prose_kernel.commands.engine import Engine, EngineClosed
-from prose_kernel.commands.process import Launch, Process, Record
-from prose_kernel.commands.spawn import SpawnFailure, close, high
+from prose_kernel.commands.hop import answered
+from prose_kernel.commands.process import Launch, Process, Record, signal_name
+from prose_kernel.commands.spawn import SpawnFailure, high, memory_file
 from prose_kernel.machine.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
@@ -155,25 +156,7 @@ def _encode(command: str) -> bytes:
 
 def _script(text: bytes) -> int:
     """A descriptor of 100 or more from which the shell can read the text; no name, nothing to clean up."""
-    descriptor = _memory_file()
-    try:
-        view = memoryview(text)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError:
-        close((descriptor,))
-        raise
-    return high(descriptor, cwd_report.LOWEST_DESCRIPTOR)
-
-
-def _memory_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("exec", os.MFD_CLOEXEC)
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+    return high(memory_file(text), cwd_report.LOWEST_DESCRIPTOR)
 
 
 class _Call:
@@ -193,16 +176,7 @@ class _Call:
     async def wait(self) -> CommandResult:
         if not self._posted:
             return CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
-        cancelled: asyncio.CancelledError | None = None
-        while not self._answer.done():
-            try:
-                await asyncio.shield(self._answer)
-            except asyncio.CancelledError as cancellation:
-                cancelled = cancellation
-                self._engine.post(self._engine.cancel, self._process)
-        if cancelled is not None:
-            raise cancelled
-        return self._answer.result()
+        return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, self._process))
 
     def _post(self, callback: Callable[[], None]) -> None:
         """From the engine's loop to the caller's."""
@@ -265,13 +239,6 @@ def _classify(record: Record) -> tuple[int, _Kind | None, str | None]:
         return 128 + ours, "signal", None
     if os.WIFSIGNALED(record.status):
         number = os.WTERMSIG(record.status)
-        return 128 + number, "signal", _signal_name(number) if record.outcome == "signaled" else None
+        return 128 + number, "signal", signal_name(number) if record.outcome == "signaled" else None
     code = os.WEXITSTATUS(record.status)
     return code, "exit" if code else None, None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"

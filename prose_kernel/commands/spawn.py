@@ -140,7 +140,22 @@ def high(descriptor: int, lowest: int) -> int:
         os.close(descriptor)
 
 
+def memory_file(data: bytes) -> int:
+    """A descriptor from which the data can be read; no name, nothing to clean up. Raises `OSError`."""
+    descriptor = os.memfd_create("prose", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def close(descriptors: Sequence[int]) -> None:
+    """Close what can be closed."""
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)

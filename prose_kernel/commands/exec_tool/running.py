@@ -17,6 +17,7 @@ from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.confining import Plan
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.output import Output
+from prose_kernel.commands.hop import answered
 from prose_kernel.commands.isolation import mechanisms, wrapped
 from prose_kernel.commands.monitor import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
 from prose_kernel.machine.ports import ExecChunk
@@ -95,16 +96,7 @@ class Run:
         """When it returns, or raises because it was cancelled, nothing of the program is left."""
         if not self._posted:
             raise Refused("tool_failed", "the process engine is closed")
-        cancelled: asyncio.CancelledError | None = None
-        while not self._answer.done():
-            try:
-                await asyncio.shield(self._answer)
-            except asyncio.CancelledError as cancellation:
-                cancelled = cancellation
-                self._engine.post(self._engine.cancel, self._process)
-        if cancelled is not None:
-            raise cancelled
-        return self._answer.result()
+        return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, self._process))
 
     def _post(self, callback: Callable[[], None]) -> None:
         try:

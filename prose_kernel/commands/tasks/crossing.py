@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
 from prose_kernel.commands.engine import Engine, EngineClosed
+from prose_kernel.commands.hop import answered
 from prose_kernel.errors import TaskRefused
 
 T = TypeVar("T")
@@ -25,58 +27,29 @@ async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object,
         raise closed from None
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
-    running: list[asyncio.Task[None]] = []
+    running: list[asyncio.Task[T]] = []
 
-    async def run() -> None:
-        try:
-            result = await work()
-        except asyncio.CancelledError:
-            _post(loop, answer, None, asyncio.CancelledError())
-        except Exception as problem:
-            _post(loop, answer, None, problem)
-        else:
-            _post(loop, answer, result, None)
+    def begin() -> None:
+        task = engine.loop.create_task(work())
+        task.add_done_callback(ended)  # not an `except` in the task: one that is cancelled early never runs
+        running.append(task)
+
+    def ended(task: asyncio.Task[T]) -> None:
+        problem = closed if task.cancelled() else task.exception()
+
+        def complete() -> None:
+            if problem is not None:
+                answer.set_exception(problem)
+            else:
+                answer.set_result(task.result())
+
+        with contextlib.suppress(RuntimeError):  # the caller's loop is closed: nobody waits
+            loop.call_soon_threadsafe(complete)
 
     def cancel() -> None:
         for task in running:
             task.cancel()
 
-    if not engine.post(lambda: running.append(engine.loop.create_task(run()))):
+    if not engine.post(begin):
         raise closed
-    cancelled: asyncio.CancelledError | None = None
-    while not answer.done():
-        try:
-            await asyncio.shield(answer)
-        except asyncio.CancelledError as cancellation:
-            if answer.done():
-                break
-            cancelled = cancellation
-            engine.post(cancel)
-        except Exception:
-            break  # the answer is this exception
-    if cancelled is not None:
-        if not answer.cancelled():
-            answer.exception()  # seen
-        raise cancelled
-    if answer.cancelled():
-        raise closed
-    return answer.result()
-
-
-def _post(
-    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], result: T | None, problem: BaseException | None
-) -> None:
-    def complete() -> None:
-        if answer.done():
-            return
-        if isinstance(problem, asyncio.CancelledError):
-            answer.cancel()
-        elif problem is not None:
-            answer.set_exception(problem)
-        else:
-            answer.set_result(result)  # type: ignore[arg-type]
-
-    try:
-        loop.call_soon_threadsafe(complete)
-    except RuntimeError:
-        return  # the caller's loop is closed: nobody waits
+    return await answered(answer, lambda: engine.post(cancel))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.commands.capture import Live
 from prose_kernel.commands.engine import Engine
-from prose_kernel.commands.process import Process, Record
+from prose_kernel.commands.process import Process, Record, exit_of
 from prose_kernel.commands.shell import Shell
 from prose_kernel.commands.spawn import directory_problem
 from prose_kernel.commands.tasks import receipts
@@ -33,7 +33,6 @@ from prose_kernel.commands.tasks.running import (
     Identity,
     Recorder,
     environment_for,
-    exit_of,
     launch_of,
     spawn_refusal,
 )
@@ -374,7 +373,7 @@ class Manager:
         self._retry_wanting()
 
     def _completed(self, command: Command, record: Record) -> CommandCompleted:
-        status, name = exit_of(record)
+        status, name = exit_of(record.status)
         previews = command.recorder.collected.previews(command.call.budget)
         (stdout, stdout_cut), (stderr, stderr_cut) = previews["stdout"], previews["stderr"]
         log = command.recorder.log
@@ -395,7 +394,7 @@ class Manager:
     def _task_ended(self, command: Command, process: Record) -> None:
         assert command.record is not None
         command.recorder.log.finish()
-        status, name = exit_of(process)
+        status, name = exit_of(process.status)
         error = command.failure
         after: Literal["completed", "failed", "cancelled"] = "completed"
         if command.record.status == "cancelling":

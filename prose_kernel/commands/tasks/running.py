@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -130,22 +129,6 @@ def environment_for(caller: TaskCaller, allowed: tuple[str, ...]) -> dict[bytes,
     """The kernel's environment, without startup files; an agent's commands get none of what looks like a secret."""
     inherited = {name: value for name, value in os.environb.items() if name not in NOT_INHERITED}
     return without_secrets(inherited, allowed) if caller.session is not None else inherited
-
-
-def exit_of(record: Record) -> tuple[int | None, str | None]:
-    """The exit status and the signal of a process (the `command` column of the table in 1.2)."""
-    if record.status is None:
-        return None, None
-    if os.WIFSIGNALED(record.status):
-        return None, signal_name(os.WTERMSIG(record.status))
-    return os.WEXITSTATUS(record.status), None
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
 
 
 def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
