@@ -34,7 +34,12 @@ def standing(task: TaskSnapshot) -> str:
 
 def facts(task: TaskSnapshot) -> dict[str, object]:
     """The record's projection for rich clients: metadata, which takes no part in comparisons."""
-    return {"task": asdict(task)}
+    return {"task": _projection(task)}
+
+
+def _projection(task: TaskSnapshot) -> dict[str, object]:
+    """Without the places of this machine, because notebooks are passed on; `prose tasks show` has them."""
+    return {name: value for name, value in asdict(task).items() if name not in ("workdir", "shell")}
 
 
 def last_lines(preview: str) -> list[str]:
@@ -86,7 +91,7 @@ def task_table(tasks: Sequence[TaskSnapshot], *, everything: bool) -> Display:
         return Display({"text/markdown": text, "text/plain": text})
     rows = [(str(task.number), standing(task), task.session or "you", task.cmd_display) for task in tasks]
     shown = tables.table(("task", "state", "of", "command"), rows, code=(3,))
-    return Display(shown.data, {"tasks": [asdict(task) for task in tasks]})
+    return Display(shown.data, {"tasks": [_projection(task) for task in tasks]})
 
 
 def output_display(output: TaskOutput) -> Display:

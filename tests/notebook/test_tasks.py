@@ -130,6 +130,7 @@ async def test_no_text_of_a_card_holds_an_id_or_a_place(notebook: Notebook) -> N
     for call in output.calls:
         display = call[1]
         task = display.facts["task"]
+        assert str(notebook.cells.cwd) not in repr(display.facts), "a saved notebook names no place of the machine"
         for text in display.data.values():
             assert task["task_id"] not in text
             assert str(notebook.cells.cwd) not in text
