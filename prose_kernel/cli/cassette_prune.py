@@ -63,7 +63,7 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
     screen = Screen(io.StringIO(), sys.stderr)
     if request.name.endswith(".ipynb"):
         watched: _Watched = _WatchedNotebook(request, screen)
-        cells = [Cell(_in_replay(cell.text), cell.name) for cell in read_cells(request.name)]
+        cells = [Cell(_in_replay(cell.text), cell.name, cell.may_fail) for cell in read_cells(request.name)]
     else:
         watched = _Watched(request, screen)
         cells = [Cell(files.read_source(request.name).text, request.name)]

@@ -15,6 +15,9 @@ import click
 from prose_kernel.errors import UsageError
 
 DIRECTORY = Path(__file__).parent.parent / "examples"
+NOTEBOOKS = (DIRECTORY / "notebooks", DIRECTORY.parents[1] / "notebooks")
+"""Where the tour and the course are: in an installed package, and in a checkout."""
+SHIPPED = ("*.ipynb", "cassettes/*.jsonl", "programs/*.prose", "prose.toml")
 
 
 class Example(NamedTuple):
@@ -59,9 +62,17 @@ def find_example(wanted: str) -> Path | None:
 @click.command(short_help="List, print or run bundled examples.")
 @click.argument("name", required=False)
 @click.option("--run", "execute", is_flag=True, help="Run it instead of printing it.")
+@click.option(
+    "--notebooks", "target", metavar="DIRECTORY", type=Path, help="Copy the tour and the course, with their recordings."
+)
 @click.pass_context
-def examples(context: click.Context, name: str | None, execute: bool) -> int:
+def examples(context: click.Context, name: str | None, execute: bool, target: Path | None) -> int:
     """List the bundled examples by category, or print the one called NAME (a number, a name or a keyword)."""
+    if target is not None:
+        if name is not None or execute:
+            raise click.UsageError("--notebooks takes neither NAME nor --run")
+        _copy_notebooks(target)
+        return 0
     if name is None:
         if execute:
             raise click.UsageError("--run needs the NAME of an example")
@@ -79,6 +90,24 @@ def examples(context: click.Context, name: str | None, execute: bool) -> int:
     return status if isinstance(status, int) else 0
 
 
+def _copy_notebooks(target: Path) -> None:
+    """Raises `UsageError` when the directory holds something already, or cannot be written."""
+    source = next((place for place in NOTEBOOKS if (place / "tour.ipynb").exists()), None)
+    if source is None:
+        raise UsageError("the notebooks are not part of this installation")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} is there already", hint="name a new directory, or an empty one")
+    found = sorted(path for pattern in SHIPPED for at in ("", "course/") for path in source.glob(at + pattern))
+    try:
+        for path in found:
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    except OSError as problem:
+        raise UsageError(f"cannot write {target}: {problem.strerror}") from None
+    click.echo(f"{sum(path.suffix == '.ipynb' for path in found)} notebooks: open {target / 'tour.ipynb'}")
+
+
 def _list() -> None:
     found = bundled()
     width = max(len(e.name) for e in found)
@@ -87,3 +116,4 @@ def _list() -> None:
         for example in group:
             click.echo(f"  {example.number}  {example.name:<{width}}  {example.about}")
     click.echo("\nprose examples NAME prints one, prose run NAME runs it")
+    click.echo("prose examples --notebooks DIRECTORY copies the tour and the course")

@@ -102,7 +102,7 @@ class ProgramRun:
             try:
                 for cell in cells:
                     self.text_name = cell.name
-                    await self.feed(cell)
+                    await self._feed(cell)
                     done += 1
                     if received:
                         break
@@ -113,6 +113,15 @@ class ProgramRun:
             finally:
                 ended = await self._close(error, done, received)
         return ended
+
+    async def _feed(self, cell: Cell) -> None:
+        """A cell that may fail is told of and passed, as Jupyter's runners do."""
+        try:
+            await self.feed(cell)
+        except (CompileError, RunError, UsageError) as problem:
+            if not cell.may_fail:
+                raise
+            self.screen.note(f"{cell.name} fails, as its tag raises-exception says: {problem}")
 
     async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
         """Take what the run has made, if there is one, write its end down, and close it."""

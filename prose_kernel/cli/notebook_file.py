@@ -11,14 +11,16 @@ from prose_kernel.cli import files
 from prose_kernel.errors import UsageError
 
 MAGIC = "%%prose"
+MAY_FAIL = "raises-exception"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One text to run, and its name in messages."""
+    """One text to run, and its name in messages. `may_fail`: a notebook's cell with the tag `raises-exception`."""
 
     text: str
     name: str
+    may_fail: bool = False
 
 
 def read_cells(name: str) -> list[Cell]:
@@ -34,11 +36,10 @@ def read_cells(name: str) -> list[Cell]:
         raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
     prose = (book.metadata.get("kernelspec") or {}).get("language") == "prose"
     prose = prose or (book.metadata.get("language_info") or {}).get("name") == "prose"
-    sources = [cell.source for cell in book.cells if cell.cell_type == "code"]
     cells = [
-        Cell(text, f"cell {number}")
-        for number, source in enumerate(sources, 1)
-        if (text := source if prose else _magic_body(source)) is not None
+        Cell(text, f"cell {number}", MAY_FAIL in cell.metadata.get("tags", ()))
+        for number, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), 1)
+        if (text := cell.source if prose else _magic_body(cell.source)) is not None
     ]
     if not cells:
         raise UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {MAGIC}")

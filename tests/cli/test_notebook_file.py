@@ -60,6 +60,18 @@ def test_an_error_names_its_cell(capfd: pytest.CaptureFixture[str]) -> None:
     assert (Path("ran").exists(), Path("never").exists()) == (True, False)
 
 
+def test_a_cell_with_the_tag_may_fail(capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("b.ipynb"), PROSE, 'exec "exit 3"', "let x = nothing", "%nonsense", 'output y = "on"')
+    book = nbformat.read("b.ipynb", as_version=4)
+    for cell in book.cells[1:4]:
+        cell.metadata.tags = ["raises-exception"]
+    nbformat.write(book, "b.ipynb")
+    assert main(["run", "b.ipynb"]) == 0
+    seen = capfd.readouterr()
+    assert seen.out == "y: on\n"
+    assert "cell 1 fails, as its tag raises-exception says: exec failed with exit code 3" in seen.err
+
+
 def test_an_error_found_before_the_first_cell_ran_is_one_before_the_start() -> None:
     write(Path("b.ipynb"), PROSE, "let r = session: nobody", 'exec "touch never"')
     assert main(["run", "b.ipynb"]) == 2

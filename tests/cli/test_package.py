@@ -44,11 +44,16 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
         ".data/data/share/jupyter/labextensions/prose-kernel/install.json",
         "prose_kernel/examples/01-hello.prose",
         "prose_kernel/examples/lib/measure.prose",
+        "prose_kernel/examples/notebooks/tour.ipynb",
+        "prose_kernel/examples/notebooks/cassettes/tour.jsonl",
+        "prose_kernel/examples/notebooks/course/cassettes/10_sessions.jsonl",
+        "prose_kernel/examples/notebooks/course/programs/tidy.prose",
         "licenses/LICENSE",
     )
     assert [end for end in ends if not any(name.endswith(end) for name in names)] == []
     assert any(name.endswith(".lark") for name in names)
-    assert not any(name.startswith("tests/") for name in names)
+    assert not any(name.startswith(("tests/", "notebooks/")) or "/.prose/" in name for name in names)
+    assert not any("/notebooks/" in name and name.endswith((".py", ".yaml")) for name in names)
 
 
 @pytest.mark.slow
@@ -91,3 +96,10 @@ def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Pat
     )
     assert seen.returncode == 0, seen.stderr
     assert json.loads(seen.stdout.splitlines()[-1])["outputs"]["greeting"].startswith("This machine runs ")
+
+    copied = [home / "bin/prose", "examples", "--notebooks", "learn"]
+    subprocess.run(copied, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    replay = [home / "bin/prose", "run", "learn/tour.ipynb", "--yes", "publish"]
+    seen = subprocess.run(replay, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert seen.returncode == 0, seen.stderr
+    assert "replayed: 1 of 1 answers came from recordings" in seen.stderr

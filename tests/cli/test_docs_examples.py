@@ -1,0 +1,117 @@
+"""What the pages on sessions show is what happens: their files are loaded, their programs checked, their commands run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cli.generated import DOCS
+from sessions.people import ScriptedPerson
+from stubs.model_server import ANSWER, StubServer
+
+from prose_kernel import settings
+from prose_kernel.language.openprose import compile_source
+from prose_kernel.language.source import Source
+from prose_kernel.machine.values import full_text
+from prose_kernel.sessions.providers import vendors
+from prose_kernel.workspace import Start, Workspace
+
+PAGES = ("providers", "recordings", "testing-your-workflow", "what-leaves-your-machine")
+PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+SETTINGS = [(page, number) for page in PAGES for number in range(len(blocks(page, "toml")))]
+PROGRAMS = [(page, number) for page in PAGES for number in range(len(blocks(page, "prose")))]
+
+
+def test_the_pages_have_their_blocks() -> None:
+    assert len(SETTINGS) >= 10
+    assert len(PROGRAMS) >= 2
+
+
+@pytest.fixture(scope="module")
+def stub() -> StubServer:
+    with StubServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize(("page", "number"), SETTINGS)
+def test_a_settings_file_leads_to_an_answer(
+    page: str, number: int, tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is written, but with our own servers and agent behind the names."""
+    (tmp_path / "prose.toml").write_text(blocks(page, "toml")[number])
+    for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GATEWAY_KEY"):
+        monkeypatch.setenv(variable, "not-a-real-key")
+    monkeypatch.setenv("PYTHONPATH", str(DOCS.parent / "tests"))
+    written = settings.load(tmp_path)
+    if written.provider is None:
+        return  # it is about something else, and it is a settings file
+    options = written.session_options(tmp_path)
+    servers = {}
+    for name in {written.provider, written.judge} & set(vendors.names(options)):
+        server = vendors.find(name, options)
+        url = stub.url if server.kind == "anthropic" else stub.openai_url
+        assert set(server.aliases) >= set(vendors.ALIASES) or name != written.provider
+        servers[name] = replace(server, base_url=url, model="ok-0", aliases=dict.fromkeys(server.aliases, "ok-0"))
+    agents = {
+        name: replace(agent, command=(sys.executable, "-m", "stubs.acp_agent"), aliases={})
+        for name, agent in written.agents.items()
+    }
+    chosen = replace(written, providers=servers, agents=agents, cassette_mode="off")
+
+    async def run() -> str:
+        workspace = Workspace(chosen, Start(tmp_path), asker=ScriptedPerson(available=False))
+        try:
+            return full_text(await workspace.execute('session "do: say The answer is forty-two."'))
+        finally:
+            await workspace.close()
+
+    assert asyncio.run(run()).strip() == ANSWER
+
+
+@pytest.mark.parametrize(("page", "number"), PROGRAMS)
+def test_a_program_has_no_errors(page: str, number: int) -> None:
+    compiled = compile_source(Source.of(blocks(page, "prose")[number], page))
+    assert [found.render() for found in compiled.diagnostics] == []
+
+
+def test_the_commands_print_what_the_page_says(tmp_path: Path, stub: StubServer) -> None:
+    page = "testing-your-workflow"
+    (tmp_path / "triage.prose").write_text(blocks(page, "prose")[0])
+    (tmp_path / "replies.yaml").write_text(blocks(page, "yaml")[0])
+    (tmp_path / "prose.toml").write_text(
+        f'provider = "gateway"\n[providers.gateway]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\n'
+        'model = "ok-0"\n[models.gateway]\nhaiku = "ok-0"\n'
+    )
+    consoles = blocks(page, "console")
+    for console in consoles:
+        assert "".join(printed(command, tmp_path) for command in commands(console)) == console
+    assert len(consoles) >= 5
+
+
+def commands(console: str) -> list[str]:
+    return [line.removeprefix("$ ") for line in console.splitlines() if line.startswith("$ ")]
+
+
+def printed(command: str, directory: Path) -> str:
+    """A command and what it shows, as a person sees it; without the lines that differ from run to run."""
+    words = shlex.split(command)
+    argv = [*PROSE, *words[1:]] if words[0] == "prose" else words
+    ran = subprocess.run(argv, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    told = [line for line in ran.stderr.splitlines() if not line.startswith(NOT_SHOWN)]
+    status = [f"[exit status {ran.returncode}]"] if ran.returncode else []
+    return "\n".join([f"$ {command}", *ran.stdout.splitlines(), *told, *status]) + "\n"
+
+
+NOT_SHOWN = ("run directory: ", "replayed: ", "usage: ")
