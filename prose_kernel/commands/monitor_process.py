@@ -101,6 +101,8 @@ def _same(status: os.stat_result, identity: tuple[int, int] | None) -> None:
 
 
 def _confine(job: Job) -> None:
+    if job["keep_rights"]:
+        return
     if job["own_network"]:
         confinement.isolate_network()
     confinement.no_new_privileges()

@@ -80,7 +80,7 @@ class Groups:
         return scopes
 
     def find_started(self) -> None:
-        """The group of a command during whose start the kernel was killed: its leader may become its program only now."""
+        """The group of a command during whose start the kernel was killed: its leader may become it only now."""
         until = time.monotonic() + _START
         while self.starting is not None:
             for member in process_table.members():

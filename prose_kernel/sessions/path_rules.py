@@ -18,6 +18,8 @@ _SYSTEM: Final = ("/proc", "/sys", "/dev")
 _GATES: Final = re.compile(r"runs/[^/]+/(?:imports/[^/]+/)*gates(?:/|$)")
 _SECRET_FILE: Final = re.compile(r"(?:^|/)\.env(?:\.(?!(?:example|sample|template|dist)$)[^/]*)?$")
 _SETTINGS: Final = "prose.toml"
+_RECORDINGS: Final = "cassettes"
+_RECORDING: Final = ".jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def protected(kind: str, path: str, surface: Surface) -> str | None:
     """Why no rule opens this resolved path to a session (None: rules decide).
 
     Devices and kernel files; the state directory's `.env`; gate records, which only an outside principal may decide.
-    Not to be written: anything of a run (the session's own files are granted apart), and the workspace's settings.
+    Not to be written: what is kept in the state directory but for memories, above all anything of a run (the session's
+    own files are granted apart), the workspace's settings, and its recordings.
     """
     home = os.path.realpath(surface.cwd)
     if any(is_below(path, place) and not is_below(home, place) for place in _SYSTEM):
@@ -123,8 +126,12 @@ def protected(kind: str, path: str, surface: Surface) -> str | None:
             return "gate records are never open to a session"
         if kind == "write" and is_below(inside, "runs"):
             return "a session writes only its own files of a run"
+        if kind == "write" and not is_below(inside, "agents"):
+            return "what is kept in the state directory is not for sessions to write"
     if kind == "write" and path == f"{home.rstrip('/')}/{_SETTINGS}":
         return "the settings in `prose.toml` are not for sessions to change"
+    if kind == "write" and is_below(path, f"{home.rstrip('/')}/{_RECORDINGS}") and path.endswith(_RECORDING):
+        return "recordings are not for sessions to write"
     return None
 
 

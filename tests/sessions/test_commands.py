@@ -152,6 +152,10 @@ async def test_numbers_and_booleans_may_be_strings(shop: Shop) -> None:
         ({"cmd": "x", "continue_on_result": True}, "wait with TaskOutput"),
         ({"cmd": "x", "workdir": "nowhere"}, "relative to the workspace root"),
         ({"cmd": "x", "shell": "nosuchshell"}, "leave shell out"),
+        ({"cmd": "x", "shell": "\ud800"}, "shell: a text is needed"),
+        ({"cmd": "x", "workdir": "\ud800"}, "workdir: a text is needed"),
+        ({"cmd": "x", "summary": "\ud800", "yield_time_ms": 0}, "summary: a text is needed"),
+        ({"cmd": "x", "yield_time_ms": 10**400}, "yield_time_ms: a whole number between"),
     ],
 )
 async def test_wrong_calls_say_what_would_be_right(shop: Shop, fields: dict[str, object], hint: str) -> None:
@@ -159,6 +163,13 @@ async def test_wrong_calls_say_what_would_be_right(shop: Shop, fields: dict[str,
     answer = await bench.call("exec_command", fields)
     assert hint in answer
     assert bench.trace[-1].outcome == "failed"
+
+
+@pytest.mark.parametrize("tool", ["TaskStatus", "TaskOutput", "TaskStop"])
+async def test_a_task_that_cannot_be_is_a_failure_in_words(shop: Shop, tool: str) -> None:
+    bench = shop.bench()
+    assert "task_not_found" in await bench.call(tool, {"task_id": "1"})
+    assert "task_id: the id of a task is needed" in await bench.call(tool, {"task_id": "\ud800"})
 
 
 async def test_the_life_of_a_task(shop: Shop) -> None:

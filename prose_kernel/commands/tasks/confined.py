@@ -1,7 +1,8 @@
-"""Commands that keep to an agent's permissions: under the monitor, in a domain of their own (exec-and-tasks.md 3.12).
+"""An agent's commands: under the monitor, and kept to the agent's permissions (exec-and-tasks.md 1.3, 3.12).
 
-Used where the rules leave a shell less than this user may: the network denied, or lists of files that bind. What the
-machine cannot enforce is refused, never run with less.
+The monitor owns all that a command starts, however it detaches. Where the rules leave a shell less than this user may
+(the network denied, lists of files that bind) it runs in a domain of its own; what the machine cannot enforce is
+refused, never run with less.
 """
 
 from __future__ import annotations
@@ -46,6 +47,13 @@ def confinement_for(caller: TaskCaller, shell: Shell, identity: Identity, worksp
         raise TaskRefused(
             "permission_denied", f"the command was not started: {refused}", hint="allow what it needs in permissions:"
         ) from None
+
+
+def monitor_alone(identity: Identity) -> Confinement | None:
+    """The monitor, and nothing taken away; None where there can be none, or for a command too long to be handed on."""
+    if len(identity.cmd.encode()) > LONGEST_ARGUMENT or mechanisms().monitor:
+        return None
+    return Confinement(keep_rights=True)
 
 
 class ConfinedProcess(MonitoredProcess):

@@ -114,12 +114,17 @@ class Manager:
             return await self._answer(command)
 
     async def _confinement(self, caller: TaskCaller, shell: Shell, identity: Identity) -> Confinement | None:
-        """What an agent's rules forbid its commands; None: nothing. Raises `TaskRefused` where that cannot be."""
-        if caller.session is None or (not caller.lists_bind and caller.rules.get("network", "allow") == "allow"):
-            return None
-        from prose_kernel.commands.tasks.confined import confinement_for
+        """How an agent's command is confined, be it by its monitor alone; None for the person's, which has none.
 
-        return await asyncio.to_thread(confinement_for, caller, shell, identity, self._workspace)
+        Raises `TaskRefused` where the rules forbid what cannot be enforced.
+        """
+        if caller.session is None:
+            return None
+        from prose_kernel.commands.tasks import confined
+
+        if not caller.lists_bind and caller.rules.get("network", "allow") == "allow":
+            return await asyncio.to_thread(confined.monitor_alone, identity)
+        return await asyncio.to_thread(confined.confinement_for, caller, shell, identity, self._workspace)
 
     async def _answer(self, command: Command) -> TaskReceipt:
         """Wait; a cancelled call ends the command, unless it has become a task meanwhile."""
@@ -563,7 +568,7 @@ class Manager:
     # ------------------------------------------------------------ the end
 
     async def close(self) -> None:
-        """Record every task as interrupted, then end all commands: TERM to all at once, KILL after the grace."""
+        """Record what runs as interrupted, then end all commands: TERM to all at once, KILL after the grace."""
         if self._closed:
             return
         self._closed = True
@@ -572,7 +577,8 @@ class Manager:
         for command in commands:
             if command.record is None:
                 command.refusal = command.refusal or TaskRefused("runtime_closed", "the run has ended")
-            elif not command.record.ended:
+            elif not command.record.ended and command.record.status != "cancelling":
+                # what was asked to end before ends as it was asked to
                 interrupted = replace(
                     self._current(command),
                     status="interrupted",
@@ -595,6 +601,8 @@ class Manager:
         for command in commands:
             if command.record is not None:
                 command.process.stop("cancelled", self._options.shutdown_grace)
+                # one that was stopped before has a grace of its own, which is longer
+                loop.call_later(self._options.shutdown_grace, command.process.kill, "cancelled")
             else:
                 self._engine.cancel(command.process)
         detached = loop.create_task(

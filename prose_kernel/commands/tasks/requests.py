@@ -6,7 +6,6 @@ Numbers and booleans may come as strings, as agents like to send them. Fields th
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -122,11 +121,9 @@ def _command(given: Mapping[str, object]) -> str:
         raise _wrong("cmd", "the command is empty")
     if "\0" in cmd:
         raise _wrong("cmd", "the command contains a NUL character")
-    try:
-        size = len(cmd.encode())
-    except UnicodeEncodeError:
-        raise _wrong("cmd", "the command contains a character that cannot be encoded") from None
-    if size > LONGEST_COMMAND:
+    if not encodable(cmd):
+        raise _wrong("cmd", "the command contains a character that cannot be encoded")
+    if len(cmd.encode()) > LONGEST_COMMAND:
         raise _wrong("cmd", "the command is longer than 1 MiB", "write it to a file and run that")
     return cmd
 
@@ -135,9 +132,18 @@ def _text(given: Mapping[str, object], name: str) -> str | None:
     value = given.get(name)
     if value is None or value == "":
         return None
-    if not isinstance(value, str) or "\0" in value:
+    if not isinstance(value, str) or "\0" in value or not encodable(value):
         raise _wrong(name, "a text is needed")
     return value
+
+
+def encodable(text: str) -> bool:
+    """Whether a text can stand in a record, a path, a command: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _flag(given: Mapping[str, object], name: str) -> bool:
@@ -159,9 +165,9 @@ def whole(value: object, name: str, least: int, most: int, default: int) -> int:
             number = float(value.strip())
         except ValueError:
             raise _wrong(name, f"a number between {least} and {most} is needed") from None
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+    if isinstance(number, bool) or not isinstance(number, int | float):
         raise _wrong(name, f"a number between {least} and {most} is needed")
-    if number != int(number) or not least <= number <= most:
+    if not least <= number <= most or number != int(number):
         raise _wrong(name, f"a whole number between {least} and {most} is needed")
     return int(number)
 

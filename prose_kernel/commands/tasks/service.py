@@ -18,7 +18,7 @@ from prose_kernel.commands.tasks.crossing import in_engine
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, snapshot_of
-from prose_kernel.commands.tasks.requests import whole
+from prose_kernel.commands.tasks.requests import encodable, whole
 from prose_kernel.errors import TaskRefused
 from prose_kernel.machine.ports import (
     Clock,
@@ -284,7 +284,7 @@ class TaskService:
 
 
 def _name(task_id: object) -> str:
-    if not isinstance(task_id, str) or not task_id.strip():
+    if not isinstance(task_id, str) or not task_id.strip() or not encodable(task_id):
         raise TaskRefused("invalid_input", "task_id: the id of a task is needed", details={"field": "task_id"})
     return task_id.strip()
 

@@ -45,6 +45,61 @@ async def test_4_35_what_detached_ends_with_its_task(desk: Desk) -> None:
     assert not desk.processes
 
 
+def running(program: str) -> list[int]:
+    """The live processes with these arguments; the numbers in them are the test's own."""
+    wanted = program.replace(" ", "\0").encode() + b"\0"
+    return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if _read(p) == wanted]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+async def test_4_35_an_agents_command_owns_what_detached_without_its_environment(desk: Desk) -> None:
+    receipt = await desk.start(
+        "setsid env -i sleep 65.1 </dev/null >/dev/null 2>&1 & (setsid sleep 65.2 &) ; sleep 0.1; "
+        "grep -E 'NoNewPrivs|Seccomp:' /proc/self/status",
+        AGENT,
+    )
+    assert isinstance(receipt, CommandCompleted)
+    assert receipt.background_ended == 2
+    assert receipt.stdout_preview == "NoNewPrivs:\t0\nSeccomp:\t0\n", "nothing is taken away where no rule says so"
+    assert running("sleep 65.1") == running("sleep 65.2") == []
+
+    task = await desk.task("setsid env -i sleep 65.3 & echo up; sleep 65.4", AGENT)
+    await desk.printed(task, "up")
+    await desk.service.close()
+    assert running("sleep 65.3") == running("sleep 65.4") == []
+
+
+async def test_71_the_monitor_of_an_agents_command_ends_it_when_the_kernel_is_gone(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from commands.tasks.desk import AGENT, Desk; from prose_kernel.commands import Engine\n"
+        "from prose_kernel.commands.tasks.options import TaskOptions\n"
+        "async def main():\n"
+        "    desk = Desk(Engine(state_dir=Path(sys.argv[1])), Path(sys.argv[1]), TaskOptions())\n"
+        "    task = await desk.task('setsid env -i sleep 65.5 & echo up; sleep 65.6', AGENT)\n"
+        "    await desk.printed(task, 'up'); print('ready', flush=True); await asyncio.sleep(600)\n"
+        "asyncio.run(main())\n"
+    )
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}
+    kernel = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert kernel.stdout is not None
+    assert kernel.stdout.readline() == "ready\n"
+    assert await until(lambda: len(running("sleep 65.5")) == len(running("sleep 65.6")) == 1)
+    kernel.kill()
+    kernel.wait()
+    kernel.stdout.close()
+    assert await until(lambda: not running("sleep 65.5") and not running("sleep 65.6"))
+
+
 async def test_35_what_a_foreground_command_detached_lives_on_until_the_run_ends(desk: Desk) -> None:
     await desk.completed("setsid sleep 65 & sleep 0.1")
     assert len(desk.processes) == 1
@@ -69,8 +124,10 @@ async def test_26_a_task_that_was_killed_from_outside_has_failed(desk: Desk) -> 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 async def test_42_a_long_command_runs(desk: Desk, shell: str) -> None:
-    receipt = await desk.completed(f": '{'x' * 300_000}'; echo long", shell=shell)
-    assert receipt.stdout_preview == "long\n"
+    for caller in (PERSON, AGENT):
+        receipt = await desk.start(f": '{'x' * 300_000}'; echo long", caller, shell=shell)
+        assert isinstance(receipt, CommandCompleted)
+        assert receipt.stdout_preview == "long\n"
 
 
 async def test_55_59_no_input_and_no_startup_files(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +296,30 @@ async def test_90_twenty_stubborn_tasks_end_with_the_run_in_three_seconds(make_d
     await desk.service.close()
     assert time.monotonic() - began < 3.0
     assert not desk.processes
+
+
+async def test_a_task_that_was_asked_to_end_is_cancelled_even_when_the_run_ends(make_desk: MakeDesk) -> None:
+    """Once it is being cancelled its end is `cancelled`, and its own longer grace does not hold up the run's end."""
+    desk = make_desk(grace=60.0, shutdown_grace=0.3)
+    stopped = await desk.task("trap '' TERM; echo up; while :; do sleep 0.05; done")
+    running_on = await desk.task("trap '' TERM; echo up; while :; do sleep 0.06; done")
+    for task in (stopped, running_on):
+        await desk.printed(task, "up")
+    await desk.service.stop(stopped, PERSON)
+    began = time.monotonic()
+    await desk.service.close()
+    assert time.monotonic() - began < 30.0
+    assert not desk.processes
+    store = Store(desk.run_directory)
+    kept = {record.task_id: record for record in store.all()}
+    assert (kept[stopped].status, kept[stopped].signal, kept[stopped].cancelled_reason) == (
+        "cancelled",
+        "SIGKILL",
+        "stop",
+    )
+    assert (kept[running_on].status, kept[running_on].interrupted_reason) == ("interrupted", "runtime_shutdown")
+    assert sorted(task for task, _ in store.results()) == sorted((stopped, running_on))
+    store.close()
 
 
 async def test_96_101_a_missing_directory_has_an_error_of_its_own(desk: Desk, tmp_path: Path) -> None:
