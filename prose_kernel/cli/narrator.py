@@ -128,7 +128,7 @@ class Narrator:
         if event.result is not None and event.result.origin == "authored":
             self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
         if event.error is None and event.bound_to is None:
-            text = full_text(event.value)
+            text = self._screen.harmless("stdout", full_text(event.value))
             self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))
 
     def _retried(self, event: e.Retried) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 import click
 
 from prose_kernel.errors import NobodyToAsk
-from prose_kernel.notebook.safety import visible
+from prose_kernel.notebook.safety import terminal, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -65,7 +65,11 @@ class Screen:
         """A whole line of our own: it never continues a line that a command has left open."""
         surface = "terminal" if self._shares_terminal(stream) else stream
         start = "\n" if surface in self._open_lines else ""
-        self.write(stream, f"{start}{text}\n")
+        self.write(stream, f"{start}{self.harmless(stream, text)}\n")
+
+    def harmless(self, stream: Stream, text: str) -> str:
+        """Text that no command has printed, as it may be shown there: on a terminal only its colours act."""
+        return terminal(text) if self._shares_terminal(stream) else text
 
     def note(self, text: str, colour: str | None = None) -> None:
         """A remark about the run, on stderr; dim or in a colour where there is any."""

@@ -80,6 +80,19 @@ def test_a_question_cannot_repaint_the_terminal(start: Start) -> None:
     assert end(child) == 1
 
 
+@pytest.mark.parametrize("last", ["output y = x", 'throw "no: {x}"'], ids=["output", "error"])
+def test_what_a_session_says_cannot_repaint_the_terminal(start: Start, tmp_path: Path, last: str) -> None:
+    (tmp_path / "said.yaml").write_text('"*": "\\e[32mgreen\\e[0m \\e[2J\\e]52;c;ZXZpbA==\\a said"\n')
+    program = f'session "a"\nlet x = session "b"\n{last}\n'
+    child = start(program, "--provider", "scripted", "--script", "said.yaml", "--cassette-mode", "off")
+    child.expect(pexpect.EOF)
+    shown = child.before
+    assert "\x1b[32mgreen\x1b[0m ␛[2J␛]52;c;ZXZpbA==␇ said\r\n" in shown
+    assert shown.count("said") == 3
+    assert "\x1b[2J" not in shown
+    assert "\x1b]" not in shown
+
+
 def test_an_interrupt_ends_a_question(start: Start) -> None:
     child = start('try:\n  input name: "Name?"\nfinally:\n  exec "echo cleaned"\n')
     child.expect_exact("Name? ")
