@@ -9,12 +9,16 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from prose_kernel import __version__
 from prose_kernel.cli.finding import Finding
 from prose_kernel.errors import UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.settings import Settings
 
 START_SECONDS = 30
 PACKAGES = ("ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
@@ -43,16 +47,25 @@ def examine(start: bool = True) -> Iterator[Finding]:
     yield from _versions()
     yield _command()
     yield from _settings()
-    yield from _isolation()
     yield from _kernelspecs(start)
 
 
-def _isolation() -> Iterator[Finding]:
-    """What can confine the programs of agents here; what is missing degrades visibly where it is asked for."""
+def _isolation(current: Settings) -> Iterator[Finding]:
+    """Whether agents may run programs, and what can confine these here."""
     from prose_kernel.commands.isolation import probe
 
-    for finding in probe():
-        yield Finding(finding.state, finding.subject, finding.text)
+    if current.exec_enabled:
+        yield Finding("ok", "Exec", "switched on: agents with `execute:` rules run programs")
+    else:
+        yield Finding("ok", "Exec", "switched off: no agent runs programs by it ([exec] enabled)")
+    for found in probe():
+        if found.subject == "bubblewrap" and found.state == "note" and current.exec_enabled and current.exec_bubblewrap:
+            fix = "install bubblewrap where namespaces are allowed, or set [exec] bubblewrap = false"
+            yield Finding(
+                "broken", found.subject, "asked for by the settings, and " + found.text.partition(";")[0], fix
+            )
+        else:
+            yield Finding(found.state, found.subject, found.text)
 
 
 def _versions() -> Iterator[Finding]:
@@ -91,6 +104,7 @@ def _settings() -> Iterator[Finding]:
     yield _shell(current.shell)
     yield _state_directory(Path.cwd() / current.state_dir)
     yield from doctor_sessions.examine(current, Path.cwd())
+    yield from _isolation(current)
 
 
 def _shell(wanted: str | None) -> Finding:

@@ -137,25 +137,39 @@ def wrapped(found: Mechanisms, program: str, argv: list[str], how: Wrapping) -> 
     return found.bubblewrap, [*words, "--", program, *argv[1:]]
 
 
-def probe() -> tuple[Finding, ...]:
-    """The lines of `prose doctor`."""
-    found = mechanisms()
+def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
+    """The lines of `prose doctor`: what holds for programs of agents here, and what follows where it does not."""
+    found = mechanisms() if found is None else found
     if found.monitor:
-        return (Finding("note", "monitor", f"{found.monitor}: the Exec tool is refused here"),)
+        missing = f"not available: {found.monitor}; Exec is refused here, and commands of agents under rules that bind"
+        return (Finding("note", "monitor", missing),)
     return (
-        Finding("ok", "monitor", "a program's whole process tree is owned and ended"),
+        Finding("ok", "monitor", "programs of agents are ended with all that they have started"),
         _landlock_finding(found),
-        _plain("no network", found.network, "a program can be given an empty network"),
-        _plain("bubblewrap", found.bubblewrap_problem, f"namespaces for a program ({found.bubblewrap})"),
+        _network_finding(found.network),
+        _bubblewrap_finding(found),
     )
 
 
 def _landlock_finding(found: Mechanisms) -> Finding:
     if not found.landlock:
-        return Finding("note", "landlock", "not offered here: lists of files do not bind what a program opens")
-    missing = "" if found.scopes else "; too old to keep a program from signalling others of the same user"
-    return Finding("ok" if found.scopes else "note", "landlock", f"version {found.landlock}{missing}")
+        text = "not available: programs of agents are refused where `read:` or `write:` is stated"
+        return Finding("note", "landlock", f"{text} (or run unbound: [exec] lists)")
+    text = f"`read:` and `write:` hold for programs of agents (version {found.landlock})"
+    if found.scopes:
+        return Finding("ok", "landlock", text)
+    return Finding("note", "landlock", f"{text}; too old to keep them from signalling your other processes")
 
 
-def _plain(subject: str, problem: str, text: str) -> Finding:
-    return Finding("note", subject, f"not available: {problem}") if problem else Finding("ok", subject, text)
+def _network_finding(problem: str) -> Finding:
+    if not problem:
+        return Finding("ok", "no network", "`network: deny` holds for programs of agents")
+    text = f"not available: {problem}; programs of agents are refused under `network: deny`"
+    return Finding("note", "no network", f"{text} (or run with less: [exec] network)")
+
+
+def _bubblewrap_finding(found: Mechanisms) -> Finding:
+    if found.bubblewrap is None:
+        text = f"not available: {found.bubblewrap_problem}; only `[exec] bubblewrap = true` needs it"
+        return Finding("note", "bubblewrap", text)
+    return Finding("ok", "bubblewrap", f"programs of agents can have namespaces of their own ({found.bubblewrap})")

@@ -10,6 +10,8 @@ import pytest
 
 from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
+from prose_kernel.commands import isolation
+from prose_kernel.commands.isolation import Mechanisms
 
 
 @pytest.fixture
@@ -100,3 +102,36 @@ def test_doctor_finds_settings_that_cannot_work(
     found = [f for f in doctor.examine(start=False) if f.state == "broken" and f.subject == subject]
     assert len(found) == 1
     assert found[0].fix
+
+
+# ---------------------------------------------------------------- what confines programs of agents
+
+
+def test_doctor_says_whether_agents_may_run_programs(jupyter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def line() -> str:
+        return next(f.text for f in doctor.examine(start=False) if f.subject == "Exec")
+
+    assert line().startswith("switched off")
+    monkeypatch.setenv("PROSE_EXEC_ENABLED", "true")
+    assert line().startswith("switched on")
+
+
+def test_what_is_missing_is_a_note_that_says_what_follows() -> None:
+    bare = {line.subject: line for line in isolation.probe(Mechanisms("", 0, "no", None, "it is not installed"))}
+    assert {line.state for subject, line in bare.items() if subject != "monitor"} == {"note"}
+    assert "refused where `read:` or `write:` is stated" in bare["landlock"].text
+    assert "refused under `network: deny`" in bare["no network"].text
+    assert "only `[exec] bubblewrap = true` needs it" in bare["bubblewrap"].text
+    old = {line.subject: line for line in isolation.probe(Mechanisms("", 5, "", "/usr/bin/bwrap"))}
+    assert "too old" in old["landlock"].text and old["no network"].state == old["bubblewrap"].state == "ok"
+    (alone,) = isolation.probe(Mechanisms("this system cannot"))
+    assert alone.subject == "monitor" and "Exec is refused here" in alone.text
+
+
+def test_doctor_calls_broken_what_the_settings_ask_for(jupyter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "mechanisms", lambda: Mechanisms("", 7, "", None, "it is not installed"))
+    for variable in ("PROSE_EXEC_ENABLED", "PROSE_EXEC_BUBBLEWRAP"):
+        monkeypatch.setenv(variable, "true")
+    (found,) = [f for f in doctor.examine(start=False) if f.state == "broken" and f.subject == "bubblewrap"]
+    assert found.text == "asked for by the settings, and not available: it is not installed"
+    assert found.fix
