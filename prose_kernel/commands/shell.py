@@ -92,7 +92,8 @@ class Shell:
         text = _encode(command)
         if len(text) <= LONGEST_ARGUMENT:
             if report is None:
-                return (*self._start, text, "exec"), ()
+                # a shell would take a sign at the beginning for one of its own options
+                return (*self._start, b" " + text if text[:1] in (b"-", b"+") else text, "exec"), ()
             return (*self._start, cwd_report.wrapper(report), "exec", text), ()
         script = _script(text)
         source = cwd_report.source(self._name, script)

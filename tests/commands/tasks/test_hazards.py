@@ -20,7 +20,7 @@ from prose_kernel.commands.tasks.recovery import recover_all, sweep
 from prose_kernel.commands.tasks.store import Store, StoreError
 from prose_kernel.errors import TaskRefused
 from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import CommandCompleted, CommandPromoted
+from prose_kernel.machine.ports import CommandCompleted, CommandPromoted, TaskCaller
 
 
 def alive(marker: str) -> list[int]:
@@ -128,6 +128,16 @@ async def test_42_a_long_command_runs(desk: Desk, shell: str) -> None:
         receipt = await desk.start(f": '{'x' * 300_000}'; echo long", caller, shell=shell)
         assert isinstance(receipt, CommandCompleted)
         assert receipt.stdout_preview == "long\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.parametrize("caller", [PERSON, AGENT])
+@pytest.mark.parametrize("cmd", ["--version", "-i", "+x", "-c 'echo injected'", "--", "-"])
+async def test_91_a_command_is_never_an_option_of_the_shell(desk: Desk, shell: str, caller: TaskCaller, cmd: str) -> None:
+    receipt = await desk.start(cmd, caller, shell=shell)
+    assert isinstance(receipt, CommandCompleted)
+    assert (receipt.exit_status, receipt.stdout_preview) == (127, "")
+    assert "not found" in receipt.stderr_preview
 
 
 async def test_55_59_no_input_and_no_startup_files(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
