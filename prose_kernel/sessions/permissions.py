@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import NobodyToAsk
-from prose_kernel.machine.ports import Asker, Clock
+from prose_kernel.machine.ports import Asker, Clock, SessionRequest
 from prose_kernel.sessions import hosts, path_rules
 from prose_kernel.sessions.options import Rule
 from prose_kernel.sessions.path_rules import Reach, Surface
@@ -178,7 +178,7 @@ class Ask:
     """A question to the person. `always` names what the answer "always" covers: shown, and remembered for the run.
 
     `who` is the session in words (`agent reviewer`), `at` its execution path, `what` the full request, any number of
-    lines; nothing of it is cut.
+    lines; nothing of it is cut. An answer holds in `program` alone: another one may have an agent of that name too.
     """
 
     kind: Kind
@@ -186,6 +186,24 @@ class Ask:
     at: str
     what: str
     always: str
+    program: str = ""
+
+    @classmethod
+    def of(cls, request: SessionRequest, kind: Kind, what: str, always: str) -> Ask:
+        """A question about a call of this session."""
+        return cls(kind, who(request), request.at, what, always, request.program)
+
+    @property
+    def covered(self) -> tuple[Kind, str, str]:
+        """What the answer "always" is remembered for."""
+        return self.kind, self.always, self.program
+
+
+def who(request: SessionRequest) -> str:
+    """A session in words, no other's: its agent, its label, else where it stands."""
+    if request.agent:
+        return f"agent {request.agent}"
+    return f"session {request.label}" if request.label else f"the session at {request.at}"
 
 
 ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
@@ -219,7 +237,7 @@ class PermissionDesk:
         self._clock = clock
         self._note_ask = note_ask
         self._limit = limit
-        self._always: set[tuple[Kind, str]] = set()
+        self._always: set[tuple[Kind, str, str]] = set()
 
     @property
     def available(self) -> bool:
@@ -227,13 +245,13 @@ class PermissionDesk:
 
     async def ask(self, question: Ask) -> Ruling:
         """`allow`, or `deny` with the reason: no, no answer in time, nobody here. Cancelling it leaves no question."""
-        if (question.kind, question.always) in self._always:
+        if question.covered in self._always:
             return self._remembered()
         if not self._asker.available:
             return _NOBODY
         try:
             async with self._asker.turn():
-                if (question.kind, question.always) in self._always:  # answered while this one waited
+                if question.covered in self._always:  # answered while this one waited
                     return self._remembered()
                 return await self._within_limit(question)
         except (EOFError, NobodyToAsk):
@@ -271,13 +289,14 @@ class PermissionDesk:
         if answer == "no":
             return Ruling("deny", "the person said no")
         if answer == "always":
-            self._always.add((question.kind, question.always))
+            self._always.add(question.covered)
         return Ruling("allow", "the person allowed it")
 
 
 def written(question: Ask) -> str:
     """The question as it is shown: whole, each line of the request marked, nothing in it able to pass for ours."""
-    lines = [f"Permission needed ({question.kind}): {_one_line(question.who)} · {question.at} asks for", ""]
+    asking = question.who if question.at in question.who else f"{question.who} · {question.at}"
+    lines = [f"Permission needed ({question.kind}): {_one_line(asking)} asks for", ""]
     for line in question.what.split("\n"):
         text = escaped(line)
         lines += [f"  | {text[start : start + _WIDTH]}" for start in range(0, len(text), _WIDTH)] or ["  |"]

@@ -8,6 +8,7 @@ import os
 import re
 import string
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,9 +18,10 @@ from machine.fakes import FakeClock
 from sessions.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import PermissionDenied
+from prose_kernel.machine.ports import SessionRequest
 from prose_kernel.sessions.globs import Glob
 from prose_kernel.sessions.options import Rule
-from prose_kernel.sessions.permissions import Ask, Kind, PermissionDesk, Policy
+from prose_kernel.sessions.permissions import Ask, Kind, PermissionDesk, Policy, who
 from prose_kernel.sessions.text import escaped
 from prose_kernel.sessions.user import SerialAsker
 
@@ -365,6 +367,25 @@ async def test_always_holds_for_this_run_and_for_what_it_named() -> None:
     assert (await desk.ask(question(always="commands by agent other"))).answer == "deny"
     assert (await desk.ask(Ask("write", "agent tidy", "c1/s0", "x", "commands by agent tidy"))).answer == "deny"
     assert (await PermissionDesk(ScriptedPerson("n"), FakeClock()).ask(question())).answer == "deny"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "asked_again"),
+    [
+        ({"at": "c1/s0"}, {"at": "c1/s1"}, True),
+        ({"at": "c1/s0"}, {"at": "c1/s0", "attempt": 1}, False),
+        ({"at": "c1/s0", "label": "plan"}, {"at": "c1/s1", "label": "plan"}, False),
+        ({"at": "c1/s0", "label": "plan"}, {"at": "c1/s1", "label": "draft"}, True),
+        ({"at": "c1/s0", "agent": "tidy"}, {"at": "c2/s0", "agent": "tidy"}, False),
+        ({"at": "c1/s0", "agent": "tidy"}, {"at": "c1/p0/s0", "agent": "tidy", "program": "lib.prose"}, True),
+    ],
+    ids=["unnamed", "another attempt", "a label", "another label", "an agent", "its namesake in another program"],
+)
+async def test_always_is_for_whom_it_was_said(first: dict[str, Any], second: dict[str, Any], asked_again: bool) -> None:
+    desk = PermissionDesk(ScriptedPerson("always", "n"), FakeClock())
+    requests = [SessionRequest("session", "Tidy up", **fields) for fields in (first, second)]
+    asks = [Ask.of(request, "bash", "rm x", f"any command of {who(request)}") for request in requests]
+    assert [(await desk.ask(ask)).answer for ask in asks] == ["allow", "deny" if asked_again else "allow"]
 
 
 @pytest.mark.parametrize("person", [ScriptedPerson(available=False), ScriptedPerson()], ids=["absent", "end of input"])

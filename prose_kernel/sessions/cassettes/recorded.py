@@ -117,8 +117,7 @@ class RecordedSessions:
         async def may_write(name: str) -> bool:
             if self._desk is None:
                 return False
-            who = f"agent {request.agent}" if request.agent else request.label or "session"
-            ruling = await self._desk.ask(Ask("write", who, request.at, f"write {name} (replayed)", name))
+            ruling = await self._desk.ask(Ask.of(request, "write", f"write {name} (replayed)", name))
             return ruling.answer == "allow"
 
         await Replayed(request, policy, shelf.where.cwd, shelf.redaction, source).apply(answer.writes, may_write)

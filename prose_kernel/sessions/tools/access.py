@@ -11,7 +11,7 @@ from typing import Final
 from prose_kernel.machine.ports import SessionRequest
 from prose_kernel.sessions.options import Surroundings
 from prose_kernel.sessions.path_rules import Reach, is_below
-from prose_kernel.sessions.permissions import Ask, Kind, PermissionDesk, Policy, Ruling
+from prose_kernel.sessions.permissions import Ask, Kind, PermissionDesk, Policy, Ruling, who
 from prose_kernel.sessions.request import memory_file, segment_file
 from prose_kernel.sessions.tools.places import Place, resolve
 from prose_kernel.sessions.tools.tool import ToolRefused
@@ -79,15 +79,12 @@ class Access:
 
     async def ask(self, kind: Kind, what: str, always: str) -> Ruling:
         """The person's answer to the full request; `always` names what that answer would cover."""
-        return await self._desk.ask(Ask(kind, self.who, self._request.at, what, always))
+        return await self._desk.ask(Ask.of(self._request, kind, what, always))
 
     @property
     def who(self) -> str:
-        """The session in words: its agent, or its label."""
-        request = self._request
-        if request.agent:
-            return f"agent {request.agent}"
-        return f"session {request.label}" if request.label else "this session"
+        """The session in words."""
+        return who(self._request)
 
     def shown(self, place: Place) -> str:
         """The path as the trace has it: relative to the workspace where it lies in it."""

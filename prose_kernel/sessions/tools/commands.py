@@ -18,7 +18,7 @@ from prose_kernel.machine.ports import (
     Tasks,
     TaskSnapshot,
 )
-from prose_kernel.sessions.permissions import Ask, PermissionDesk, Policy
+from prose_kernel.sessions.permissions import Ask, PermissionDesk, Policy, who
 from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 
 _NUMBER = {"type": ["integer", "string"]}
@@ -54,19 +54,12 @@ class _Guard:
         session = f"agent {request.agent}" if request.memory is not None and request.agent else request.at
         self.caller = TaskCaller(session=session)
 
-    @property
-    def _who(self) -> str:
-        request = self._request
-        if request.agent:
-            return f"agent {request.agent}"
-        return f"session {request.label}" if request.label else "this session"
-
     async def allow(self, cmd: str, workdir: str) -> TaskCaller:
         """Who may run this command, with the rules that it is confined to. Raises `ToolRefused`."""
         ruling = self._policy.rule("bash", cmd)
         if ruling.answer == "prompt":
             what = f"to run a shell command in {workdir or 'the workspace'}:\n{cmd}"
-            ruling = await self._desk.ask(Ask("bash", self._who, self._request.at, what, f"any command of {self._who}"))
+            ruling = await self._desk.ask(Ask.of(self._request, "bash", what, f"any command of {who(self._request)}"))
         if ruling.answer != "allow":
             raise ToolRefused(ruling.why)
         stated = self._request.permissions
@@ -82,8 +75,8 @@ class _Guard:
             answer = words if isinstance(words, str) else "deny"
             if answer not in ("allow", "deny"):
                 what = "its shell commands to use the network"
-                always = f"the network for the commands of {self._who}"
-                answer = (await self._desk.ask(Ask("network", self._who, self._request.at, what, always))).answer
+                always = f"the network for the commands of {who(self._request)}"
+                answer = (await self._desk.ask(Ask.of(self._request, "network", what, always))).answer
             self._network = answer
         return self._network
 

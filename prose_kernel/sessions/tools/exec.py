@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from prose_kernel.machine.ports import ExecCaller, ExecOutcome, Programs, SessionRequest
-from prose_kernel.sessions.permissions import KINDS, Ask, PermissionDesk, Policy
+from prose_kernel.sessions.permissions import KINDS, Ask, PermissionDesk, Policy, who
 from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 
 NAME: Final = "Exec"
@@ -106,25 +106,17 @@ class ExecTool:
         argv = arguments.get("argv")
         shown = json.dumps(argv, ensure_ascii=False)
         if self._policy.words("execute") == "prompt":
-            ruling = await self._desk.ask(self._question("execute", shown, f"running {shown}"))
+            ruling = await self._desk.ask(Ask.of(self._request, "execute", shown, f"running {shown}"))
             if ruling.answer != "allow":
                 raise ToolRefused(f"permission_denied: running this is not allowed: {ruling.why}")
         if self._policy.words("network") == "prompt" and not self._asked:
             question = f"a network for the programs that it runs, first {shown}"
-            ruling = await self._desk.ask(
-                self._question("network", question, f"the network for programs of {self._who}")
-            )
+            always = f"the network for programs of {who(self._request)}"
+            ruling = await self._desk.ask(Ask.of(self._request, "network", question, always))
             self._asked = True
             if ruling.answer != "allow":
                 # a program that needs none runs all the same
                 self._caller = _caller(self._request, self._policy, self._caller.workspace, network="deny")
-
-    def _question(self, kind: str, what: str, always: str) -> Ask:
-        return Ask("network" if kind == "network" else "execute", self._who, self._request.at, what, always)
-
-    @property
-    def _who(self) -> str:
-        return f"agent {self._request.agent}" if self._request.agent else "a session"
 
 
 def _answer(outcome: ExecOutcome) -> str:
