@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook import session_magics, tables, tasks
+from prose_kernel.notebook import boundaries, session_magics, tables, tasks
 from prose_kernel.notebook.output import Display, Output
 from prose_kernel.notebook.registry import MAGICS, Call, Magic, magic, use
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.rendering import CellView
 
-__all__ = ["MAGICS", "find", "run_line", "session_magics", "tasks"]
+__all__ = ["MAGICS", "boundaries", "find", "run_line", "session_magics", "tasks"]
 
 
 def find(line: str) -> Magic:

@@ -396,3 +396,22 @@ def test_python_notebooks_have_the_same(tmp_path: Path) -> None:
         client.run("%prose exec --wait 0 exec sleep 987655")
         assert "exec sleep 987655" in client.run("%prose tasks").displays[0]
         assert "asked to end" in client.run("%prose stop 1").displays[0]
+
+
+async def test_what_is_enforced_here_can_be_looked_up(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prose_kernel.commands import isolation
+
+    def rows(text: str) -> dict[str, tuple[str, str]]:
+        found = [re.split(r"\s{2,}", line, maxsplit=2) for line in text.split("\n")[1:]]
+        return {what: (here, follows) for what, here, follows in found}
+
+    here = rows((await notebook.ok("%boundaries")).texts[-1])
+    assert Path(here["shell"][1]).is_absolute() and here["Exec"][0] == "no"
+    mechanisms = isolation.mechanisms()
+    assert here["landlock"][0] == ("yes" if mechanisms.scopes else "no")
+    assert here["no network"][0] == ("yes" if not mechanisms.network else "no")
+
+    monkeypatch.setattr(isolation, "mechanisms", lambda: isolation.Mechanisms("", 0, "the system does not allow it"))
+    without = rows((await notebook.ok("%boundaries")).texts[-1])
+    assert [without[what][0] for what in ("monitor", "landlock", "no network")] == ["yes", "no", "no"]
+    assert "the system does not allow it" in without["no network"][1]
