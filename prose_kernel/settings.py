@@ -60,7 +60,7 @@ class Settings:
     - `script`: the file of the `scripted` provider (YAML).
     - `judge`: who decides conditions that no rule decides: a model server or a CLI agent, as in `provider`; None means
       the provider of sessions when it is one of these; `off`: no model, the person alone.
-    - `judge_model`: the alias or the id of the model that judges; None means the provider's own.
+    - `judge_model`: the alias or the id of the model that judges, if `judge` names none; None: the provider's own.
     - `judge_rules`: whether rules decide conditions before anyone else (`first`), alone (`only`) or not at all (`off`).
     - `cassette`: the recording that is written: a name below `cassettes/`, or a path; None means the notebook's name.
     - `cassette_mode`: `auto` (a recorded answer is used, a missing one is asked for and recorded), `record` (always

@@ -43,6 +43,9 @@ def _count(number: int, what: str) -> str:
 
 
 def _unused(unused: tuple[Unused, ...]) -> str:
-    named = ", ".join(f"{record.file} line {record.line} ({record.at})" for record in unused[:UNUSED_SHOWN])
+    named = ", ".join(
+        f"{record.file} line {record.line}" + (f" ({record.at})" if record.at else "")
+        for record in unused[:UNUSED_SHOWN]
+    )
     more = f" and {len(unused) - UNUSED_SHOWN} more" if len(unused) > UNUSED_SHOWN else ""
     return f"unused records: {named}{more}; `prose cassette prune` removes them"

@@ -72,15 +72,15 @@ async def judge(call: Call) -> None:
 
 
 def _judges(call: Call) -> Display:
-    from prose_kernel.sessions.providers.choice import AGENT, judge_choice
+    from prose_kernel.sessions.providers.choice import AGENT, judge_choice, judge_model
 
     settings, doors = call.cells.settings, call.cells.workspace.doors
     choice = judge_choice(doors.means.options)
     live = f"{AGENT}{choice.name}" if choice.kind == "agent" else choice.name
     if choice.model:
         live = f"{live}:{choice.model}"
-    if choice.live and settings.judge_model:
-        live += f", model {settings.judge_model}"
+    if choice.live and (model := judge_model(choice, doors.means.options)):
+        live += f", model {model}"
     rules = {"first": "rules come first", "only": "rules alone", "off": "no rules"}[settings.judge_rules]
     chain = [] if settings.judge_rules == "off" else ["rules"]
     if settings.judge_rules != "only":

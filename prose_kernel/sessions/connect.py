@@ -35,7 +35,7 @@ from prose_kernel.sessions.live import LiveProviders, LiveSessions, Means, MoreT
 from prose_kernel.sessions.memory import Memories, RememberingSessions
 from prose_kernel.sessions.options import SessionOptions, Surroundings
 from prose_kernel.sessions.permissions import PermissionDesk
-from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice
+from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
 from prose_kernel.sessions.providers.detection import Announced, Detected, detect
 from prose_kernel.sessions.usage import UsageTotals
 from prose_kernel.sessions.user import PersonUser, SerialAsker, serial
@@ -291,4 +291,4 @@ class _Connecting:
         if self.judges.kind == "nobody":
             detects = self.options.judge.provider is None and self.announced is not None
             choice = self.announced.choice() if detects and self.announced is not None else None
-        return self.live.judge(choice, self.options.judge.model) if choice is not None else None
+        return self.live.judge(choice, judge_model(choice, self.options)) if choice is not None else None

@@ -201,6 +201,13 @@ async def test_the_order_of_judges(tmp_path: Path, options: SessionOptions, stub
     assert again.usage.total.replayed == 1
 
 
+async def test_a_judge_named_with_its_model_has_that_model(tmp_path: Path, options: SessionOptions) -> None:
+    named = JudgeOptions(provider="stub:json-1-uncertain", model="json-1-yes")
+    doors = connect(ScriptedPerson(), replace(options, judge=named), somewhere(tmp_path))
+    assert (await doors.judge.decide(TASTE)).answer is None
+    await doors.close()
+
+
 async def test_a_judge_that_cannot_tell_leaves_it_to_the_person(tmp_path: Path, options: SessionOptions) -> None:
     judged = replace(options, judge=JudgeOptions(provider="stub:nonsense"))
     person = ScriptedPerson("y")

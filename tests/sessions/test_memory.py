@@ -266,12 +266,19 @@ async def test_a_memory_without_the_right_to_read_it(tmp_path: Path, monkeypatch
             remembering.read(tmp_path / HOME / "memory.md")
 
 
-async def test_a_place_that_cannot_be_made_is_found_before_the_session_runs(tmp_path: Path) -> None:
-    (tmp_path / ".prose").write_text("a file")
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [(".prose", "a part of the path is not a directory"), (HOME, "something else stands in its place")],
+)
+async def test_a_place_that_cannot_be_made_is_found_before_the_session_runs(
+    tmp_path: Path, place: str, says: str
+) -> None:
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_text("a file")
     inner = Inner()
     with pytest.raises(ProviderError) as found:
         await run(tmp_path, inner, asked())
-    assert str(found.value).startswith("the memory of agent 'captain' cannot be kept: ")
+    assert str(found.value) == f"the memory of agent 'captain' cannot be kept: {says}"
     assert not found.value.retryable and str(tmp_path) not in str(found.value) and not inner.requests
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,7 +90,10 @@ class Writer:
     def _prepare(self) -> None:
         directory = self.path.parent
         if not directory.is_dir():
-            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                raise NotADirectoryError(errno.ENOTDIR, f"{directory.name} is not a directory") from None
             with (
                 contextlib.suppress(FileExistsError),
                 (directory / ".gitignore").open("x", encoding="utf-8") as ignored,

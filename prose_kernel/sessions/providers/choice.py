@@ -60,6 +60,12 @@ def judge_choice(options: SessionOptions) -> Choice:
     return chosen
 
 
+def judge_model(choice: Choice, options: SessionOptions) -> str | None:
+    """The model set for judging, unless the judge was named together with its model (`SERVER:MODEL`)."""
+    named = options.judge.provider is not None and choice.model is not None
+    return None if named else options.judge.model
+
+
 def known_names(options: SessionOptions) -> list[str]:
     """The names that can be chosen here, for messages and completion."""
     servers = dict.fromkeys((*vendors.BUILT_IN, *options.servers))
