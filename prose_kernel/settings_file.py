@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from prose_kernel.errors import UsageError
 from prose_kernel.sessions.options import AgentCommand, ModelServer, Rule
@@ -73,6 +73,7 @@ _HEADER = re.compile(r"\s*\[{1,2}([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
 
 Key = tuple[str, ...]
+Options = TypeVar("Options", ModelServer, AgentCommand)
 
 
 class SettingsFile:
@@ -165,7 +166,7 @@ class SettingsFile:
                 self._refuse(("models", name, "default"), f"one default: [providers.{name}] has `model` already", None)
             servers[name] = replace(server, aliases=aliases, model=default or server.model)
 
-    def _object(self, kind: type[Any], key: Key, without: Iterable[str] = ()) -> Any:
+    def _object(self, kind: type[Options], key: Key, without: Iterable[str] = ()) -> Options:
         """A table as an object of a dataclass."""
         content, hints = self._table(key), get_type_hints(kind)
         known = [field.name for field in fields(kind) if field.name not in without]
@@ -173,7 +174,10 @@ class SettingsFile:
         for field in fields(kind):
             if field.default is MISSING and field.default_factory is MISSING and field.name not in content:
                 self._fail(key, f"`{field.name}` is missing", f"{field.name} takes {accepted(hints[field.name])}")
-        return kind(**{name: self._checked(value, hints[name], (*key, name)) for name, value in content.items()})
+        values: dict[str, Any] = {
+            name: self._checked(value, hints[name], (*key, name)) for name, value in content.items()
+        }
+        return kind(**values)
 
     def _plain_name(self, key: Key, name: str) -> None:
         if not name or ":" in name or name.split() != [name]:

@@ -6,6 +6,7 @@ receipt to read, made from the structured result; a command that fails is a resu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from prose_kernel.errors import TaskRefused
@@ -127,7 +128,9 @@ class ExecCommand:
             raise _failed(refused) from None
 
 
-class _TaskTool:
+class _TaskTool(ABC):
+    """A tool about the session's own tasks."""
+
     def __init__(self, caller: TaskCaller, tasks: Tasks) -> None:
         self._caller = caller
         self._tasks = tasks
@@ -138,8 +141,9 @@ class _TaskTool:
         except TaskRefused as refused:
             raise _failed(refused) from None
 
+    @abstractmethod
     async def _answer(self, arguments: Mapping[str, object]) -> str:
-        raise NotImplementedError
+        """What the model is told. Raises `TaskRefused`."""
 
     @staticmethod
     def _id(arguments: Mapping[str, object]) -> str:
