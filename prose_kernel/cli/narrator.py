@@ -118,7 +118,8 @@ class Narrator:
             self._order.say(event.place.branches, _Note(event.text))
         elif event.kind == "tool" and event.tool is not None:
             how = "" if event.tool.outcome == "ok" else f": {event.tool.outcome}"
-            why = f" ({clip(event.tool.detail, 80)})" if event.tool.outcome == "refused" and event.tool.detail else ""
+            detail = event.tool.detail.removeprefix("refused: ") if event.tool.outcome == "refused" else ""
+            why = f" ({clip(detail, 160)})" if detail else ""
             self._order.say(event.place.branches, _Note(f"{event.tool.tool} {clip(event.tool.summary, 80)}{how}{why}"))
 
     def _session_finished(self, event: e.SessionFinished) -> None:
