@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-_PARTS = ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL")
+_PARTS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL")
+_ENDS = ("_KEY", "_PAT", "_PASS", "_PWD", "_AUTH")
 _STARTS = ("AWS_",)
 
 LONGEST_DISPLAY = 240
@@ -43,7 +44,7 @@ _LONGEST_INLINE = 60
 def looks_secret(name: str) -> bool:
     """Whether a variable of this name is kept from agents' commands."""
     upper = name.upper()
-    return upper.startswith(_STARTS) or any(part in upper for part in _PARTS)
+    return upper.startswith(_STARTS) or upper.endswith(_ENDS) or any(part in upper for part in _PARTS)
 
 
 def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]) -> dict[bytes, bytes]:

@@ -266,7 +266,13 @@ async def test_red_team_write_grant_through_a_link(bench: Bench, tmp_path: Path)
 # ---------------------------------------------------------------- environment
 
 
-@pytest.mark.parametrize("name", [name.replace("*", "X") for name in REFUSED] + ["LD_PRELOAD", "LD_LIBRARY_PATH", "_"])
+LOADERS = (
+    "_ LD_PRELOAD LD_LIBRARY_PATH OPENSSL_CONF OPENSSL_MODULES GIT_DIR MAKEFLAGS WGETRC RIPGREP_CONFIG_PATH "
+    "PYTHONPYCACHEPREFIX GLIBC_TUNABLES LUA_INIT_5_4 CARGO_TARGET_X86_64_RUNNER npm_config_node_options"
+)
+
+
+@pytest.mark.parametrize("name", [name.replace("*", "X") for name in REFUSED] + LOADERS.split())
 async def test_red_team_loader_variables(bench: Bench, name: str) -> None:
     outcome = await bench("/usr/bin/env", env={name: "/tmp/evil.so"})
     assert outcome.error == "invalid_args"

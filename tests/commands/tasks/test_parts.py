@@ -103,7 +103,10 @@ def test_names_that_look_like_secrets() -> None:
     environment = {b"A_TOKEN": b"1", b"AWS_X": b"2", b"PATH": b"3", b"OPENAI_API_KEY": b"4", b"credentials_file": b"5"}
     assert without_secrets(environment, ()) == {b"PATH": b"3"}
     assert without_secrets(environment, ("A_TOKEN",)) == {b"A_TOKEN": b"1", b"PATH": b"3"}
-    assert not looks_secret("TERM")
+    assert all(
+        map(looks_secret, ("STRIPE_KEY", "GITHUB_PAT", "MYSQL_PWD", "NPM_CONFIG__AUTH", "PGPASSWORD", "SSH_PASSPHRASE"))
+    )
+    assert not any(map(looks_secret, ("TERM", "OLDPWD", "SSH_AUTH_SOCK", "KEYBOARD", "PATH")))
 
 
 @pytest.mark.parametrize(
