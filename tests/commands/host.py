@@ -1,13 +1,15 @@
 """A process that uses an engine, to be killed from outside: `python host.py STATE_DIR FORK COMMAND...`.
 
 Prints its engine's marker, runs all commands, and waits for ever. With FORK it copies itself while they run, and prints
-the copy's pid.
+the copy's pid. A killed test run takes it along.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ from prose_kernel.machine.ports import CommandRequest
 
 
 async def main(state_dir: str, fork: str, *texts: str) -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when whoever started this is gone
     engine = Engine(state_dir=Path(state_dir))
     commands = ShellCommands(engine, "bash")
     print(engine.marker, flush=True)
@@ -36,7 +39,7 @@ async def main(state_dir: str, fork: str, *texts: str) -> None:
         print(copy, flush=True)
     await running
     print("all ended", flush=True)
-    await asyncio.sleep(3600)
+    await asyncio.sleep(120)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ async def test_71_the_monitor_of_an_agents_command_ends_it_when_the_kernel_is_go
         "async def main():\n"
         "    desk = Desk(Engine(state_dir=Path(sys.argv[1])), Path(sys.argv[1]), TaskOptions())\n"
         "    task = await desk.task('setsid env -i sleep 65.5 & echo up; sleep 65.6', AGENT)\n"
-        "    await desk.printed(task, 'up'); print('ready', flush=True); await asyncio.sleep(600)\n"
+        "    await desk.printed(task, 'up'); print('ready', flush=True); await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
     root = Path(__file__).parents[3]
