@@ -182,9 +182,12 @@ async def test_stderr_that_was_shown_is_not_in_the_error_again(cells: Cells) -> 
         name, _, traceback = await wrong(cells, code)
         assert name == "ExecError" and "exit code 4" in traceback
         assert ("broken" in traceback.replace("echo broken", "")) is not shown, code
+
+
+async def test_stderr_of_which_only_the_beginning_was_shown_is_in_the_error(cells: Cells) -> None:
     cells.overrides["display_cap"] = 3
     *_, traceback = await wrong(cells, 'exec "echo broken >&2; exit 4"')
-    assert "broken" in traceback.replace("echo broken", "")  # only its beginning was shown
+    assert "broken" in traceback.replace("echo broken", "")
 
 
 async def test_a_table_keeps_what_varies_in_its_metadata(cells: Cells) -> None:

@@ -11,9 +11,9 @@ from prose_kernel.sessions.user import serial
 
 NOTICE = """\
 No model is configured, so you are answering this program's sessions yourself.
-Choose who answers with `%provider NAME`, `prose run --provider NAME` or PROSE_PROVIDER: anthropic, openai, ollama,
-acp:AGENT, scripted; or dry-run, to only see what each session would be asked.
-Models need one more package: `pip install 'prose_kernel[llm]'` (in a notebook: `%pip`)."""
+Choose who answers with `%provider NAME`, `prose run --provider NAME` or PROSE_PROVIDER: anthropic, openai, acp:AGENT …
+Models need one more package: `%pip install prose_kernel[llm]`, in a terminal `pip install 'prose_kernel[llm]'`.
+To only see what each session would be asked: `%provider dry-run`, `prose run --provider dry-run`."""
 
 NOBODY = "no model is configured, and nobody is here to answer this session"
 

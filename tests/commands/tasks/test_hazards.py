@@ -133,7 +133,9 @@ async def test_42_a_long_command_runs(desk: Desk, shell: str) -> None:
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 @pytest.mark.parametrize("caller", [PERSON, AGENT])
 @pytest.mark.parametrize("cmd", ["--version", "-i", "+x", "-c 'echo injected'", "--", "-"])
-async def test_91_a_command_is_never_an_option_of_the_shell(desk: Desk, shell: str, caller: TaskCaller, cmd: str) -> None:
+async def test_91_a_command_is_never_an_option_of_the_shell(
+    desk: Desk, shell: str, caller: TaskCaller, cmd: str
+) -> None:
     receipt = await desk.start(cmd, caller, shell=shell)
     assert isinstance(receipt, CommandCompleted)
     assert (receipt.exit_status, receipt.stdout_preview) == (127, "")
