@@ -6,7 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/*/*.ipynb))
 DEMO ?= $(firstword $(wildcard notebooks/tour.ipynb) $(NOTEBOOKS))
-WORKERS ?= -n logical --maxprocesses 4 --dist loadscope
+# One worker more than there are cores: tests wait for processes more than they compute.
+WORKERS ?= -n $$(( $$(nproc) < 4 ? $$(nproc) + 1 : 5 )) --dist loadscope
 PYTEST_ARGS ?=
 
 .PHONY: demo test lab lint bench docs browser agents local-model clean help

@@ -12,10 +12,15 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+# Who answers depends on these. They go before anything runs, because fixtures of a module start kernels too.
+for name in [n for n in os.environ if n.startswith("PROSE_") or n.endswith("_API_KEY")]:
+    del os.environ[name]
+for name in ("CI", "JPY_SESSION_NAME"):
+    os.environ.pop(name, None)
+
+
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No `PROSE_*` setting from outside, and no terminal colours."""
-    for name in [n for n in os.environ if n.startswith("PROSE_")]:
-        monkeypatch.delenv(name)
+    """No terminal colours, and one locale."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
