@@ -193,14 +193,14 @@ class StubServer:
         self.last, self.seen = None, []
         self._failures.clear()
 
-    def wait_for(self, true: Callable[[Stats], bool], timeout: float = 10.0) -> Stats:
+    def wait_for(self, true: Callable[[Stats], bool], timeout: float = 30.0) -> Stats:
         """Block the calling thread until the numbers are so; `TimeoutError` if they never are."""
         with self._changed:
             if not self._changed.wait_for(lambda: true(self.stats), timeout):
                 raise TimeoutError(f"the stub server has seen only this: {self.stats}")
         return self.stats
 
-    async def until(self, true: Callable[[Stats], bool], timeout: float = 10.0) -> Stats:
+    async def until(self, true: Callable[[Stats], bool], timeout: float = 30.0) -> Stats:
         """As `wait_for`, without blocking the loop."""
         return await asyncio.to_thread(self.wait_for, true, timeout)
 
