@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.errors import CompileError, RunError
 from prose_kernel.language.source import Source
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.events import Event, Listener
-from prose_kernel.machine.ports import Asker, Clock, Ports
-from prose_kernel.machine.values import Value
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.events import Event, Listener
+from prose_kernel.runtime.ports import Clock, Ports
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.values import Value
 from prose_kernel.settings import WHO_ANSWERS, Settings
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.language.openprose import Compiled
-    from prose_kernel.machine.openprose import Machine
-    from prose_kernel.sessions.connect import Doors
+    from prose_kernel.machine.openprose.machine import Machine
+    from prose_kernel.session_services import Doors
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates import Gatekeeper
     from prose_kernel.state.programs import LocalPrograms
@@ -276,7 +277,7 @@ class Workspace:
 
     def _new_run(self) -> _Run:
         from prose_kernel.commands import ShellCommands
-        from prose_kernel.machine.openprose import Machine
+        from prose_kernel.machine.openprose.machine import Machine
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
         from prose_kernel.state.transcript import InContextTrace
@@ -379,7 +380,7 @@ class Workspace:
     ) -> Doors:
         from prose_kernel.commands.helpers import Helpers
         from prose_kernel.commands.tasks.terminals import TaskTerminals
-        from prose_kernel.sessions.connect import connect
+        from prose_kernel.session_services import connect
         from prose_kernel.sessions.tools.commands import command_tools
         from prose_kernel.sessions.tools.exec import exec_tools
         from prose_kernel.settings import surroundings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.cassettes.library import Unused
-    from prose_kernel.sessions.connect import Doors
+    from prose_kernel.recordings.library import Unused
+    from prose_kernel.session_services import Doors
     from prose_kernel.sessions.usage import Line
 
 UNUSED_SHOWN = 3

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.notebook import tables
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import fenced, inline_text, visible
 from prose_kernel.notebook.session_cards import clip_block
+from prose_kernel.presentation.safety import fenced, inline_text, visible
 from prose_kernel.sessions.request import headline
 
 if TYPE_CHECKING:
-    from prose_kernel.machine.preview import Preview
-    from prose_kernel.sessions.connect import Doors
+    from prose_kernel.machine.openprose.preview import Preview
+    from prose_kernel.session_services import Doors
     from prose_kernel.sessions.description import Description
 
 SESSIONS = 20

@@ -8,19 +8,19 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ProseError, ProviderError
-from prose_kernel.machine.ports import ContextItem, SessionRequest
-from prose_kernel.machine.values import full_text
-from prose_kernel.sessions.cassettes.library import Hit, Miss
+from prose_kernel.permissions.policy import KINDS, shown
+from prose_kernel.recordings.library import Hit, Miss
+from prose_kernel.runtime.ports import ContextItem, SessionRequest
+from prose_kernel.runtime.text import printable
+from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.options import CassetteMode, SessionOptions, Surroundings
-from prose_kernel.sessions.permissions import KINDS, shown
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
 from prose_kernel.sessions.request import Assembled, assemble, headline
-from prose_kernel.sessions.text import printable
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.connect import Doors
-    from prose_kernel.sessions.live import Means
+    from prose_kernel.session_services import Doors
+    from prose_kernel.sessions.provider_pool import Means
 
 RUN = "«run»"
 """Stands for the run's id."""

@@ -18,7 +18,7 @@ from stubs.model_server import ANSWER, StubServer
 from prose_kernel import settings
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.source import Source
-from prose_kernel.machine.values import full_text
+from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.workspace import Start, Workspace
 

@@ -13,9 +13,10 @@ from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import CassetteMiss, NoProvider, ProviderError, Undecided, UsageError
-from prose_kernel.machine.ports import ContextItem, HelperEnd, JudgeRequest, SessionRequest, SessionResult
-from prose_kernel.sessions.cassettes.library import Hit, Miss
-from prose_kernel.sessions.connect import Doors, connect
+from prose_kernel.recordings.library import Hit, Miss
+from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest, SessionResult
+from prose_kernel.runtime.services import HelperEnd
+from prose_kernel.session_services import Doors, connect
 from prose_kernel.sessions.options import (
     AgentCommand,
     CassetteOptions,
