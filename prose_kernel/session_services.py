@@ -25,7 +25,7 @@ from prose_kernel.runtime.services import Asker, Guard, Terminals
 from prose_kernel.sessions.counting import CountedJudge, CountedSessions
 from prose_kernel.sessions.memory import Memories, RememberingSessions
 from prose_kernel.sessions.options import SessionOptions, Surroundings
-from prose_kernel.sessions.provider_pool import LiveProviders, LiveSessions, Means, MoreTools
+from prose_kernel.sessions.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
 from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
 from prose_kernel.sessions.providers.detection import Announced, Detected, detect
 from prose_kernel.sessions.usage import UsageTotals
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class SessionServices:
     """What a machine gets from this room.
 
     `asker` is the person all of them share: gates must be given the same one, so that questions take turns.
@@ -52,7 +52,7 @@ class Doors:
     cassettes: Cassettes
     usage: UsageTotals
     choice: Choice
-    means: Means = field(repr=False)
+    means: ProviderContext = field(repr=False)
     live: LiveProviders = field(repr=False)
     notes: _Notes = field(repr=False)
     memories: Memories = field(repr=False)
@@ -99,8 +99,8 @@ def connect(
     guard: Guard | None = None,
     terminals: Terminals | None = None,
     more_tools: MoreTools | None = None,
-    before: Doors | None = None,
-) -> Doors:
+    before: SessionServices | None = None,
+) -> SessionServices:
     """The doors for these options.
 
     A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. `guard`
@@ -140,12 +140,12 @@ class _Connecting:
         guard: Guard | None,
         terminals: Terminals | None,
         more_tools: MoreTools | None,
-        before: Doors | None,
-    ) -> Doors:
+        before: SessionServices | None,
+    ) -> SessionServices:
         notes = before.notes if before is not None else _Notes()
         # the same desk for the whole run: an answer "always" holds for it
         desk = before.means.desk if before is not None else PermissionDesk(self.person, self.clock, notes.ask)
-        means = Means(self.options, self.where, self.clock, desk, guard, terminals, more_tools)
+        means = ProviderContext(self.options, self.where, self.clock, desk, guard, terminals, more_tools)
         self.desk = desk
         self.memories = before.memories if before is not None else Memories()
         self.live = LiveProviders(means)
@@ -157,7 +157,7 @@ class _Connecting:
 
             commands = DryRunCommands()
         usage = before.usage if before is not None else UsageTotals()
-        doors = Doors(
+        doors = SessionServices(
             sessions=CountedSessions(self._sessions(lambda request: doors.describe(request)), usage),
             judge=CountedJudge(self._judge(), usage),
             user=PersonUser(self.person),
@@ -182,7 +182,7 @@ class _Connecting:
     def _recording(self) -> bool:
         return self.choice.kind not in ("scripted", "dry-run")
 
-    def _cassettes(self, means: Means, before: Doors | None) -> Cassettes:
+    def _cassettes(self, means: ProviderContext, before: SessionServices | None) -> Cassettes:
         options = self.options
         if (
             before is not None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.language.openprose import Compiled
     from prose_kernel.machine.openprose.machine import Machine
-    from prose_kernel.session_services import Doors
+    from prose_kernel.session_services import SessionServices
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates import Gatekeeper
     from prose_kernel.state.programs import LocalPrograms
@@ -57,7 +57,7 @@ class _Run:
     """What belongs to one run: made together, closed together."""
 
     machine: Machine
-    doors: Doors
+    doors: SessionServices
     gates: Gatekeeper
     commands: ShellCommands
     tasks: TaskService
@@ -91,7 +91,7 @@ class Workspace:
         self._engine: Engine | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
-        self._earlier: list[Doors] = []  # that others have replaced in this run: closed with the next text
+        self._earlier: list[SessionServices] = []  # that others have replaced in this run: closed with the next text
         self._programs: LocalPrograms | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -104,7 +104,7 @@ class Workspace:
         return self._open().machine
 
     @property
-    def doors(self) -> Doors:
+    def doors(self) -> SessionServices:
         """Who answers in the current run, and its recordings; made with it."""
         return self._open().doors
 
@@ -376,8 +376,8 @@ class Workspace:
         kept: FilesystemStore | None,
         tasks: TaskService,
         programs: AgentPrograms | None,
-        before: Doors | None = None,
-    ) -> Doors:
+        before: SessionServices | None = None,
+    ) -> SessionServices:
         from prose_kernel.commands.helpers import Helpers
         from prose_kernel.commands.tasks.terminals import TaskTerminals
         from prose_kernel.session_services import connect

@@ -18,7 +18,7 @@ PATIENCE = 1.0
 """Seconds of computing that a join lets a branch do, before it goes on without its turn."""
 
 
-class Turns:
+class Scheduler:
     def __init__(self) -> None:
         self._holder: object | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -28,24 +28,24 @@ class Turns:
         """Whether the running branch has computed for a slice of time."""
         return time.monotonic() >= self._due
 
-    async def breathe(self, strand: object) -> None:
+    async def breathe(self, context: object) -> None:
         """Let the event loop run, and no other branch."""
-        self._holder = strand
+        self._holder = context
         await asyncio.sleep(0)
         self._due = time.monotonic() + SLICE
 
-    def release(self, strand: object) -> None:
+    def release(self, context: object) -> None:
         """The branch is about to wait, or has ended: whoever queues may go on."""
-        if self._holder is strand:
+        if self._holder is context:
             self._holder = None
             while self._waiting:
                 turn = self._waiting.popleft()
                 if not turn.done():
                     turn.set_result(None)
 
-    def hand_on(self, strand: object, to: object) -> None:
-        """An imported program begins or ends: if the one strand kept the turn, the other one keeps it now."""
-        if self._holder is strand:
+    def hand_on(self, context: object, to: object) -> None:
+        """An imported program begins or ends: if the one context kept the turn, the other one keeps it now."""
+        if self._holder is context:
             self._holder = to
 
     async def regain(self) -> None:

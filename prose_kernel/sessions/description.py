@@ -19,8 +19,8 @@ from prose_kernel.sessions.providers.choice import AGENT, Choice
 from prose_kernel.sessions.request import Assembled, assemble, headline
 
 if TYPE_CHECKING:
-    from prose_kernel.session_services import Doors
-    from prose_kernel.sessions.provider_pool import Means
+    from prose_kernel.session_services import SessionServices
+    from prose_kernel.sessions.provider_pool import ProviderContext
 
 RUN = "«run»"
 """Stands for the run's id."""
@@ -100,7 +100,7 @@ class Description:
         return printable("\n".join(lines))
 
 
-def describe(request: SessionRequest, doors: Doors) -> Description:
+def describe(request: SessionRequest, doors: SessionServices) -> Description:
     """The description of a session for those who would answer it here. Raises nothing that concerns the session."""
     means, choice = doors.means, doors.choice
     problem: ProseError | None = None
@@ -136,7 +136,7 @@ def describe(request: SessionRequest, doors: Doors) -> Description:
     )
 
 
-def who(doors: Doors) -> str:
+def who(doors: SessionServices) -> str:
     """Who answers sessions now, in a few words."""
     choice = doors.choice
     match choice.kind:
@@ -189,7 +189,7 @@ def _mappings(alias: str | None, options: SessionOptions) -> str:
     return f"{alias or 'none named'} ({', '.join(told)})"
 
 
-def _rules(request: SessionRequest, means: Means) -> tuple[str, ...]:
+def _rules(request: SessionRequest, means: ProviderContext) -> tuple[str, ...]:
     policy = means.policy(request)
     return tuple(f"{kind}: {shown(policy.words(kind))}" for kind in KINDS)
 

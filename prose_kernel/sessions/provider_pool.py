@@ -26,7 +26,7 @@ MoreTools = Callable[[SessionRequest, Policy, PermissionDesk], "Sequence[Tool]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class ProviderContext:
     """What live providers work with."""
 
     options: SessionOptions
@@ -72,7 +72,7 @@ class Means:
 class LiveProviders:
     """All models and agents of one run. Nothing is imported or started before it is used."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ProviderContext) -> None:
         self._means = means
         self._limit: asyncio.Semaphore | None = None
         self._sessions: dict[Choice, ModelSessions] = {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.code import Body, Code, expression, value_of
-from prose_kernel.machine.openprose.control_flow import Leave
+from prose_kernel.machine.openprose.control_flow import ControlFlow
 from prose_kernel.machine.openprose.failures import located, recursion_error
 from prose_kernel.machine.openprose.frames import (
     DEFAULT_BLOCK_DEPTH,
@@ -18,7 +18,7 @@ from prose_kernel.machine.openprose.frames import (
     Slot,
     Temp,
 )
-from prose_kernel.machine.openprose.runs import BlockEntry, Strand
+from prose_kernel.machine.openprose.runs import BlockEntry, ExecutionContext
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
 from prose_kernel.runtime.ports import Key
 from prose_kernel.runtime.trampoline import call
@@ -29,13 +29,13 @@ from prose_kernel.runtime.values import Value
 class BlockCallCode(Code):
     __slots__ = ()
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         return await self._call(s, bare=False)
 
-    async def as_statement(self, s: Strand) -> Value:
+    async def as_statement(self, s: ExecutionContext) -> Value:
         return await self._call(s, bare=True)
 
-    async def _call(self, s: Strand, *, bare: bool) -> Value:
+    async def _call(self, s: ExecutionContext, *, bare: bool) -> Value:
         node: tree.BlockCall = self.node
         entry = s.run.blocks.get(node.block.id)
         if entry is None:
@@ -47,7 +47,7 @@ class BlockCallCode(Code):
         for at, parameter in enumerate(entry.node.parameters):
             value, key = arguments[at] if at < len(arguments) else (None, None)
             temps[parameter.id] = Temp(value, "parameter", key)
-        if s.host.turns.due():
+        if s.host.scheduler.due():
             await s.breathe()
         value, exports = await call(_invoke(s, entry, frame, layer, temps, used=self.used))
         if bare and exports:
@@ -55,13 +55,13 @@ class BlockCallCode(Code):
         return value
 
 
-def _origin(s: Strand, node: tree.Node) -> Key | None:
+def _origin(s: ExecutionContext, node: tree.Node) -> Key | None:
     """The binding that an argument stands for, when it is a plain variable."""
     found = s.find(node.id) if isinstance(node, tree.Name) else None
     return found.key if found is not None else None
 
 
-def _frame(s: Strand, node: tree.BlockCall, entry: BlockEntry, arguments: tuple[Value, ...]) -> Frame:
+def _frame(s: ExecutionContext, node: tree.BlockCall, entry: BlockEntry, arguments: tuple[Value, ...]) -> Frame:
     """The frame of a new invocation. Raises E206 when the stack is full."""
     name = node.block.id
     same = next((frame.same for frame in s.frame.stack() if frame.block == name), 0) + 1
@@ -75,7 +75,7 @@ def _frame(s: Strand, node: tree.BlockCall, entry: BlockEntry, arguments: tuple[
 
 
 async def _invoke(
-    s: Strand, entry: BlockEntry, frame: Frame, layer: Layer, temps: dict[str, Temp], *, used: bool
+    s: ExecutionContext, entry: BlockEntry, frame: Frame, layer: Layer, temps: dict[str, Temp], *, used: bool
 ) -> tuple[Value, dict[str, Slot]]:
     """Run the body in its frame; the value of the invocation, and the names that a bare `do` makes readable."""
     outer = s.frame, s.layer, s.temps, s.source, s.statement
@@ -101,12 +101,12 @@ def _body(entry: BlockEntry, used: bool) -> Body:
     return body
 
 
-async def _result(s: Strand, body: Body, layer: Layer) -> tuple[Value, dict[str, Slot]]:
+async def _result(s: ExecutionContext, body: Body, layer: Layer) -> tuple[Value, dict[str, Slot]]:
     value: Value = None
     left = False
     try:
         value = await call(body.run(s))
-    except Leave as leave:
+    except ControlFlow as leave:
         if leave.how != "return":
             raise
         if leave.valued:

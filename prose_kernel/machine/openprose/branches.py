@@ -13,8 +13,8 @@ from prose_kernel.machine.openprose.forks import LIVE, Fork, Race
 from prose_kernel.machine.openprose.frames import Spawned, Temp
 from prose_kernel.machine.openprose.joins import Join
 from prose_kernel.machine.openprose.loops import collection
-from prose_kernel.machine.openprose.numbering import PARALLEL, Needs, Split, needs_of
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.numbering import PARALLEL, ForkAllocation, Needs, needs_of
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.machine.openprose.statements import statement_text
 from prose_kernel.runtime.events import BranchStep, LoopPass, ParallelJoined, ParallelStarted
 from prose_kernel.runtime.trampoline import call
@@ -23,7 +23,7 @@ from prose_kernel.runtime.values import Value
 ALL = tree.Modifiers()
 
 
-def race_of(s: Strand, node: tree.Node, modifiers: tree.Modifiers, branch: str, repeat: int) -> Race | None:
+def race_of(s: ExecutionContext, node: tree.Node, modifiers: tree.Modifiers, branch: str, repeat: int) -> Race | None:
     """What a construct is known by to those who record races; None where all branches are waited for."""
     if modifiers.strategy == "all" or s.host.ports.races is None:
         return None
@@ -50,21 +50,21 @@ class ParallelCode(Code):
             self.codes.append(compile_expression(statement.value) if named else None)
             self.bodies.append(Body((branch.statement,), used))
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         node: tree.Parallel = self.node
-        number, repeat = s.lane.next(PARALLEL), s.count("parallel")
+        number, repeat = s.numbers.next(PARALLEL), s.count("parallel")
         join = Join(node.modifiers, len(node.branches))
-        split = Split(len(node.branches), self._needs())
+        split = ForkAllocation(len(node.branches), self._needs())
         steps = [BranchStep(number, i, branch_label(b, i)) for i, b in enumerate(node.branches)]
         names = tuple(b.name.id if b.name is not None else None for b in node.branches)
         if s.host.listeners:
             strategy = node.modifiers.strategy
             s.emit(ParallelStarted(s.place(node.span), number, names, len(names), False, strategy))
 
-        def begin(index: int) -> tuple[Strand, Coroutine[Any, Any, Value]]:
-            strand = s.branch(steps[index], None, repeat, split)
-            strand.statement = node.branches[index].statement
-            return strand, self._branch(strand, index)
+        def begin(index: int) -> tuple[ExecutionContext, Coroutine[Any, Any, Value]]:
+            context = s.branch(steps[index], None, repeat, split)
+            context.statement = node.branches[index].statement
+            return context, self._branch(context, index)
 
         fork = Fork(s, number, join, begin, names.__getitem__, None, race_of(s, node, node.modifiers, "b*", repeat))
         directory = s.cwd
@@ -80,7 +80,7 @@ class ParallelCode(Code):
             self.needs = [needs_of(branch) for branch in self.node.branches]
         return self.needs
 
-    async def _branch(self, s: Strand, index: int) -> Value:
+    async def _branch(self, s: ExecutionContext, index: int) -> Value:
         code, body = self.codes[index], self.bodies[index]
         if code is None:
             return await call(body.run(s))
@@ -90,12 +90,12 @@ class ParallelCode(Code):
         named.use([_NamedBranch(branch, code, Destination(name, s.key(name), "let"))])
         return await call(named.run(s))
 
-    def _publish(self, s: Strand, fork: Fork) -> None:
+    def _publish(self, s: ExecutionContext, fork: Fork) -> None:
         """At the join: what the branches have bound, then their names, in source order."""
         for index in range(len(self.bodies)):
-            strand = fork.strands.get(index)
-            if strand is not None and fork.outcomes[index].status != "cancelled":
-                strand.layer.publish()
+            context = fork.contexts.get(index)
+            if context is not None and fork.outcomes[index].status != "cancelled":
+                context.layer.publish()
         for index, branch in enumerate(self.node.branches):
             if branch.name is None:
                 continue
@@ -105,8 +105,8 @@ class ParallelCode(Code):
             if outcome.status == "done" and isinstance(code, SpawnCode):
                 spawned = code.spawned
             value = None if fork.join.raised is not None and outcome.status != "done" else fork.join.member(outcome)
-            strand = fork.strands.get(index)
-            branches = strand.branches if strand is not None else s.branches
+            context = fork.contexts.get(index)
+            branches = context.branches if context is not None else s.branches
             outer, s.branches = s.branches, branches
             try:
                 bind(s, s.layer, branch.name.id, "let", value, branch, spawned)
@@ -140,7 +140,7 @@ class _NamedBranch(Step):
         self.code = code
         self.destination = destination
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         value, _ = await produce(s, self.code, self.destination)
         return value
 
@@ -149,21 +149,21 @@ class _NamedBranch(Step):
 
 
 async def iterate(
-    s: Strand,
+    s: ExecutionContext,
     node: tree.Node,
     items: Sequence[Value],
     modifiers: tree.Modifiers,
-    one: Callable[[Strand, int, Value], Coroutine[Any, Any, Value]],
+    one: Callable[[ExecutionContext, int, Value], Coroutine[Any, Any, Value]],
 ) -> Value:
     """One branch for each item, the value in input order (`parallel for`, `pmap`)."""
-    number, repeat = s.lane.next(PARALLEL), s.count("parallel")
-    join, split = Join(modifiers, len(items)), Split(len(items))
+    number, repeat = s.numbers.next(PARALLEL), s.count("parallel")
+    join, split = Join(modifiers, len(items)), ForkAllocation(len(items))
     if s.host.listeners:
         s.emit(ParallelStarted(s.place(node.span), number, (), len(items), True, modifiers.strategy))
 
-    def begin(index: int) -> tuple[Strand, Coroutine[Any, Any, Value]]:
-        strand = s.branch(BranchStep(number, index, f"i{index}"), index, repeat, split)
-        return strand, one(strand, index, items[index])
+    def begin(index: int) -> tuple[ExecutionContext, Coroutine[Any, Any, Value]]:
+        context = s.branch(BranchStep(number, index, f"i{index}"), index, repeat, split)
+        return context, one(context, index, items[index])
 
     permits = s.host.concurrency or 0
     race = race_of(s, node, modifiers, "i*", repeat)
@@ -193,16 +193,16 @@ class ParallelForCode(Code):
         super().__init__(node, parts, used)
         self.body = Body(node.body, used)
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         items = await collection(self.parts[0], s)
         total = len(items)
 
-        async def one(branch: Strand, index: int, value: Value) -> Value:
+        async def one(branch: ExecutionContext, index: int, value: Value) -> Value:
             return await self._iteration(branch, index, total, value)
 
         return await iterate(s, self.node, items, self.node.modifiers or ALL, one)
 
-    async def _iteration(self, s: Strand, index: int, total: int, value: Value) -> Value:
+    async def _iteration(self, s: ExecutionContext, index: int, total: int, value: Value) -> Value:
         node: tree.For = self.node
         temps = {**s.temps, node.item.id: Temp(value, "loop variable")}
         if node.index is not None:

@@ -11,7 +11,7 @@ from prose_kernel.machine.openprose.failures import located, stack_lines
 from prose_kernel.machine.openprose.lifecycle import run_text
 from prose_kernel.machine.openprose.numbering import call_of
 from prose_kernel.machine.openprose.programs import ImportedProgram
-from prose_kernel.machine.openprose.runs import Run, Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext, Run
 from prose_kernel.runtime.events import ProgramCalled, ProgramReturned
 from prose_kernel.runtime.structured_text import ProgramResult
 from prose_kernel.runtime.trampoline import call
@@ -22,7 +22,7 @@ from prose_kernel.runtime.values import Value
 class ProgramCallCode(Code):
     __slots__ = ()
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         node: tree.ProgramCall = self.node
         entry = s.run.programs.get(node.program.id)
         if entry is None:
@@ -35,7 +35,7 @@ class ProgramCallCode(Code):
         return cast("Value", await call(_run_program(s, node, entry, supplied)))
 
 
-def _check(s: Strand, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]) -> None:
+def _check(s: ExecutionContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]) -> None:
     inputs = entry.contract.inputs
     for argument in node.arguments:
         if argument.name.id not in inputs:
@@ -48,7 +48,7 @@ def _check(s: Strand, node: tree.ProgramCall, entry: ImportedProgram, supplied: 
 
 
 async def _run_program(
-    s: Strand, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]
+    s: ExecutionContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]
 ) -> ProgramResult:
     """Run the program with its own frames, registries, numbers and store; its final outputs are the result."""
     await s.flush()
@@ -57,7 +57,7 @@ async def _run_program(
     place = s.place(node.span)
     if s.host.listeners:
         s.emit(ProgramCalled(place, entry.alias, directory))
-    s.host.turns.hand_on(s, inner)
+    s.host.scheduler.hand_on(s, inner)
     try:
         await call(run_text(inner, entry.loaded.program, entry.imports))
         await inner.flush()
@@ -68,20 +68,22 @@ async def _run_program(
             s.emit(ProgramReturned(place, entry.alias, error))
         raise
     finally:
-        s.host.turns.hand_on(inner, s)
+        s.host.scheduler.hand_on(inner, s)
     if s.host.listeners:
         s.emit(ProgramReturned(place, entry.alias))
     return ProgramResult({name: slot.value for name, slot in inner.run.root.outputs.items()}, entry.alias)
 
 
-def strand_of_call(s: Strand, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]) -> Strand:
+def strand_of_call(
+    s: ExecutionContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]
+) -> ExecutionContext:
     """Where a called program runs: a run of its own, below that of the caller."""
     loaded = entry.loaded
     program = (loaded.handle, loaded.slug)
     aliases = frozenset(
         alias for alias, other in s.run.programs.items() if (other.loaded.handle, other.loaded.slug) == program
     )
-    number = s.lane.next(call_of("--".join(program), aliases))
+    number = s.numbers.next(call_of("--".join(program), aliases))
     store = s.run.store.nested(*program, loaded.source.text, number)
     run = Run(s.host, store, loaded.source.name, store.chain)
     run.alias = entry.alias
@@ -89,8 +91,8 @@ def strand_of_call(s: Strand, node: tree.ProgramCall, entry: ImportedProgram, su
     location = s.location(node.span)
     called = f"in program {entry.alias}, called at line {location.line} of {location.source}"
     run.call_stack = (called, *stack_lines(s), *s.run.call_stack)
-    strand = Strand(run, run.root, loaded.source, s.cwd, f"{s.path}/u{s.count('program')}")
-    strand.hold = s.hold
-    strand.fate = s.fate
-    strand.branches = s.branches
-    return strand
+    context = ExecutionContext(run, run.root, loaded.source, s.cwd, f"{s.path}/u{s.count('program')}")
+    context.race_gate = s.race_gate
+    context.cancellation = s.cancellation
+    context.branches = s.branches
+    return context

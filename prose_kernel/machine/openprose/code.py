@@ -12,13 +12,13 @@ from typing import Any, ClassVar, TypeVar
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.openprose import tree
-from prose_kernel.machine.openprose.control_flow import Leave
+from prose_kernel.machine.openprose.control_flow import ControlFlow
 from prose_kernel.machine.openprose.failures import announce
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
-Now = Callable[[Strand], Value]
+Now = Callable[[ExecutionContext], Value]
 
 FLAT = 40
 """How deeply expressions may nest and still be computed without waiting, on Python's own stack."""
@@ -47,19 +47,19 @@ class Code:
         self.logical = False
         self.judged = any(p.judged for p in parts)
 
-    def run(self, s: Strand) -> Coroutine[Any, Any, Value]:
+    def run(self, s: ExecutionContext) -> Coroutine[Any, Any, Value]:
         return self._run(s)
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         assert self.now is not None
         return self.now(s)
 
-    def as_statement(self, s: Strand) -> Coroutine[Any, Any, Value]:
+    def as_statement(self, s: ExecutionContext) -> Coroutine[Any, Any, Value]:
         """The expression as a statement of its own, its value bound to nothing."""
         return self._run(s)
 
 
-async def value_of(code: Code, s: Strand) -> Value:
+async def value_of(code: Code, s: ExecutionContext) -> Value:
     """The value of an expression, with or without waiting."""
     return code.now(s) if code.now is not None else await call(code.run(s))
 
@@ -86,10 +86,10 @@ class Step:
         self.used = used
         self.now = None
 
-    def run(self, s: Strand) -> Coroutine[Any, Any, Value]:
+    def run(self, s: ExecutionContext) -> Coroutine[Any, Any, Value]:
         return self._run(s)
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         assert self.now is not None
         return self.now(s)
 
@@ -174,7 +174,7 @@ class Body:
             self._flat = ways if len(ways) == len(self._steps) else None
         return self._steps
 
-    def flat(self, s: Strand) -> list[Now] | None:
+    def flat(self, s: ExecutionContext) -> list[Now] | None:
         """The fast ways of all statements, when none of them can wait and nobody wants to be asked before each."""
         if s.host.before is not None:
             return None
@@ -182,11 +182,11 @@ class Body:
             _ = self.steps
         return self._flat
 
-    async def run(self, s: Strand) -> Value:
+    async def run(self, s: ExecutionContext) -> Value:
         """Execute in order; the value of the last executed statement that has one."""
         value: Value = None
         ran = False
-        turns = s.host.turns
+        turns = s.host.scheduler
         for step in self.steps:
             try:
                 if s.host.before is not None:
@@ -201,7 +201,7 @@ class Body:
             except RunError as error:
                 announce(s, error, step.node)
                 raise
-            except Leave as leave:
+            except ControlFlow as leave:
                 if ran:
                     leave.passed(value)
                 raise
@@ -210,7 +210,7 @@ class Body:
         return value
 
 
-def run_flat(ways: Sequence[Now], body: Body, s: Strand) -> Value:
+def run_flat(ways: Sequence[Now], body: Body, s: ExecutionContext) -> Value:
     """Execute a body without waiting."""
     value: Value = None
     at = 0

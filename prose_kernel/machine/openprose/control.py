@@ -10,12 +10,12 @@ from prose_kernel.errors import RunError, ThrowError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import Body, Code, Step, compile_expression, expression, statement, value_of
-from prose_kernel.machine.openprose.control_flow import Leave
+from prose_kernel.machine.openprose.control_flow import ControlFlow
 from prose_kernel.machine.openprose.failures import error_value, forget_trace
 from prose_kernel.machine.openprose.frames import Temp
 from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.judging import Arms, Asking
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, OptionChosen, TryEntered
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.trampoline import call
@@ -31,7 +31,7 @@ class ExpressionStep(Step):
         self.code = compile_expression(node.value, used)
         self.now = self.code.now
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         return await call(self.code.as_statement(s))
 
 
@@ -43,7 +43,7 @@ class DoCode(Code):
         super().__init__(node, parts, used)
         self.body = Body(node.body, used)
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         return await call(self.body.run(s))
 
 
@@ -61,7 +61,7 @@ class IfCode(Code):
         self.ways: list[Arms] = [(("yes", arm.body), ("no", no)) for arm, no in zip(node.arms, after, strict=True)]
         self.otherwise = Body(node.otherwise, used) if node.otherwise is not None else None
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         arm, body = 0, None
         for number, (condition, candidate) in enumerate(self.arms, 1):
             if await judging.holds(condition, s, Asking(arms=self.ways[number - 1])):
@@ -88,7 +88,7 @@ class ChoiceCode(Code):
             ways.setdefault(option.label.raw, option.body)
         self.ways: Arms = tuple(ways.items())
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         criteria = self.node.criteria
         label = await judging.choose(s, criteria, await render(s, criteria.text), self.ways)
         if s.host.listeners:
@@ -106,7 +106,7 @@ class AssertStep(Step):
         super().__init__(node, used)
         self.condition = compile_expression(node.condition)
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         if not await judging.holds(self.condition, s, Asking()):
             message = self.node.message
             raise ThrowError(await render(s, message) if message is not None else "assertion failed")
@@ -126,7 +126,7 @@ class ThrowStep(Step):
         super().__init__(node, used)
         self.code = compile_expression(node.value) if node.value is not None else None
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         if self.code is None:
             if s.catching is None:
                 raise ThrowError("")
@@ -147,11 +147,11 @@ class ReturnStep(Step):
         super().__init__(node, used)
         self.code = compile_expression(node.value) if node.value is not None else None
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         if self.code is None:
-            raise Leave("return")
+            raise ControlFlow("return")
         fields = isinstance(self.node.value, tree.Object)
-        raise Leave("return", await value_of(self.code, s), valued=True, fields=fields)
+        raise ControlFlow("return", await value_of(self.code, s), valued=True, fields=fields)
 
 
 @statement(tree.Break)
@@ -160,8 +160,8 @@ class BreakStep(Step):
 
     valued = False
 
-    async def _run(self, s: Strand) -> Value:
-        raise Leave("break")
+    async def _run(self, s: ExecutionContext) -> Value:
+        raise ControlFlow("break")
 
 
 @statement(tree.Continue)
@@ -170,8 +170,8 @@ class ContinueStep(Step):
 
     valued = False
 
-    async def _run(self, s: Strand) -> Value:
-        raise Leave("continue")
+    async def _run(self, s: ExecutionContext) -> Value:
+        raise ControlFlow("continue")
 
 
 # ---------------------------------------------------------------- errors
@@ -187,7 +187,7 @@ class TryCode(Code):
         self.catch = Body(node.catch.body, used) if node.catch is not None else None
         self.final = Body(node.final, False) if node.final is not None else None
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         if s.host.listeners:
             s.emit(TryEntered(s.place(self.node.span)))
         if self.final is None:
@@ -198,7 +198,7 @@ class TryCode(Code):
             raise
         except asyncio.CancelledError:
             # Neither an error nor a `return` in here may take the place of an interrupt.
-            with contextlib.suppress(RunError, Leave):
+            with contextlib.suppress(RunError, ControlFlow):
                 await call(self._finally(s))
             raise
         except BaseException:
@@ -207,7 +207,7 @@ class TryCode(Code):
         await call(self._finally(s))
         return value
 
-    async def _guarded(self, s: Strand) -> Value:
+    async def _guarded(self, s: ExecutionContext) -> Value:
         try:
             return await call(self.body.run(s))
         except RunError as error:
@@ -217,7 +217,7 @@ class TryCode(Code):
             caught = error_value(error)
         return await call(self._caught(s, caught, self.catch))
 
-    async def _caught(self, s: Strand, caught: ErrorValue, body: Body) -> Value:
+    async def _caught(self, s: ExecutionContext, caught: ErrorValue, body: Body) -> Value:
         name = self.node.catch.name
         if s.host.listeners:
             s.emit(Caught(s.place(self.node.catch.span), name.id if name else None, caught.error))
@@ -230,7 +230,7 @@ class TryCode(Code):
         finally:
             s.temps, s.catching = temps, before
 
-    def _temp(self, s: Strand, name: tree.Name, caught: ErrorValue) -> Temp:
+    def _temp(self, s: ExecutionContext, name: tree.Name, caught: ErrorValue) -> Temp:
         """A catch variable is kept like a binding (7.4), unless a variable of that name has the place already."""
         if s.find(name.id) is not None:
             return Temp(caught, "catch variable")
@@ -239,7 +239,7 @@ class TryCode(Code):
         s.run.put(Binding(key, "const", caught, source))
         return Temp(caught, "catch variable", key)
 
-    async def _finally(self, s: Strand) -> None:
+    async def _finally(self, s: ExecutionContext) -> None:
         if s.host.listeners:
             s.emit(FinallyEntered(s.place(self.node.span)))
         assert self.final is not None

@@ -7,7 +7,7 @@ from typing import Literal
 from prose_kernel.runtime.values import Value
 
 
-class Leave(Exception):
+class ControlFlow(Exception):
     """`return` and anonymous `output` (`valued` when they give a value), `break`, `continue`.
 
     `fields` tells that the value is an object literal, whose keys become the outputs of a program (3.16).

@@ -15,7 +15,7 @@ from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import refused, render
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Stream
 from prose_kernel.runtime.values import ExecText, Value
@@ -27,7 +27,7 @@ _CODES: Final = {"timeout": "E204", "spawn": "E205", "cwd": "E205"}
 
 
 @contextlib.asynccontextmanager
-async def permit(s: Strand) -> AsyncIterator[None]:
+async def permit(s: ExecutionContext) -> AsyncIterator[None]:
     """One of the places that the concurrency setting gives to commands and sessions."""
     permits = s.host.permits
     if permits is None:
@@ -65,8 +65,8 @@ class ExecCode(SpawnCode):
     def spawned(self) -> Spawned:
         return "exec"
 
-    async def spawn(self, s: Strand, destination: Destination | None) -> Value:
-        if s.fate.stopped:
+    async def spawn(self, s: ExecutionContext, destination: Destination | None) -> Value:
+        if s.cancellation.stopped:
             return None  # a branch that its siblings have cancelled starts nothing new
         node: tree.Exec = self.node
         found = {p.name.id: p.value for p in node.properties}
@@ -92,7 +92,7 @@ class ExecCode(SpawnCode):
             raise located(s, _error(written, request, result, limit), node)
         return ExecText(result.stdout, result, bare=result.kind is not None and on_fail == "ignore")
 
-    async def _request(self, s: Strand, cwd: object, limit: str) -> CommandRequest:
+    async def _request(self, s: ExecutionContext, cwd: object, limit: str) -> CommandRequest:
         node: tree.Exec = self.node
         command = await render(s, node.command, refused)
         if not command.strip():
@@ -106,7 +106,7 @@ class ExecCode(SpawnCode):
         directory = os.path.expanduser(await render(s, cwd, refused))  # noqa: ASYNC240, PTH111 - no file is touched
         return CommandRequest(command, os.path.join(s.cwd, directory), seconds, track=False)  # noqa: PTH118
 
-    def _move(self, s: Strand, request: CommandRequest, result: CommandResult) -> str | None:
+    def _move(self, s: ExecutionContext, request: CommandRequest, result: CommandResult) -> str | None:
         """Commit the shell's final directory (5.6); says where to, when that is another one."""
         after = result.cwd_after
         if not request.track or after is None or after == s.cwd:
@@ -115,7 +115,7 @@ class ExecCode(SpawnCode):
         return after
 
 
-def _display(s: Strand, spawn: int, node: tree.Exec) -> OnOutput | None:
+def _display(s: ExecutionContext, spawn: int, node: tree.Exec) -> OnOutput | None:
     if not s.host.listeners:
         return None
     place = s.place(node.span)

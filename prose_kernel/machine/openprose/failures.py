@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from prose_kernel.errors import RecursionLimitExceeded, RunError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime.events import Failed
 from prose_kernel.runtime.values import ErrorValue
 
@@ -32,14 +32,14 @@ _ORDER: Final = (
 _HEAD: Final = 200
 
 
-def located(s: Strand, error: E, node: tree.Node) -> E:
+def located(s: ExecutionContext, error: E, node: tree.Node) -> E:
     """The error, with its place set to the start of `node` unless it has one already."""
     if error.location is None:
         error.location = s.location(node.span)
     return error
 
 
-def announce(s: Strand, error: RunError, node: tree.Node) -> None:
+def announce(s: ExecutionContext, error: RunError, node: tree.Node) -> None:
     """The first statement that an error leaves: note the statement and the stack, tell the listeners."""
     if "statement" in error.details:
         return
@@ -59,7 +59,7 @@ def head(source: Source, node: tree.Node) -> str:
     return source.text[start : end if end >= 0 else start + _HEAD].strip()
 
 
-def stack_lines(s: Strand) -> tuple[str, ...]:
+def stack_lines(s: ExecutionContext) -> tuple[str, ...]:
     """One line for each block on the way here, innermost first; a long recursion is shortened in the middle."""
     lines = [
         f"in block {frame.block} #{frame.execution_id}, called at line {frame.caller.location.line}"

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from prose_kernel.errors import RunError
-from prose_kernel.machine.openprose.control_flow import Leave
+from prose_kernel.machine.openprose.control_flow import ControlFlow
 from prose_kernel.machine.openprose.failures import forget_trace
 from prose_kernel.machine.openprose.joins import CANCELLED, Join, Outcome
-from prose_kernel.machine.openprose.runs import RECENT, Hold, Strand
+from prose_kernel.machine.openprose.runs import RECENT, ExecutionContext, RaceGate
 from prose_kernel.runtime.events import BranchFinished
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
@@ -21,7 +21,7 @@ from prose_kernel.runtime.values import Value
 LIVE = 256
 """Iterations that are alive at once; the others have not begun yet. Statement branches begin all."""
 
-Begin = Callable[[int], tuple[Strand, Coroutine[Any, Any, Value]]]
+Begin = Callable[[int], tuple[ExecutionContext, Coroutine[Any, Any, Value]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Race:
 class Fork:
     """One `parallel` construct while it runs.
 
-    `begin` makes the strand and the coroutine of a branch, `label` its name for the events. After `run`, `outcomes`
+    `begin` makes the context and the coroutine of a branch, `label` its name for the events. After `run`, `outcomes`
     holds one outcome for each branch; `left` is the signal of a branch that left the construct (`return`, `break`).
-    With `live` only so many branches are alive at once, and their strands are forgotten when they end.
+    With `live` only so many branches are alive at once, and their contexts are forgotten when they end.
 
     A `race` that is recorded ends as it did then: all branches begin, but only one at a time may ask the outside for
     anything, in the recorded order of their ends, until the join is decided.
@@ -45,7 +45,7 @@ class Fork:
 
     def __init__(
         self,
-        s: Strand,
+        s: ExecutionContext,
         number: int,
         join: Join,
         begin: Begin,
@@ -57,8 +57,8 @@ class Fork:
         self.number = number
         self.join = join
         self.outcomes = [CANCELLED] * join.total
-        self.left: Leave | None = None
-        self.strands: dict[int, Strand] = {}
+        self.left: ControlFlow | None = None
+        self.contexts: dict[int, ExecutionContext] = {}
         self._begin = begin
         self._label = label
         self._forgets = live is not None
@@ -67,7 +67,7 @@ class Fork:
         self._queue = deque(range(join.total))
         self._ended_in_order: dict[int, None] = {}
         self._awaited: deque[int] = deque()
-        self._holds: dict[int, Hold] = {}
+        self._holds: dict[int, RaceGate] = {}
         self._at_hold: set[int] = set()
         self._tasks: dict[int, asyncio.Task[Value]] = {}
         self._fresh: list[int] = []
@@ -98,7 +98,7 @@ class Fork:
                 await self._some_end()
                 self._settle()
         except asyncio.CancelledError:
-            await self._end_all(siblings=self.s.fate.stopped)
+            await self._end_all(siblings=self.s.cancellation.stopped)
             self._report_cancelled()
             raise
         await self._end_all(siblings=True)
@@ -120,16 +120,16 @@ class Fork:
             task.add_done_callback(lambda _, index=index: self._ended(index))  # type: ignore[misc]
 
     async def _branch(self, index: int) -> Value:
-        turns = self.s.host.turns
+        turns = self.s.host.scheduler
         await turns.regain()
-        strand, coroutine = self._begin(index)
-        self.strands[index] = strand
+        context, coroutine = self._begin(index)
+        self.contexts[index] = context
         if index in self._holds:
-            strand.hold = self._holds[index]
+            context.race_gate = self._holds[index]
         try:
             return await drive(coroutine)
         finally:
-            turns.release(strand)
+            turns.release(context)
 
     # ------------------------------------------------------------ a recorded race
 
@@ -141,7 +141,7 @@ class Fork:
         if not recorded or len(set(recorded)) != len(recorded) or not set(recorded) <= set(range(total)):
             return
         self._awaited = deque(recorded)
-        self._holds = {index: Hold(self.s.hold, partial(self._arrived, index)) for index in range(total)}
+        self._holds = {index: RaceGate(self.s.race_gate, partial(self._arrived, index)) for index in range(total)}
         if total > self._live:  # those that are waited for must be among the living
             self._queue = deque([*recorded, *(index for index in range(total) if index not in set(recorded))])
 
@@ -171,7 +171,7 @@ class Fork:
             self._wake.set_result(None)
 
     async def _some_end(self) -> None:
-        turns = self.s.host.turns
+        turns = self.s.host.scheduler
         turns.release(self.s)
         if not self._fresh:
             self._wake = asyncio.get_running_loop().create_future()
@@ -211,7 +211,7 @@ class Fork:
         if isinstance(error, RunError):
             forget_trace(error)
             return Outcome("failed", error=error)
-        if isinstance(error, Leave):
+        if isinstance(error, ControlFlow):
             if error.how == "continue":
                 return Outcome("done")
             self.left = self.left or error
@@ -223,7 +223,7 @@ class Fork:
         """Cancel every branch that is alive and wait until all have ended, however often we are cancelled."""
         cancelled: asyncio.CancelledError | None = None
         self._cancel(siblings)
-        self.s.host.turns.release(self.s)
+        self.s.host.scheduler.release(self.s)
         while any(not task.done() for task in self._tasks.values()):
             try:
                 await asyncio.wait(list(self._tasks.values()))
@@ -231,12 +231,12 @@ class Fork:
                 cancelled = error
                 self._cancel(siblings)
         try:
-            await self.s.host.turns.regain()
+            await self.s.host.scheduler.regain()
         except asyncio.CancelledError as error:
             cancelled = error
         for task in self._tasks.values():
             problem = None if task.cancelled() else task.exception()
-            if problem is not None and not isinstance(problem, (RunError, Leave)):
+            if problem is not None and not isinstance(problem, (RunError, ControlFlow)):
                 self._crash = self._crash or problem
         if cancelled is not None:
             self._tasks.clear()
@@ -244,8 +244,8 @@ class Fork:
 
     def _cancel(self, siblings: bool) -> None:
         for index, task in self._tasks.items():
-            if siblings and index in self.strands:
-                self.strands[index].fate.stopped = True
+            if siblings and index in self.contexts:
+                self.contexts[index].cancellation.stopped = True
             if not task.done():
                 task.cancel()
 
@@ -253,9 +253,9 @@ class Fork:
 
     def _report(self, index: int) -> None:
         s, outcome = self.s, self.outcomes[index]
-        if not s.host.listeners or index not in self.strands:
+        if not s.host.listeners or index not in self.contexts:
             return
-        place = self.strands[index].place(self.strands[index].statement.span)
+        place = self.contexts[index].place(self.contexts[index].statement.span)
         s.emit(
             BranchFinished(place, self.number, index, self._label(index), outcome.status, outcome.value, outcome.error)
         )
@@ -269,22 +269,22 @@ class Fork:
 
     def _take_leave(self, index: int) -> None:
         """An iteration has ended: keep of it only what the join needs."""
-        if not self._forgets or index not in self.strands:
+        if not self._forgets or index not in self.contexts:
             return
-        self._remember(index, self.strands.pop(index))
+        self._remember(index, self.contexts.pop(index))
         if len(self._notes) > 2 * RECENT:
             self._notes = {index: self._notes[index] for index in sorted(self._notes)[-RECENT:]}
 
-    def _remember(self, index: int, strand: Strand) -> None:
-        self.s.lane.ended(strand.lane)
-        if strand.recent.own:
-            self._notes[index] = strand.recent.own
+    def _remember(self, index: int, context: ExecutionContext) -> None:
+        self.s.numbers.ended(context.numbers)
+        if context.recent.own:
+            self._notes[index] = context.recent.own
 
     def _continue(self) -> None:
-        """The strand around the construct goes on behind the numbers and steps of all branches, in source order."""
-        for index, strand in self.strands.items():
-            self._remember(index, strand)
-        self.s.lane.joined()
+        """The context around the construct goes on behind the numbers and steps of all branches, in source order."""
+        for index, context in self.contexts.items():
+            self._remember(index, context)
+        self.s.numbers.joined()
         for index in sorted(self._notes):
             for step in self._notes[index]:
                 self.s.recent.note(step)

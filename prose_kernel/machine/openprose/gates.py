@@ -13,7 +13,7 @@ from prose_kernel.machine.openprose.code import Step, compile_expression, statem
 from prose_kernel.machine.openprose.execs import word
 from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.interpolation import render
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.machine.openprose.sessions import run_session
 from prose_kernel.runtime.events import GateOpened, GateResolved
 from prose_kernel.runtime.ports import GateDecision, GateRequest
@@ -28,8 +28,8 @@ class GateStep(Step):
 
     valued = False
 
-    async def _run(self, s: Strand) -> Value:
-        if s.fate.stopped:
+    async def _run(self, s: ExecutionContext) -> Value:
+        if s.cancellation.stopped:
             return None
         node: tree.Gate = self.node
         found = {p.name.id: p.value for p in node.properties}
@@ -49,7 +49,7 @@ class GateStep(Step):
         return None
 
     async def _request(
-        self, s: Strand, found: Mapping[str, object], action: tree.OnReject, text: str | None
+        self, s: ExecutionContext, found: Mapping[str, object], action: tree.OnReject, text: str | None
     ) -> GateRequest:
         name, prompt = self.node.name.id, found.get("prompt")
         limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
@@ -67,7 +67,7 @@ class GateStep(Step):
             s.frame.execution_id,
         )
 
-    async def _decide(self, s: Strand, request: GateRequest) -> GateDecision:
+    async def _decide(self, s: ExecutionContext, request: GateRequest) -> GateDecision:
         await s.flush()
         if s.host.listeners:
             s.emit(GateOpened(s.place(self.node.span), request))
@@ -79,7 +79,7 @@ class GateStep(Step):
         return decision
 
     async def _rejected(
-        self, s: Strand, action: tree.OnReject, text: str | None, request: GateRequest, decision: GateDecision
+        self, s: ExecutionContext, action: tree.OnReject, text: str | None, request: GateRequest, decision: GateDecision
     ) -> None:
         if action.action == "continue":
             return
@@ -101,7 +101,7 @@ class GateStep(Step):
         )
 
 
-def _record_id(s: Strand, name: str) -> str:
+def _record_id(s: ExecutionContext, name: str) -> str:
     """The gate's name with its frame and iterations; reached again in the same place `--2`, `--3`."""
     parts = [name]
     if s.frame.execution_id is not None:
@@ -112,7 +112,7 @@ def _record_id(s: Strand, name: str) -> str:
     return base if count == 1 else f"{base}--{count}"
 
 
-async def _allowed(s: Strand, value: object) -> tuple[str, ...]:
+async def _allowed(s: ExecutionContext, value: object) -> tuple[str, ...]:
     if not isinstance(value, tree.Array):
         return ("user",)
     return tuple([inserted_text(await value_of(compile_expression(e), s)) for e in value.elements])

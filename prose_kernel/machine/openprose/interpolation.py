@@ -10,15 +10,15 @@ from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import Code, expression
 from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import Slot, Temp
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value, inserted_text
 
 Part = str | tree.Interpolation
-Missing = Callable[[Strand, tree.Interpolation], str]
+Missing = Callable[[ExecutionContext, tree.Interpolation], str]
 
 
-def kept(s: Strand, part: tree.Interpolation) -> str:
+def kept(s: ExecutionContext, part: tree.Interpolation) -> str:
     """An unresolvable name outside of commands: the braces stay (W108).
 
     A name that is declared nowhere has been reported by the checker; here is reported what only a run can show.
@@ -28,12 +28,12 @@ def kept(s: Strand, part: tree.Interpolation) -> str:
     return part.raw
 
 
-def kept_silently(s: Strand, part: tree.Interpolation) -> str:
+def kept_silently(s: ExecutionContext, part: tree.Interpolation) -> str:
     """The same in an agent's prompt, where only a name declared nowhere counts."""
     return part.raw
 
 
-def refused(s: Strand, part: tree.Interpolation) -> str:
+def refused(s: ExecutionContext, part: tree.Interpolation) -> str:
     """An unresolvable name in a command: E053."""
     if part.after_dollar:
         hint = f"write `${part.name}`, or `$\\{{{part.raw[1:-1]}\\}}` to keep the braces for the shell"
@@ -43,7 +43,7 @@ def refused(s: Strand, part: tree.Interpolation) -> str:
     raise located(s, error, part)
 
 
-async def render(s: Strand, text: tree.Text, missing: Missing = kept) -> str:
+async def render(s: ExecutionContext, text: tree.Text, missing: Missing = kept) -> str:
     """The text with its interpolations, left to right, once."""
     literal = text.literal
     if literal is not None:
@@ -59,12 +59,12 @@ async def render(s: Strand, text: tree.Text, missing: Missing = kept) -> str:
     return "".join(pieces)
 
 
-def _plain(s: Strand, part: tree.Interpolation, missing: Missing) -> str:
+def _plain(s: ExecutionContext, part: tree.Interpolation, missing: Missing) -> str:
     found = s.find(part.name)
     return missing(s, part) if found is None else inserted_text(found.value)
 
 
-async def _path(s: Strand, part: tree.Interpolation, missing: Missing) -> str:
+async def _path(s: ExecutionContext, part: tree.Interpolation, missing: Missing) -> str:
     found = s.find(part.name)
     if found is None:
         return missing(s, part)
@@ -80,7 +80,7 @@ async def _path(s: Strand, part: tree.Interpolation, missing: Missing) -> str:
     return inserted_text(value)
 
 
-def _position(s: Strand, step: int | tree.Name) -> Value:
+def _position(s: ExecutionContext, step: int | tree.Name) -> Value:
     if isinstance(step, int):
         return step
     found: Temp | Slot | None = s.find(step.id)
@@ -103,10 +103,10 @@ class TextCode(Code):
         elif all(isinstance(p, str) or not p.steps for p in node.parts):
             pieces = node.parts
 
-            def now(s: Strand) -> Value:
+            def now(s: ExecutionContext) -> Value:
                 return "".join([p if isinstance(p, str) else _plain(s, p, kept) for p in pieces])
 
             self.now = now
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         return await render(s, self.node)

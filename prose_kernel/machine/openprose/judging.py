@@ -12,7 +12,7 @@ from prose_kernel.machine.openprose.code import Code, value_of
 from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import visible
 from prose_kernel.machine.openprose.operators import truth
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime import structured_text as readings
 from prose_kernel.runtime.events import Judged
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
@@ -43,7 +43,7 @@ class Asking:
         return self.loop == "while"
 
 
-def _request(s: Strand, text: str, asking: Asking | None = None) -> JudgeRequest:
+def _request(s: ExecutionContext, text: str, asking: Asking | None = None) -> JudgeRequest:
     asking = asking or Asking()
     return JudgeRequest(
         text,
@@ -57,22 +57,22 @@ def _request(s: Strand, text: str, asking: Asking | None = None) -> JudgeRequest
     )
 
 
-def _nobody(s: Strand, error: Undecided, node: tree.Node) -> JudgeError:
+def _nobody(s: ExecutionContext, error: Undecided, node: tree.Node) -> JudgeError:
     return located(s, JudgeError(str(error), hint=error.hint, nobody=True), node)
 
 
-def _told(s: Strand, node: tree.Node, question: str, answer: Value, said: Verdict | Pick | Finding) -> None:
+def _told(s: ExecutionContext, node: tree.Node, question: str, answer: Value, said: Verdict | Pick | Finding) -> None:
     s.recent.note(f"**{question}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
     if s.host.listeners:
         s.emit(Judged(s.place(node.span), question, answer, said.by, said.reason, said.details))
 
 
-def _both_ways(s: Strand, arms: Arms) -> str:
+def _both_ways(s: ExecutionContext, arms: Arms) -> str:
     """What would be done after each answer, for a dry run, in which nobody gives one."""
     return "; ".join(f"{answer}: {_beginning(s, body)}" for answer, body in arms)
 
 
-def _beginning(s: Strand, body: Sequence[tree.Node]) -> str:
+def _beginning(s: ExecutionContext, body: Sequence[tree.Node]) -> str:
     lines = []
     for node in body[:_TOLD_OF_AN_ARM]:
         text = s.source.slice(node.span).partition("\n")[0].strip()
@@ -82,13 +82,13 @@ def _beginning(s: Strand, body: Sequence[tree.Node]) -> str:
     return ", ".join(lines) + (f" and {more} more" if more else "") if lines else "nothing"
 
 
-async def _ready(s: Strand) -> None:
+async def _ready(s: ExecutionContext) -> None:
     """A judge may be asked now: what is bound can be read, and it is this branch's turn."""
     await s.flush()
     await s.admitted()
 
 
-async def decide(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool | None:
+async def decide(s: ExecutionContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
     """The judge's yes, no or uncertain. Raises E211 when nobody can judge."""
     try:
         return await _verdict(s, node, text, asking)
@@ -96,7 +96,7 @@ async def decide(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool 
         raise _nobody(s, error, node) from None
 
 
-async def _verdict(s: Strand, node: tree.Node, text: str, asking: Asking) -> bool | None:
+async def _verdict(s: ExecutionContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
     await _ready(s)
     verdict: Verdict = await s.outside(s.host.ports.judge.decide(_request(s, text, asking)))
     if verdict.no_progress:
@@ -107,7 +107,7 @@ async def _verdict(s: Strand, node: tree.Node, text: str, asking: Asking) -> boo
     return verdict.answer
 
 
-async def choose(s: Strand, node: tree.Node, text: str, arms: Arms) -> str:
+async def choose(s: ExecutionContext, node: tree.Node, text: str, arms: Arms) -> str:
     """The word of one of the arms; a label that is none of them is asked for once more, then E211 (3.4)."""
     labels = tuple(label for label, _ in arms)
     await _ready(s)
@@ -129,7 +129,7 @@ async def choose(s: Strand, node: tree.Node, text: str, arms: Arms) -> str:
 # ---------------------------------------------------------------- reading text
 
 
-async def member(s: Strand, node: tree.Node, value: Value, name: str) -> Value:
+async def member(s: ExecutionContext, node: tree.Node, value: Value, name: str) -> Value:
     """`value.name` (3.11), by the judge where the rules leave it open."""
     try:
         return readings.member(value, name)
@@ -137,7 +137,7 @@ async def member(s: Strand, node: tree.Node, value: Value, name: str) -> Value:
         return await _extract(s, node, needed.text, name)
 
 
-async def _extract(s: Strand, node: tree.Node, text: str, name: str) -> Value:
+async def _extract(s: ExecutionContext, node: tree.Node, text: str, name: str) -> Value:
     await _ready(s)
     try:
         found = await s.outside(s.host.ports.judge.extract(_request(s, name), text, name))
@@ -147,7 +147,7 @@ async def _extract(s: Strand, node: tree.Node, text: str, name: str) -> Value:
     return found.value
 
 
-async def index(s: Strand, node: tree.Node, value: Value, at: Value) -> Value:
+async def index(s: ExecutionContext, node: tree.Node, value: Value, at: Value) -> Value:
     """`value[at]` (3.11)."""
     try:
         return readings.index(value, at)
@@ -157,7 +157,7 @@ async def index(s: Strand, node: tree.Node, value: Value, at: Value) -> Value:
         return readings.element(await items(s, node, value), at)
 
 
-async def items(s: Strand, node: tree.Node, value: Value) -> list[Value]:
+async def items(s: ExecutionContext, node: tree.Node, value: Value) -> list[Value]:
     """A value as a collection (3.11): rules, then the judge, then lines."""
     try:
         return readings.collection(value)
@@ -176,7 +176,7 @@ async def items(s: Strand, node: tree.Node, value: Value) -> list[Value]:
 # ---------------------------------------------------------------- conditions
 
 
-async def is_true(s: Strand, value: Value, node: tree.Node) -> bool:
+async def is_true(s: ExecutionContext, value: Value, node: tree.Node) -> bool:
     """Truth of a value (3.10); free text goes to the judge, and counts as true when nobody can tell."""
     answer = truth(value)
     if answer is None:
@@ -186,7 +186,7 @@ async def is_true(s: Strand, value: Value, node: tree.Node) -> bool:
     return answer
 
 
-async def _is_text_true(s: Strand, value: Value, node: tree.Node, asking: Asking) -> bool | None:
+async def _is_text_true(s: ExecutionContext, value: Value, node: tree.Node, asking: Asking) -> bool | None:
     """The judge's word on free text, None while uncertain; without anybody who could tell it is true (3.10)."""
     try:
         return await _verdict(s, node, inserted_text(value), asking)
@@ -194,7 +194,7 @@ async def _is_text_true(s: Strand, value: Value, node: tree.Node, asking: Asking
         return True
 
 
-async def holds(code: Code, s: Strand, asking: Asking) -> bool:
+async def holds(code: Code, s: ExecutionContext, asking: Asking) -> bool:
     """Whether a condition holds; uncertainty by the rule of what it belongs to."""
     if code.logical and code.now is not None:
         return code.now(s) is True
@@ -202,7 +202,7 @@ async def holds(code: Code, s: Strand, asking: Asking) -> bool:
     return asking.default if answer is None else answer
 
 
-async def condition(code: Code, s: Strand, asking: Asking) -> bool | None:
+async def condition(code: Code, s: ExecutionContext, asking: Asking) -> bool | None:
     """A condition's value, None while uncertain: markers by the judge, and only if the rest leaves it open (3.9)."""
     node = code.node
     if isinstance(node, tree.Discretion):
@@ -218,7 +218,7 @@ async def condition(code: Code, s: Strand, asking: Asking) -> bool | None:
     return answer if answer is not None else await _is_text_true(s, value, node, asking)
 
 
-async def _logical(decisive: bool, operands: Sequence[Code], s: Strand, asking: Asking) -> bool | None:
+async def _logical(decisive: bool, operands: Sequence[Code], s: ExecutionContext, asking: Asking) -> bool | None:
     """`and` / `or`: operands without a marker first; what needs the judge only while the result is open."""
     open_texts: dict[int, Value] = {}
     for at, operand in enumerate(operands):

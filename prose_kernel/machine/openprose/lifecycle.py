@@ -7,10 +7,10 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import is_executable
 from prose_kernel.machine.openprose.bindings import bind
 from prose_kernel.machine.openprose.code import Step, compile_statement
-from prose_kernel.machine.openprose.control_flow import Leave
+from prose_kernel.machine.openprose.control_flow import ControlFlow
 from prose_kernel.machine.openprose.failures import announce
 from prose_kernel.machine.openprose.programs import ImportedProgram, register
-from prose_kernel.machine.openprose.runs import AgentEntry, BlockEntry, Strand
+from prose_kernel.machine.openprose.runs import AgentEntry, BlockEntry, ExecutionContext
 from prose_kernel.runtime.events import StatementDone
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -18,7 +18,9 @@ from prose_kernel.runtime.values import Value
 _HOISTED = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 
-async def run_text(s: Strand, program: tree.Program, imports: dict[str, ImportedProgram] | None = None) -> Value:
+async def run_text(
+    s: ExecutionContext, program: tree.Program, imports: dict[str, ImportedProgram] | None = None
+) -> Value:
     """Run a checked text in the root frame of its run: imports, first inputs, definitions, then the statements.
 
     `imports` are the program's own when they have been loaded before. Returns the value of the last statement.
@@ -45,7 +47,7 @@ async def run_text(s: Strand, program: tree.Program, imports: dict[str, Imported
         step = compile_statement(node, False)
         try:
             result = await call(_execute(s, step))
-        except Leave as leave:
+        except ControlFlow as leave:
             return _ended(s, leave, node, value)
         if step.valued:
             value = result
@@ -53,7 +55,7 @@ async def run_text(s: Strand, program: tree.Program, imports: dict[str, Imported
     return value
 
 
-async def _imports(s: Strand, program: tree.Program, *, loaded: bool) -> None:
+async def _imports(s: ExecutionContext, program: tree.Program, *, loaded: bool) -> None:
     for item in program.items:
         if isinstance(item, tree.SkillImport):
             s.run.skills[item.skill.raw] = None
@@ -66,7 +68,7 @@ async def _imports(s: Strand, program: tree.Program, *, loaded: bool) -> None:
             s.run.programs[entry.alias] = entry
 
 
-def _define(s: Strand, program: tree.Program) -> None:
+def _define(s: ExecutionContext, program: tree.Program) -> None:
     for item in program.items:
         if isinstance(item, tree.Agent):
             s.run.agents[item.name.id] = AgentEntry(item, s.source)
@@ -74,14 +76,14 @@ def _define(s: Strand, program: tree.Program) -> None:
             s.run.blocks[item.name.id] = BlockEntry(item, s.source)
 
 
-async def _execute(s: Strand, step: Step) -> Value:
+async def _execute(s: ExecutionContext, step: Step) -> Value:
     """One top-level statement."""
     s.statement = step.node
     host = s.host
     try:
         if host.before is not None:
             await s.outside(host.before(s.place(step.node.span)))
-        if host.turns.due():
+        if host.scheduler.due():
             await s.breathe()
         return step.now(s) if step.now is not None else await call(step.run(s))
     except RunError as error:
@@ -89,7 +91,7 @@ async def _execute(s: Strand, step: Step) -> Value:
         raise
 
 
-def _done(s: Strand, step: Step, node: tree.Node, value: Value) -> None:
+def _done(s: ExecutionContext, step: Step, node: tree.Node, value: Value) -> None:
     if step.binds:
         names = getattr(node, "names", None) or (getattr(node, "name", None),)
         s.run.finished.extend(name.id for name in names if isinstance(name, tree.Name))
@@ -97,7 +99,7 @@ def _done(s: Strand, step: Step, node: tree.Node, value: Value) -> None:
         s.emit(StatementDone(s.place(node.span), value if step.valued else None))
 
 
-def _ended(s: Strand, leave: Leave, node: tree.Node, value: Value) -> Value:
+def _ended(s: ExecutionContext, leave: ControlFlow, node: tree.Node, value: Value) -> Value:
     """`return` or an anonymous output at root: the program ends, its value becomes the outputs (3.16)."""
     if not leave.valued:
         return value

@@ -9,13 +9,13 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.anonymous_bindings import kept_element
 from prose_kernel.machine.openprose.code import Body, Code, compile_expression, expression, run_flat, value_of
-from prose_kernel.machine.openprose.control_flow import Leave
+from prose_kernel.machine.openprose.control_flow import ControlFlow
 from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import Temp
 from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.judging import Asking
 from prose_kernel.machine.openprose.operators import as_number
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime.events import LoopLeft, LoopPass
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
@@ -26,7 +26,7 @@ class _Passes:
 
     __slots__ = ("body", "maximum", "node", "s", "value")
 
-    def __init__(self, s: Strand, node: tree.Node, body: Body, maximum: int | None) -> None:
+    def __init__(self, s: ExecutionContext, node: tree.Node, body: Body, maximum: int | None) -> None:
         self.s = s
         self.node = node
         self.body = body
@@ -68,12 +68,12 @@ class _Passes:
                 self.value = await call(self.body.run(s))
             else:
                 self.value = run_flat(ways, self.body, s)
-        except Leave as leave:
+        except ControlFlow as leave:
             if leave.how == "return":
                 raise
             self.value = None
             return leave.how == "continue"
-        if s.host.turns.due():
+        if s.host.scheduler.due():
             await s.breathe()
         return True
 
@@ -92,7 +92,7 @@ class ForCode(Code):
         super().__init__(node, parts, used)
         self.body = Body(node.body, used)
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         items = await collection(self.parts[0], s)
         outer = s.temps
         s.temps = temps = dict(outer)
@@ -109,7 +109,7 @@ class ForCode(Code):
             s.temps = outer
 
 
-async def collection(code: Code, s: Strand) -> list[Value]:
+async def collection(code: Code, s: ExecutionContext) -> list[Value]:
     """The items of a loop's or pipeline's collection. Raises E210 at its place."""
     value = await value_of(code, s)
     if isinstance(value, list):
@@ -128,7 +128,7 @@ class RepeatCode(Code):
         super().__init__(node, parts, used)
         self.body = Body(node.body, used)
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         count = self._count(s, await value_of(self.parts[0], s))
         variable = self.node.variable
         outer = s.temps
@@ -143,7 +143,7 @@ class RepeatCode(Code):
         finally:
             s.temps = outer
 
-    def _count(self, s: Strand, value: Value) -> int:
+    def _count(self, s: ExecutionContext, value: Value) -> int:
         number = as_number(value)
         if isinstance(number, float) and number.is_integer() and not isinstance(value, ExecText):
             number = int(number)
@@ -165,7 +165,7 @@ class LoopCode(Code):
         self.body = Body(node.body, used)
         self.condition = compile_expression(node.condition) if node.condition is not None else None
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         variable = self.node.variable
         outer = s.temps
         if variable is not None:
@@ -175,7 +175,7 @@ class LoopCode(Code):
         finally:
             s.temps = outer
 
-    async def _loop(self, s: Strand) -> Value:
+    async def _loop(self, s: ExecutionContext) -> Value:
         node: tree.Loop = self.node
         maximum = node.maximum
         passes = _Passes(s, node, self.body, maximum)
@@ -195,7 +195,7 @@ class LoopCode(Code):
                 return passes.value
             index += 1
 
-    async def _exit(self, s: Strand, index: int) -> str | None:
+    async def _exit(self, s: ExecutionContext, index: int) -> str | None:
         """Why the condition ends the loop before this pass, None when it does not."""
         assert self.condition is not None
         node: tree.Loop = self.node
@@ -204,7 +204,7 @@ class LoopCode(Code):
             return await self._reason(s)
         return "no-progress" if asking.no_progress else None
 
-    async def _reason(self, s: Strand) -> str:
+    async def _reason(self, s: ExecutionContext) -> str:
         condition = self.node.condition
         if isinstance(condition, tree.Discretion):
             return f"**{await render(s, condition.text)}**"

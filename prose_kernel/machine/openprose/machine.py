@@ -31,7 +31,7 @@ from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the 
 from prose_kernel.machine.openprose.frames import Kind, Slot, Spawned
 from prose_kernel.machine.openprose.lifecycle import run_text
 from prose_kernel.machine.openprose.programs import ImportedProgram, LoadedProgram, LoadProgram
-from prose_kernel.machine.openprose.runs import AgentEntry, Before, BlockEntry, Host, Run, Strand
+from prose_kernel.machine.openprose.runs import AgentEntry, Before, BlockEntry, ExecutionContext, Host, Run
 from prose_kernel.runtime.events import CellStarted, Listener, Place, RunEnded, RunStarted
 from prose_kernel.runtime.ports import Key, Ports
 from prose_kernel.runtime.trampoline import drive
@@ -106,26 +106,26 @@ class Machine:
         self._busy = True
         run = self._run
         run.supplied = dict(inputs or {})
-        strand = Strand(run, run.root, source, self.cwd, f"c{run.cell + 1}")
+        context = ExecutionContext(run, run.root, source, self.cwd, f"c{run.cell + 1}")
         try:
             self._announce(source, run.cell + 1)
-            value = await self._drive(strand, program)
-            await self._keep(strand, program)
+            value = await self._drive(context, program)
+            await self._keep(context, program)
         finally:
             self._busy = False
         return value if cell or not run.root.outputs else dict(self.outputs())
 
-    async def _drive(self, strand: Strand, program: tree.Program) -> Value:
+    async def _drive(self, context: ExecutionContext, program: tree.Program) -> Value:
         """Run the text; what it has left is kept also when it fails."""
         try:
-            return await drive(run_text(strand, program))
+            return await drive(run_text(context, program))
         except BaseException:
             with contextlib.suppress(StateError):
-                await self._keep(strand, program)
+                await self._keep(context, program)
             raise
         finally:
-            self.cwd = strand.cwd
-            self._host.turns.release(strand)
+            self.cwd = context.cwd
+            self._host.scheduler.release(context)
 
     def _announce(self, source: Source, index: int) -> None:
         place = Place(source, Span(0, 0), self._run.ordinal)
@@ -136,16 +136,16 @@ class Machine:
         for listener in self._host.listeners:
             listener(CellStarted(place, index))
 
-    async def _keep(self, strand: Strand, program: tree.Program) -> None:
+    async def _keep(self, context: ExecutionContext, program: tree.Program) -> None:
         """Everything is on disk afterwards, the trace too. Raises `StateError`."""
         try:
-            await strand.run.flush()
-            await strand.run.store.flush()
+            await context.run.flush()
+            await context.run.store.flush()
         except StateError as error:
             if error.location is None and program.items:
-                error.location = strand.location(program.items[-1].span)
+                error.location = context.location(program.items[-1].span)
             raise
-        strand.tell_lost()
+        context.tell_lost()
 
     async def end(self, error: RunError | None = None) -> None:
         """The run is over, with the error that ended it, if any. A second call, or one before any run, does nothing."""

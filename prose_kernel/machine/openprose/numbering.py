@@ -56,7 +56,7 @@ def call_of(program: str, aliases: frozenset[str]) -> Kind:
 # ---------------------------------------------------------------- counting
 
 
-class Split:
+class ForkAllocation:
     """How the numbers are shared at one fork, kind by kind. Without `needs` all branches are alike (iterations)."""
 
     __slots__ = ("_needs", "_places", "total")
@@ -87,12 +87,14 @@ class _Series:
         self.step = step
 
 
-class Lane:
+class NumberSequence:
     """Where one line of control takes its numbers from: a run as a whole, or one branch of a fork."""
 
     __slots__ = ("_index", "_outer", "_series", "_split")
 
-    def __init__(self, outer: Lane | None = None, split: Split | None = None, index: int = 0) -> None:
+    def __init__(
+        self, outer: NumberSequence | None = None, split: ForkAllocation | None = None, index: int = 0
+    ) -> None:
         self._outer = outer
         self._split = split
         self._index = index
@@ -117,7 +119,7 @@ class Lane:
             self._series[kind] = series
         return series
 
-    def ended(self, branch: Lane) -> None:
+    def ended(self, branch: NumberSequence) -> None:
         """A branch of the fork under way gives no more numbers."""
         for kind, inner in branch._series.items():
             if inner.following > inner.start:

@@ -11,11 +11,11 @@ from prose_kernel.machine.openprose.anonymous_bindings import kept_element
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.branches import ALL, iterate
 from prose_kernel.machine.openprose.code import Body, Code, compile_expression, expression
-from prose_kernel.machine.openprose.control_flow import Leave
+from prose_kernel.machine.openprose.control_flow import ControlFlow
 from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import Spawned, Temp, Temps
 from prose_kernel.machine.openprose.loops import collection
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime.events import PipeProgressed
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -36,7 +36,7 @@ class ArrowCode(SpawnCode):
         assert isinstance(last, SpawnCode)
         return last.spawned
 
-    async def spawn(self, s: Strand, destination: Destination | None) -> Value:
+    async def spawn(self, s: ExecutionContext, destination: Destination | None) -> Value:
         value: Value = None
         for at, code in enumerate(self.spawns, 1):
             assert isinstance(code, SpawnCode)
@@ -52,32 +52,32 @@ class PipeCode(Code):
         super().__init__(node, parts, used)
         self.bodies = [Body(operation.body, True) for operation in node.operations]
 
-    async def _run(self, s: Strand) -> Value:
+    async def _run(self, s: ExecutionContext) -> Value:
         value: Value = await collection(self.parts[0], s)
         for operation, body in zip(self.node.operations, self.bodies, strict=True):
             items = value if isinstance(value, list) else await self._items(s, operation, value)
             value = await call(_OPERATIONS[operation.kind](s, operation, body, items))
         return value
 
-    async def _items(self, s: Strand, operation: tree.PipeOperation, value: Value) -> list[Value]:
+    async def _items(self, s: ExecutionContext, operation: tree.PipeOperation, value: Value) -> list[Value]:
         try:
             return await judging.items(s, operation, value)
         except RunError as error:
             raise located(s, error, operation) from None
 
 
-def _begins(s: Strand, operation: tree.PipeOperation, index: int, total: int) -> None:
+def _begins(s: ExecutionContext, operation: tree.PipeOperation, index: int, total: int) -> None:
     if s.host.listeners:
         s.emit(PipeProgressed(s.place(operation.span), operation.kind, index + 1, total))
 
 
-async def _once(s: Strand, body: Body, temps: Temps) -> Value:
+async def _once(s: ExecutionContext, body: Body, temps: Temps) -> Value:
     """One item: the value of the body's last statement, with the operation's names before it."""
     outer = s.temps
     s.temps = temps
     try:
         value = await call(body.run(s))
-    except Leave as leave:
+    except ControlFlow as leave:
         if leave.how != "continue":
             raise
         value = None
@@ -86,7 +86,7 @@ async def _once(s: Strand, body: Body, temps: Temps) -> Value:
     return value
 
 
-async def _map(s: Strand, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+async def _map(s: ExecutionContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     found: list[Value] = []
     for index, item in enumerate(items):
         _begins(s, operation, index, len(items))
@@ -95,7 +95,7 @@ async def _map(s: Strand, operation: tree.PipeOperation, body: Body, items: list
     return list(found)
 
 
-async def _filter(s: Strand, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+async def _filter(s: ExecutionContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     found: list[Value] = []
     for index, item in enumerate(items):
         _begins(s, operation, index, len(items))
@@ -105,7 +105,7 @@ async def _filter(s: Strand, operation: tree.PipeOperation, body: Body, items: l
     return list(found)
 
 
-async def _reduce(s: Strand, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+async def _reduce(s: ExecutionContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     if not items:
         return None
     first, second = (name.id for name in operation.names)
@@ -117,8 +117,8 @@ async def _reduce(s: Strand, operation: tree.PipeOperation, body: Body, items: l
     return result
 
 
-async def _pmap(s: Strand, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
-    async def one(branch: Strand, index: int, item: Value) -> Value:
+async def _pmap(s: ExecutionContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+    async def one(branch: ExecutionContext, index: int, item: Value) -> Value:
         _begins(branch, operation, index, len(items))
         value = await _once(branch, body, {**branch.temps, "item": Temp(item, "pipeline variable")})
         return kept_element(branch, value, operation)

@@ -23,7 +23,7 @@ from prose_kernel.machine.openprose.branches import branch_label
 from prose_kernel.machine.openprose.calls import strand_of_call
 from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.frames import Caller, Frame, Kind, Layer, Slot, Temp, find_home
-from prose_kernel.machine.openprose.runs import AgentEntry, BlockEntry, Host, Run, Strand
+from prose_kernel.machine.openprose.runs import AgentEntry, BlockEntry, ExecutionContext, Host, Run
 from prose_kernel.machine.openprose.sessions import prepared
 from prose_kernel.runtime import ports
 from prose_kernel.runtime import structured_text as readings
@@ -67,9 +67,9 @@ async def preview(run: Run, program: tree.Program, source: Source, cwd: str) -> 
     """Every session of a checked text, in source order, against what the run knows now; at most `MOST`."""
     shadow = _shadow(run)
     shadow.begin(program)
-    strand = Strand(shadow, shadow.root, source, cwd, f"c{shadow.cell}")
+    context = ExecutionContext(shadow, shadow.root, source, cwd, f"c{shadow.cell}")
     walk = _Walk()
-    await drive(walk.text(strand, program))
+    await drive(walk.text(context, program))
     return tuple(walk.found)
 
 
@@ -164,7 +164,7 @@ def _shadow(run: Run) -> Run:
     shadow.started_agents = set(run.started_agents)
     shadow.finished.extend(run.finished)
     shadow.cell, shadow.ordinal = run.cell, run.ordinal
-    shadow.lane = copy.deepcopy(run.lane)
+    shadow.numbers = copy.deepcopy(run.numbers)
     return shadow
 
 
@@ -183,7 +183,7 @@ class _Walk:
         self._steps += 1
         return len(self.found) >= MOST or self._steps > _STEPS
 
-    async def text(self, s: Strand, program: tree.Program) -> None:
+    async def text(self, s: ExecutionContext, program: tree.Program) -> None:
         start = s.path
         for item in program.items:
             if isinstance(item, tree.Agent):
@@ -201,11 +201,11 @@ class _Walk:
             await call(self._statement(s, item))
             s.run.finished.extend(_names(item))
 
-    async def _body(self, s: Strand, body: Sequence[tree.Node]) -> None:
+    async def _body(self, s: ExecutionContext, body: Sequence[tree.Node]) -> None:
         for node in body:
             await call(self._statement(s, node))
 
-    async def _statement(self, s: Strand, node: tree.Node) -> None:
+    async def _statement(self, s: ExecutionContext, node: tree.Node) -> None:
         if self._full:
             return
         s.statement = node
@@ -225,7 +225,7 @@ class _Walk:
             case _:
                 await call(self._inside(s, node))
 
-    async def _named(self, s: Strand, node: tree.Let | tree.Assign | tree.Output) -> None:
+    async def _named(self, s: ExecutionContext, node: tree.Let | tree.Assign | tree.Output) -> None:
         name = node.names[0] if isinstance(node, tree.Let) else node.name
         assert name is not None
         layer: Layer = s.layer
@@ -236,14 +236,14 @@ class _Walk:
         await call(self._value(s, node.value, Destination(name.id, key, kind)))
         _bind(s, layer, name.id, kind, unknown(name.id), node)
 
-    async def _gate(self, s: Strand, node: tree.Gate) -> None:
+    async def _gate(self, s: ExecutionContext, node: tree.Gate) -> None:
         for held in node.properties:
             if isinstance(held.value, tree.OnReject) and held.value.action == "session":
                 await call(self._session(s, tree.Session(title=held.value.text, span=held.value.span), None))
 
     # ------------------------------------------------------------ values
 
-    async def _value(self, s: Strand, node: tree.Node, destination: Destination | None) -> None:
+    async def _value(self, s: ExecutionContext, node: tree.Node, destination: Destination | None) -> None:
         """Walk an expression: its sessions, in the order in which they would run."""
         if self._full:
             return
@@ -278,12 +278,14 @@ class _Walk:
             case _:
                 await call(self._inside(s, node))
 
-    async def _inside(self, s: Strand, node: tree.Node) -> None:
+    async def _inside(self, s: ExecutionContext, node: tree.Node) -> None:
         """The parts of a statement or expression that needs no walk of its own."""
         for part in _parts(node):
             await call(self._value(s, part, None))
 
-    async def _session(self, s: Strand, node: tree.Session | tree.Resume, destination: Destination | None) -> None:
+    async def _session(
+        self, s: ExecutionContext, node: tree.Session | tree.Resume, destination: Destination | None
+    ) -> None:
         name = destination.name if destination is not None else None
         try:
             request, _ = await call(prepared(s, node, destination))
@@ -294,7 +296,7 @@ class _Walk:
             s.run.started_agents.add(request.memory.agent)
         self.found.append(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(_open(request)))))
 
-    async def _block(self, s: Strand, node: tree.BlockCall) -> None:
+    async def _block(self, s: ExecutionContext, node: tree.BlockCall) -> None:
         for argument in node.arguments:
             await call(self._value(s, argument, None))
         entry = s.run.blocks.get(node.block.id)
@@ -314,7 +316,7 @@ class _Walk:
         finally:
             s.frame, s.layer, s.temps, s.source, s.statement = outer
 
-    async def _program(self, s: Strand, node: tree.ProgramCall) -> None:
+    async def _program(self, s: ExecutionContext, node: tree.ProgramCall) -> None:
         for argument in node.arguments:
             await call(self._value(s, argument.value, None))
         entry = s.run.programs.get(node.program.id)
@@ -330,7 +332,7 @@ class _Walk:
 
     # ------------------------------------------------------------ control
 
-    async def _arms(self, s: Strand, bodies: Sequence[Sequence[tree.Node]]) -> None:
+    async def _arms(self, s: ExecutionContext, bodies: Sequence[Sequence[tree.Node]]) -> None:
         """Bodies of which one will run: each is counted as if it were the one."""
         before, most = dict(s.counts), dict(s.counts)
         for body in bodies:
@@ -339,7 +341,7 @@ class _Walk:
             most = {what: max(most.get(what, 0), s.counts.get(what, 0)) for what in {*most, *s.counts}}
         s.counts = most
 
-    async def _try(self, s: Strand, node: tree.Try) -> None:
+    async def _try(self, s: ExecutionContext, node: tree.Try) -> None:
         await call(self._body(s, node.body))
         if node.catch is not None:
             name = node.catch.name
@@ -347,14 +349,14 @@ class _Walk:
             await call(self._with(s, temps, node.catch.body))
         await call(self._body(s, node.final or ()))
 
-    async def _with(self, s: Strand, temps: dict[str, Temp], body: Sequence[tree.Node]) -> None:
+    async def _with(self, s: ExecutionContext, temps: dict[str, Temp], body: Sequence[tree.Node]) -> None:
         outer, s.temps = s.temps, {**s.temps, **temps}
         try:
             await call(self._body(s, body))
         finally:
             s.temps = outer
 
-    async def _for(self, s: Strand, node: tree.For) -> None:
+    async def _for(self, s: ExecutionContext, node: tree.For) -> None:
         await call(self._value(s, node.collection, None))
         items = _items(s, node.collection)
         passes = [unknown(node.item.id)] if items is None else items[:PASSES]
@@ -366,24 +368,28 @@ class _Walk:
                 temps[node.index.id] = Temp(number, "loop variable")
             await call(self._pass(s, apart, temps, node.body))
         if apart is not None:
-            s.lane.joined()
+            s.numbers.joined()
 
     async def _pass(
-        self, s: Strand, apart: Iterator[Strand] | None, temps: dict[str, Temp], body: Sequence[tree.Node]
+        self,
+        s: ExecutionContext,
+        apart: Iterator[ExecutionContext] | None,
+        temps: dict[str, Temp],
+        body: Sequence[tree.Node],
     ) -> None:
-        """One pass of a body: in the strand itself, or in one of those that would run beside each other."""
-        strand = next(apart) if apart is not None else s
-        await call(self._with(strand, temps, body))
+        """One pass of a body: in the context itself, or in one of those that would run beside each other."""
+        context = next(apart) if apart is not None else s
+        await call(self._with(context, temps, body))
         if apart is not None:
-            s.lane.ended(strand.lane)
+            s.numbers.ended(context.numbers)
 
-    def _apart(self, s: Strand, count: int) -> Iterator[Strand]:
-        """A strand for each iteration that would run beside its siblings."""
-        number, again = s.lane.next(numbering.PARALLEL), s.count("parallel")
-        split = numbering.Split(count)
+    def _apart(self, s: ExecutionContext, count: int) -> Iterator[ExecutionContext]:
+        """A context for each iteration that would run beside its siblings."""
+        number, again = s.numbers.next(numbering.PARALLEL), s.count("parallel")
+        split = numbering.ForkAllocation(count)
         return (s.branch(BranchStep(number, at, f"i{at}"), at, again, split) for at in range(count))
 
-    async def _repeat(self, s: Strand, node: tree.Repeat) -> None:
+    async def _repeat(self, s: ExecutionContext, node: tree.Repeat) -> None:
         count = _evaluated(s, node.count)
         known = isinstance(count, int) and not isinstance(count, bool) and count > 0
         for at in range(min(count, PASSES) if known and isinstance(count, int) else 1):
@@ -391,11 +397,11 @@ class _Walk:
             temps = {node.variable.id: Temp(value, "loop variable")} if node.variable is not None else {}
             await call(self._with(s, temps, node.body))
 
-    async def _loop(self, s: Strand, node: tree.Loop) -> None:
+    async def _loop(self, s: ExecutionContext, node: tree.Loop) -> None:
         temps = {node.variable.id: Temp(0, "loop variable")} if node.variable is not None else {}
         await call(self._with(s, temps, node.body))
 
-    async def _pipe(self, s: Strand, node: tree.Pipe) -> None:
+    async def _pipe(self, s: ExecutionContext, node: tree.Pipe) -> None:
         await call(self._value(s, node.source, None))
         items = _items(s, node.source)
         for operation in node.operations:
@@ -408,24 +414,24 @@ class _Walk:
                 temps[names[0]] = Temp(item, "pipeline variable")
                 await call(self._pass(s, apart, temps, operation.body))
             if apart is not None:
-                s.lane.joined()
+                s.numbers.joined()
             items = None
 
-    async def _parallel(self, s: Strand, node: tree.Parallel) -> None:
-        number, again = s.lane.next(numbering.PARALLEL), s.count("parallel")
-        split = numbering.Split(len(node.branches), [numbering.needs_of(branch) for branch in node.branches])
+    async def _parallel(self, s: ExecutionContext, node: tree.Parallel) -> None:
+        number, again = s.numbers.next(numbering.PARALLEL), s.count("parallel")
+        split = numbering.ForkAllocation(len(node.branches), [numbering.needs_of(branch) for branch in node.branches])
         for at, branch in enumerate(node.branches):
-            strand = s.branch(BranchStep(number, at, branch_label(branch, at)), None, again, split)
-            strand.statement = branch.statement
+            context = s.branch(BranchStep(number, at, branch_label(branch, at)), None, again, split)
+            context.statement = branch.statement
             statement = branch.statement
             if branch.name is not None and isinstance(statement, tree.ExpressionStatement):
-                place = Destination(branch.name.id, strand.key(branch.name.id), "let")
-                await call(self._value(strand, statement.value, place))
+                place = Destination(branch.name.id, context.key(branch.name.id), "let")
+                await call(self._value(context, statement.value, place))
             else:
-                await call(self._statement(strand, statement))
-            strand.layer.publish()
-            s.lane.ended(strand.lane)
-        s.lane.joined()
+                await call(self._statement(context, statement))
+            context.layer.publish()
+            s.numbers.ended(context.numbers)
+        s.numbers.joined()
         for branch in node.branches:
             if branch.name is not None:
                 _bind(s, s.layer, branch.name.id, "let", unknown(branch.name.id), branch.statement)
@@ -434,7 +440,7 @@ class _Walk:
 # ---------------------------------------------------------------- names and values
 
 
-def _bind(s: Strand, layer: Layer, name: str, kind: Kind, value: Value, node: tree.Node) -> None:
+def _bind(s: ExecutionContext, layer: Layer, name: str, kind: Kind, value: Value, node: tree.Node) -> None:
     key = Key(name, layer.frame.execution_id, layer.iterations)
     layer.table[name] = Slot(name, kind, value, key, s.source, node.span, None, s.run.cell)
 
@@ -450,13 +456,13 @@ def _names(node: tree.Node) -> Iterator[str]:
             yield name.id
 
 
-def _origin(s: Strand, node: tree.BlockCall, at: int) -> Key | None:
+def _origin(s: ExecutionContext, node: tree.BlockCall, at: int) -> Key | None:
     argument = node.arguments[at] if at < len(node.arguments) else None
     found = s.find(argument.id) if isinstance(argument, tree.Name) else None
     return found.key if found is not None else None
 
 
-def _evaluated(s: Strand, node: tree.Node) -> Value:
+def _evaluated(s: ExecutionContext, node: tree.Node) -> Value:
     """The value of an expression that nothing has to run for; else what stands for it."""
     code = compile_expression(node)
     if code.now is not None:
@@ -467,7 +473,7 @@ def _evaluated(s: Strand, node: tree.Node) -> Value:
     return unknown(s.source.slice(node.span).strip()[:60].replace("\n", " ") or "value")
 
 
-def _items(s: Strand, node: tree.Node) -> list[Value] | None:
+def _items(s: ExecutionContext, node: tree.Node) -> list[Value] | None:
     """The items of a collection, None where they are not known yet."""
     value = _evaluated(s, node)
     if isinstance(value, str) and _UNKNOWN.search(value):

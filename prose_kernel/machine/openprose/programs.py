@@ -11,7 +11,7 @@ from prose_kernel.language.openprose.contract import contract, slug
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.failures import located
-from prose_kernel.machine.openprose.runs import Strand
+from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime.trampoline import call
 
 
@@ -44,7 +44,7 @@ class ImportedProgram:
         return self.loaded.source
 
 
-async def register(s: Strand, node: tree.Use) -> ImportedProgram:
+async def register(s: ExecutionContext, node: tree.Use) -> ImportedProgram:
     """Load a program and all that it imports, depth first. Raises E112, E215 at the `use`."""
     try:
         return await call(_load(s, node, s.source, (s.source,)))
@@ -52,7 +52,7 @@ async def register(s: Strand, node: tree.Use) -> ImportedProgram:
         raise located(s, error, node.path) from None
 
 
-async def _load(s: Strand, node: tree.Use, importer: Source, chain: tuple[Source, ...]) -> ImportedProgram:
+async def _load(s: ExecutionContext, node: tree.Use, importer: Source, chain: tuple[Source, ...]) -> ImportedProgram:
     path = node.path.raw
     if s.host.load is None:
         raise ImportProgramError(f"program '{path}' cannot be loaded: there is nothing to load programs with")

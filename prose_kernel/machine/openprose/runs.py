@@ -1,4 +1,4 @@
-"""What a running program owns: the host that all programs of a machine share, one run for each program, one strand for
+"""What a running program owns: the host that all programs of a machine share, one run for each program, one context for
 each line of control in it.
 """
 
@@ -15,11 +15,11 @@ from prose_kernel.errors import StateError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find
-from prose_kernel.machine.openprose.numbering import ANONYMOUS, EXECUTION, Lane, Split
+from prose_kernel.machine.openprose.numbering import ANONYMOUS, EXECUTION, ForkAllocation, NumberSequence
 from prose_kernel.machine.openprose.tree_walk import declared_names
 from prose_kernel.runtime.events import BranchStep, Event, Listener, Place, Warned
 from prose_kernel.runtime.ports import Binding, Key, Ports, Store
-from prose_kernel.runtime.scheduler import Turns
+from prose_kernel.runtime.scheduler import Scheduler
 from prose_kernel.runtime.values import ErrorValue, Reference, Value
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Host:
         self.load = load
         self.before = before
         self.supplied: Mapping[str, str] = supplied if supplied is not None else {}
-        self.turns = Turns()
+        self.scheduler = Scheduler()
         self.told_lost = False
         self._spawns = 0
 
@@ -109,7 +109,7 @@ class Run:
         self.cell = 0
         self.ordinal = 0
         self.in_cell = 0
-        self.lane = Lane()
+        self.numbers = NumberSequence()
         self._text: tree.Program | None = None
         self._declared: frozenset[str] | None = None
         self._warned: dict[int, tree.Node] = {}
@@ -127,7 +127,7 @@ class Run:
     def continue_from(self, former: Run) -> None:
         """Go on with another run's numbers: none is ever given twice."""
         self.cell, self.ordinal = former.cell, former.ordinal
-        self.lane = former.lane
+        self.numbers = former.numbers
         self.gates = former.gates
         self.started_agents = former.started_agents
         self._held = former._held
@@ -254,13 +254,13 @@ class Recent:
 
 
 @dataclass(slots=True)
-class Fate:
+class CancellationState:
     """Whether a branch has been cancelled by its siblings: it may finish, but starts nothing new (3.7)."""
 
     stopped: bool = False
 
 
-class Hold:
+class RaceGate:
     """A branch may not ask the outside for anything before it is let go: its turn in a recorded race has not come.
 
     `arrived` is called when the branch stands before its first question.
@@ -268,7 +268,7 @@ class Hold:
 
     __slots__ = ("_arrived", "_event", "_outer")
 
-    def __init__(self, outer: Hold | None, arrived: Callable[[], None]) -> None:
+    def __init__(self, outer: RaceGate | None, arrived: Callable[[], None]) -> None:
         self._outer = outer
         self._arrived = arrived
         self._event = asyncio.Event()
@@ -287,21 +287,21 @@ class Hold:
         await self._event.wait()
 
 
-class Strand:
+class ExecutionContext:
     """One line of control: the root of a run, or one branch. What a branch has for itself is here."""
 
     __slots__ = (
         "branches",
+        "cancellation",
         "catching",
         "counts",
         "cwd",
-        "fate",
         "frame",
-        "hold",
         "host",
-        "lane",
         "layer",
+        "numbers",
         "path",
+        "race_gate",
         "recent",
         "run",
         "source",
@@ -312,7 +312,7 @@ class Strand:
     def __init__(self, run: Run, layer: Layer, source: Source, cwd: str, path: str) -> None:
         self.run = run
         self.host = run.host
-        self.lane = run.lane
+        self.numbers = run.numbers
         self.recent = run.recent
         self.layer = layer
         self.frame = layer.frame
@@ -321,28 +321,28 @@ class Strand:
         self.statement: tree.Node = tree.Constant(None)
         self.cwd = cwd
         self.branches: tuple[BranchStep, ...] = ()
-        self.fate = Fate()
-        self.hold: Hold | None = None
+        self.cancellation = CancellationState()
+        self.race_gate: RaceGate | None = None
         self.catching: ErrorValue | None = None
         self.path = path
         self.counts: dict[str, int] = {}
 
-    def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: Split) -> Strand:
-        """A strand for one branch or iteration, over a layer of its own (3.7)."""
+    def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> ExecutionContext:
+        """A context for one branch or iteration, over a layer of its own (3.7)."""
         iterations = self.layer.iterations if iteration is None else (*self.layer.iterations, iteration)
         layer = Layer(self.frame, self.layer, iterations)
         sign = "b" if iteration is None else "i"
         again = f"~{repeat}" if repeat else ""
-        strand = Strand(self.run, layer, self.source, self.cwd, f"{self.path}/{sign}{step.index}{again}")
-        strand.lane = Lane(self.lane, split, step.index)
-        strand.recent = Recent(self.recent)
-        strand.temps = self.temps
-        strand.statement = self.statement
-        strand.branches = (*self.branches, step)
-        strand.catching = self.catching
-        strand.fate.stopped = self.fate.stopped
-        strand.hold = self.hold
-        return strand
+        context = ExecutionContext(self.run, layer, self.source, self.cwd, f"{self.path}/{sign}{step.index}{again}")
+        context.numbers = NumberSequence(self.numbers, split, step.index)
+        context.recent = Recent(self.recent)
+        context.temps = self.temps
+        context.statement = self.statement
+        context.branches = (*self.branches, step)
+        context.catching = self.catching
+        context.cancellation.stopped = self.cancellation.stopped
+        context.race_gate = self.race_gate
+        return context
 
     # ------------------------------------------------------------ names
 
@@ -354,18 +354,18 @@ class Strand:
         return Key(name, self.frame.execution_id, self.layer.iterations)
 
     def count(self, what: str) -> int:
-        """The next number of its kind in this strand, from 0."""
+        """The next number of its kind in this context, from 0."""
         number = self.counts.get(what, 0)
         self.counts[what] = number + 1
         return number
 
     def next_execution(self) -> int:
         """The id of a block invocation that begins here (3.6)."""
-        return self.lane.next(EXECUTION)
+        return self.numbers.next(EXECUTION)
 
     def next_anonymous(self) -> Key:
         """Where a value without a name is kept (7.4)."""
-        number = self.lane.next(ANONYMOUS)
+        number = self.numbers.next(ANONYMOUS)
         return Key(f"anon_{number:03}", self.frame.execution_id, self.layer.iterations)
 
     # ------------------------------------------------------------ events
@@ -412,17 +412,17 @@ class Strand:
 
     async def admitted(self) -> None:
         """Wait until this branch may ask the outside: call before making what `outside` waits for."""
-        if self.hold is not None and not self.hold.over:
-            turns = self.host.turns
+        if self.race_gate is not None and not self.race_gate.over:
+            turns = self.host.scheduler
             turns.release(self)
             try:
-                await self.hold.wait()
+                await self.race_gate.wait()
             finally:
                 await turns.regain()
 
     async def outside(self, waiting: Awaitable[T]) -> T:
         """Wait for something outside of the program; the turn goes to other branches meanwhile."""
-        turns = self.host.turns
+        turns = self.host.scheduler
         turns.release(self)
         try:
             return await waiting
@@ -430,5 +430,5 @@ class Strand:
             await turns.regain()
 
     async def breathe(self) -> None:
-        """Let the front end be served, when this strand has computed for a while. Call where `turns.due()`."""
-        await self.host.turns.breathe(self)
+        """Let the front end be served, when this context has computed for a while. Call where `turns.due()`."""
+        await self.host.scheduler.breathe(self)

@@ -19,7 +19,7 @@ from prose_kernel.machine.openprose.execs import permit, word
 from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import kept_silently, render
-from prose_kernel.machine.openprose.runs import AgentEntry, Strand
+from prose_kernel.machine.openprose.runs import AgentEntry, ExecutionContext
 from prose_kernel.machine.openprose.statements import statement_text
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.ports import (
@@ -72,8 +72,8 @@ class _SessionCode(SpawnCode):
     def spawned(self) -> Spawned:
         return "resume" if isinstance(self.node, tree.Resume) else "session"
 
-    async def spawn(self, s: Strand, destination: Destination | None) -> Value:
-        return None if s.fate.stopped else await run_session(s, self.node, destination)
+    async def spawn(self, s: ExecutionContext, destination: Destination | None) -> Value:
+        return None if s.cancellation.stopped else await run_session(s, self.node, destination)
 
 
 @expression(tree.Session)
@@ -86,7 +86,7 @@ class ResumeCode(_SessionCode):
     __slots__ = ()
 
 
-async def run_session(s: Strand, node: tree.Session | tree.Resume, destination: Destination | None) -> Value:
+async def run_session(s: ExecutionContext, node: tree.Session | tree.Resume, destination: Destination | None) -> Value:
     """Run a session with its retries; the value is a reference to the binding it left. Raises E018, E201, E218."""
     own: Properties = {p.name.id: p.value for p in node.properties}
     request, binding = await prepared(s, node, destination)
@@ -105,7 +105,7 @@ async def run_session(s: Strand, node: tree.Session | tree.Resume, destination: 
 
 
 async def prepared(
-    s: Strand, node: tree.Session | tree.Resume, destination: Destination | None
+    s: ExecutionContext, node: tree.Session | tree.Resume, destination: Destination | None
 ) -> tuple[SessionRequest, Binding]:
     """What the first attempt is asked, and the binding that will hold its answer. Raises E018 and what the texts and
     values in it raise."""
@@ -121,7 +121,7 @@ async def prepared(
     return dataclasses.replace(request, target=_target(s, binding)), binding
 
 
-def _target(s: Strand, binding: Binding) -> Target | None:
+def _target(s: ExecutionContext, binding: Binding) -> Target | None:
     """Where the session writes its answer; None where it could not: then its reply is the answer (4.6, 7.6)."""
     store = s.run.store
     if store.by_value:
@@ -132,7 +132,7 @@ def _target(s: Strand, binding: Binding) -> Target | None:
 # ---------------------------------------------------------------- attempts
 
 
-async def _attempts(s: Strand, spawn: Spawn, request: SessionRequest) -> Value:
+async def _attempts(s: ExecutionContext, spawn: Spawn, request: SessionRequest) -> Value:
     attempt = 0
     while True:
         await s.flush()
@@ -160,7 +160,7 @@ async def _attempts(s: Strand, spawn: Spawn, request: SessionRequest) -> Value:
         await _pause(s, spawn, attempt, replayed)
 
 
-async def _pause(s: Strand, spawn: Spawn, attempt: int, replayed: bool) -> None:
+async def _pause(s: ExecutionContext, spawn: Spawn, attempt: int, replayed: bool) -> None:
     """Wait before a retry; after a failure that was only replayed nobody needs the time."""
     seconds = delay(spawn.backoff, attempt)
     if s.host.listeners:
@@ -169,7 +169,7 @@ async def _pause(s: Strand, spawn: Spawn, attempt: int, replayed: bool) -> None:
         await s.outside(s.host.ports.clock.sleep(seconds))
 
 
-async def _answer(s: Strand, spawn: Spawn, request: SessionRequest) -> tuple[SessionResult, Reference]:
+async def _answer(s: ExecutionContext, spawn: Spawn, request: SessionRequest) -> tuple[SessionResult, Reference]:
     """One attempt, and its answer kept."""
     key = spawn.binding.key
     s.run.secure_former(key)
@@ -178,7 +178,7 @@ async def _answer(s: Strand, spawn: Spawn, request: SessionRequest) -> tuple[Ses
     return result, _accept(s, spawn, result, before)
 
 
-async def _attempt(s: Strand, spawn: Spawn, request: SessionRequest) -> SessionResult:
+async def _attempt(s: ExecutionContext, spawn: Spawn, request: SessionRequest) -> SessionResult:
     place = s.place(spawn.node.span)
 
     def progress(step: SessionProgress) -> None:
@@ -193,7 +193,7 @@ async def _attempt(s: Strand, spawn: Spawn, request: SessionRequest) -> SessionR
         return await s.outside(_within(s, running, request.timeout, spawn.limit or ""))
 
 
-async def _within(s: Strand, running: Coroutine[Any, Any, T], seconds: float, limit: str) -> T:
+async def _within(s: ExecutionContext, running: Coroutine[Any, Any, T], seconds: float, limit: str) -> T:
     """Await something for at most so many seconds of the machine's clock; what runs longer is cancelled and awaited."""
     loop = asyncio.get_running_loop()
     session, timer = loop.create_task(running), loop.create_task(s.host.ports.clock.sleep(seconds))
@@ -240,7 +240,7 @@ def _failure(spawn: Spawn, failure: ProviderError) -> RunError:
     )
 
 
-def _accept(s: Strand, spawn: Spawn, result: SessionResult, before: object) -> Reference:
+def _accept(s: ExecutionContext, spawn: Spawn, result: SessionResult, before: object) -> Reference:
     """Keep the answer, or check that the session has kept it since `before` (4.6). Raises E218."""
     key = spawn.binding.key
     if result.text is not None:
@@ -255,7 +255,7 @@ def _accept(s: Strand, spawn: Spawn, result: SessionResult, before: object) -> R
 
 
 def _finished(
-    s: Strand,
+    s: ExecutionContext,
     spawn: Spawn,
     request: SessionRequest,
     *,
@@ -274,7 +274,7 @@ def _finished(
 # ---------------------------------------------------------------- the request
 
 
-def _agent(s: Strand, node: tree.Session | tree.Resume) -> AgentEntry | None:
+def _agent(s: ExecutionContext, node: tree.Session | tree.Resume) -> AgentEntry | None:
     if node.agent is None:
         return None
     entry = s.run.agents.get(node.agent.id)
@@ -283,7 +283,7 @@ def _agent(s: Strand, node: tree.Session | tree.Resume) -> AgentEntry | None:
     return entry
 
 
-def _memory(s: Strand, node: tree.Session | tree.Resume, entry: AgentEntry | None) -> AgentMemory | None:
+def _memory(s: ExecutionContext, node: tree.Session | tree.Resume, entry: AgentEntry | None) -> AgentMemory | None:
     """The memory of a persistent agent; whether there is any is judged now (4.4)."""
     if entry is None or node.agent is None:
         return None
@@ -305,7 +305,7 @@ def _memory(s: Strand, node: tree.Session | tree.Resume, entry: AgentEntry | Non
 
 
 async def _request(
-    s: Strand,
+    s: ExecutionContext,
     node: tree.Session | tree.Resume,
     own: Properties,
     agent: Properties,
@@ -341,7 +341,7 @@ async def _request(
 
 
 async def _words(
-    s: Strand, node: tree.Session | tree.Resume, own: Properties, agent: Properties
+    s: ExecutionContext, node: tree.Session | tree.Resume, own: Properties, agent: Properties
 ) -> tuple[str, str | None]:
     """Task and system text (4.2)."""
     parts = []
@@ -357,7 +357,7 @@ async def _words(
 
 
 async def _context(
-    s: Strand, own: Properties, agent: Properties, entry: AgentEntry | None
+    s: ExecutionContext, own: Properties, agent: Properties, entry: AgentEntry | None
 ) -> tuple[ContextItem, ...] | None:
     if "context" in own:
         return await assemble(s, own["context"])
@@ -376,7 +376,7 @@ def _skills(value: object) -> tuple[str, ...]:
     return tuple(element.raw for element in value.elements if isinstance(element, tree.Text))
 
 
-async def _permissions(s: Strand, own: Properties, agent: Properties) -> dict[str, str | tuple[str, ...]]:
+async def _permissions(s: ExecutionContext, own: Properties, agent: Properties) -> dict[str, str | tuple[str, ...]]:
     """Per type, the session's entry over the agent's (4.2)."""
     found: dict[str, str | tuple[str, ...]] = {}
     for value in (agent.get("permissions"), own.get("permissions")):
@@ -388,7 +388,7 @@ async def _permissions(s: Strand, own: Properties, agent: Properties) -> dict[st
     return found
 
 
-async def _pattern(s: Strand, node: tree.Node) -> str:
+async def _pattern(s: ExecutionContext, node: tree.Node) -> str:
     if isinstance(node, tree.Text):
         return await render(s, node)
     found = s.find(node.id) if isinstance(node, tree.Name) else None
