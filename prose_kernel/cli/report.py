@@ -170,8 +170,10 @@ def _last_words(error: RunError) -> str:
 
 
 def output_text(name: str, value: Value) -> str:
-    """An output for people: `name: value`, a text of several lines below its name."""
+    """An output for people: `name: value`, a table or a text of several lines below its name."""
+    from prose_kernel.presentation.tables_of_values import table_of
     from prose_kernel.runtime.values import inserted_text
 
-    text = inserted_text(value)
+    table = table_of(value)
+    text = inserted_text(value) if table is None else table.text
     return f"{name}:\n{text}" if "\n" in text else f"{name}: {text}"

@@ -1,7 +1,6 @@
 """What a command prints: the part that is kept, and the part that is shown while it runs.
 
-Both get the same decoded text. What is kept is cut to the first 30,000 code points (2.7); what is shown is a side
-channel that can be behind, blocked or broken without any effect on the command (1.2, capture point 4; 5.1).
+Both get the same decoded text. What is kept is cut to its first code points (2.7); what is shown is a side channel that can be behind, blocked or broken without any effect on the command (1.2, capture point 4; 5.1).
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from prose_kernel.runtime.ports import OnOutput, Stream
+from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, OnOutput, Stream
 
-KEPT = 30_000
 DISPLAY_CAP = 8 * 1024 * 1024
 _INTERVAL = 0.05
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -49,14 +47,14 @@ def _replaced_bytes(data: bytes, text: str) -> int:
 
 
 class Capture:
-    """One stream: decodes, keeps the first `KEPT` code points, counts all bytes."""
+    """One stream: decodes, keeps the first `most` code points, counts all bytes."""
 
     __slots__ = ("_decoder", "_kept", "_room", "total_bytes", "truncated")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = DEFAULT_MAX_OUTPUT) -> None:
         self._decoder = Decoder()
         self._kept: list[str] = []
-        self._room = KEPT
+        self._room = most
         self.truncated = False
         self.total_bytes = 0
 

@@ -33,7 +33,7 @@ class ShellCommands:
     """The `Commands` port of the machine: runs shell text on an engine, callable from any event loop.
 
     `shell` is a path or a name to look up, None means `bash`, else `sh`. `display_cap` bounds what `on_output` gets of
-    each stream of one command, in bytes; the captured text is cut at 30,000 code points independently of it.
+    each stream of one command, in bytes; the captured text is cut at the request's `max_output` independently of it.
     """
 
     def __init__(self, engine: Engine, shell: str | None = None, *, display_cap: int = DISPLAY_CAP) -> None:
@@ -68,13 +68,18 @@ class ShellCommands:
         def prepare(report: int | None) -> tuple[Sequence[str | bytes], Sequence[int]]:
             return self._shell.arguments(request.command, report)
 
+        environment = self._environment.current()
+        if request.env:
+            environment = {**environment, **{os.fsencode(k): os.fsencode(v) for k, v in request.env.items()}}
         return Launch(
             prepare,
-            self._environment.current(),
+            environment,
             request.cwd,
             request.timeout,
             request.track,
             cwd_report.LOWEST_DESCRIPTOR,
+            stdin=(request.stdin or "").encode("utf-8", "replace"),
+            kept=request.max_output,
         )
 
 

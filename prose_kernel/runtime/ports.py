@@ -13,25 +13,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.values import Value
 
 # ---------------------------------------------------------------- commands
 
+DEFAULT_MAX_OUTPUT: Final = 30_000
+"""Characters of each stream that the value of an `exec` keeps, unless it says otherwise with `max-output`."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
     """One `exec`: the interpolated shell text, the directory to run in, the limit in seconds.
 
-    `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`.
+    `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`. Of each stream the
+    first `max_output` characters are kept. `stdin` is the text of standard input (None: empty), `env` holds further
+    environment variables.
     """
 
     command: str
     cwd: str
     timeout: float
     track: bool = True
+    max_output: int = DEFAULT_MAX_OUTPUT
+    stdin: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed"]
@@ -42,7 +50,7 @@ class CommandResult:
     """What a command did (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
 
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`; None on success. Streams are decoded and cut
-    to 30,000 code points. `duration`, `max_rss` and `cpu_s` are volatile and belong into metadata only.
+    to `max_output` code points. `duration`, `max_rss` and `cpu_s` are volatile and belong into metadata only.
     """
 
     outcome: Outcome

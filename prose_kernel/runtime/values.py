@@ -18,12 +18,16 @@ from prose_kernel.runtime.ports import CommandResult, Key
 class ExecText:
     """The value of `exec`: its stdout, with the result it came from as metadata (openprose.md 5.4).
 
-    `bare` is true for a value bound under `on-fail: ignore` after a failure: neither code nor stderr is kept.
+    `bare` is true for a value bound under `on-fail: ignore` after a failure: neither code nor stderr is kept. `format`
+    is what the program declares its text to be, "" without a word; `location` is where its binding lives, "" before it
+    has one.
     """
 
     text: str
     result: CommandResult = field(compare=False)
     bare: bool = False
+    format: str = field(default="", compare=False)
+    location: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

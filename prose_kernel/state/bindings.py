@@ -16,7 +16,7 @@ from prose_kernel.errors import StateError
 from prose_kernel.runtime.binding_text import split_source, split_value
 from prose_kernel.runtime.binding_text import value_of as value_of
 from prose_kernel.runtime.ports import Binding
-from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text
 
 Kind = Literal["input", "output", "let", "const"]
 _KINDS: Final = ("input", "output", "let", "const")
@@ -75,7 +75,7 @@ def body(value: Value) -> str:
 
 
 def stored(value: Value) -> object:
-    """Plain JSON data in which a member that is a stored binding appears as `{"$ref": path}` (3.2)."""
+    """Plain JSON data in which a member that has a binding of its own appears as `{"$ref": path}` (3.2)."""
     match value:
         case list():
             return [stored(member) for member in value]
@@ -84,7 +84,7 @@ def stored(value: Value) -> object:
         case Reference():
             return {"$ref": value.location}
         case ExecText():
-            return inserted_text(value)
+            return {"$ref": value.location} if value.location else value.text
         case ErrorValue():
             return dict(value.fields)
         case _:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.commands.capture import KEPT, Capture
+from prose_kernel.commands.capture import Capture
+from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT as KEPT
 from prose_kernel.runtime.ports import Stream
 
 

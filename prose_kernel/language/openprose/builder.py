@@ -42,6 +42,8 @@ from prose_kernel.language.source import Span
 
 _D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
+_FORGETTABLE: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})
+"""Whose body is missing when the statement below is not indented (E147); elsewhere an empty body is a remark."""
 UNREAD: Final = "..."
 """Stands for text that could not be read."""
 DEPTH_LIMIT: Final = 50
@@ -69,7 +71,23 @@ _STRICT_VALUES: Final = (Number, Constant, Object, Member, Discretion, Duration)
 _ALIASES: Final = {"on_fail": "on-fail", "on-reject": "on_reject", "on_reject": "on_reject"}
 _UNUSUAL: Final = frozenset({OnReject, Constant})
 _ONE_LINE: Final = frozenset(
-    {"model", "prompt", "persist", "retry", "backoff", "skills", "timeout", "on-fail", "cwd", "allow", "on_reject"}
+    {
+        "model",
+        "prompt",
+        "persist",
+        "retry",
+        "backoff",
+        "skills",
+        "timeout",
+        "on-fail",
+        "cwd",
+        "stdin",
+        "env",
+        "max-output",
+        "format",
+        "allow",
+        "on_reject",
+    }
 )
 _STRATEGIES: Final = ("all", "first", "any")
 _POLICIES: Final = ("fail-fast", "continue", "ignore")
@@ -135,10 +153,20 @@ class Builder:
     def body(self, start: int, end: int, statements: Sequence[Statement] = ()) -> Body:
         return tuple(statements)
 
-    def _empty(self, start: int, word: str, body: Body) -> None:
-        """W120, unless the body is empty because nothing in it could be read."""
-        if not body and not self.findings.error_since(start):
+    def _empty(self, start: int, end: int, word: str, body: Body) -> bool:
+        """W120, or E147 (then True) where the statement below was probably meant to be the body.
+
+        `end` lies on the header's last line. Nothing is said when the body is empty because it could not be read.
+        """
+        if body or self.findings.error_since(start):
+            return False
+        line = self.findings.unindented_below(start, end) if word in _FORGETTABLE else None
+        if line is None:
             self.add("W120", start, start + len(word), f"the body of `{word}` is empty")
+            return False
+        hint = f'indent line {line} by two spaces to put it under "{word}"'
+        self.add("E147", start, start + len(word), f"the body of `{word}` is empty", hint)
+        return True
 
     def use(self, start: int, end: int, path: Text, alias: Name | None) -> tree.Use:
         return self._defined(tree.Use(path, alias, span=Span(start, end)))
@@ -166,7 +194,7 @@ class Builder:
         depth: int | None,
         body: Body,
     ) -> tree.Block:
-        self._empty(start, "block", body)
+        self._empty(start, end, "block", body)
         return self._defined(tree.Block(name, parameters or (), depth, body, span=Span(start, end)))
 
     def parameters(self, start: int, end: int, names: tuple[Name, ...] | None) -> tuple[Name, ...]:
@@ -421,7 +449,7 @@ class Builder:
     # ---- compounds
 
     def do(self, start: int, end: int, body: Body) -> tree.Do:
-        self._empty(start, "do", body)
+        self._empty(start, end, "do", body)
         return tree.Do(body, span=Span(start, end))
 
     def block_call(self, start: int, end: int, name: Name, arguments: tuple[Expression, ...] | None) -> tree.BlockCall:
@@ -444,7 +472,7 @@ class Builder:
                 self.strict(*value.span, "this value is not in the strict language")
 
     def parallel(self, start: int, end: int, modifiers: tree.Modifiers | None, body: Body) -> tree.Parallel:
-        self._empty(start, "parallel", body)
+        self._empty(start, end, "parallel", body)
         seen: set[str] = set()
         branches = []
         for statement in body:
@@ -511,7 +539,7 @@ class Builder:
     def for_(
         self, start: int, end: int, item: Name, index: Name | None, collection: Expression, body: Body
     ) -> tree.For:
-        self._loop_over(start, "for", collection, body)
+        self._loop_over(start, end, "for", collection, body)
         return tree.For(item, index, collection, body, span=Span(start, end))
 
     def parallel_for(
@@ -524,19 +552,19 @@ class Builder:
         modifiers: tree.Modifiers | None,
         body: Body,
     ) -> tree.For:
-        self._loop_over(start, "parallel for", collection, body)
+        self._loop_over(start, end, "parallel for", collection, body)
         span = Span(start, end)
         if modifiers is not None:
             self.strict(*modifiers.span, "`parallel for` takes no modifiers (strict)")
         return tree.For(item, index, collection, body, modifiers or tree.Modifiers(span=span), span=span)
 
-    def _loop_over(self, start: int, word: str, collection: Expression, body: Body) -> None:
-        self._empty(start, word, body)
+    def _loop_over(self, start: int, end: int, word: str, collection: Expression, body: Body) -> None:
+        self._empty(start, end, word, body)
         if not isinstance(collection, Name | Array | ProgramCall):
             self.strict(*collection.span, "a collection is a name or an array (strict)")
 
     def repeat(self, start: int, end: int, count: Expression, variable: Name | None, body: Body) -> tree.Repeat:
-        self._empty(start, "repeat", body)
+        self._empty(start, end, "repeat", body)
         return tree.Repeat(self._count(count), variable, body, span=Span(start, end))
 
     def _count(self, count: Expression) -> Expression:
@@ -565,7 +593,7 @@ class Builder:
         variable: Name | None,
         body: Body,
     ) -> tree.Loop:
-        self._empty(start, "loop", body)
+        self._empty(start, end, "loop", body)
         if condition is not None and mode is not None:
             self._condition(condition, "E165", f"loop {mode.id}")
         word = cast('Literal["until", "while"] | None', mode.id if mode else None)
@@ -581,17 +609,17 @@ class Builder:
         return 1
 
     def try_(self, start: int, end: int, body: Body, catch: tree.Catch | None, final: Body | None) -> tree.Try:
-        self._empty(start, "try", body)
-        if catch is None and final is None:
+        forgotten = self._empty(start, start, "try", body)
+        if catch is None and final is None and not forgotten:
             self.add("E180", start, start + 3, "`try` needs a `catch` or a `finally`")
         return tree.Try(body, catch, final, span=Span(start, end))
 
     def catch(self, start: int, end: int, name: Name | None, body: Body) -> tree.Catch:
-        self._empty(start, "catch", body)
+        self._empty(start, end, "catch", body)
         return tree.Catch(name, body, span=Span(start, end))
 
     def finally_(self, start: int, end: int, body: Body) -> Body:
-        self._empty(start, "finally", body)
+        self._empty(start, end, "finally", body)
         return body
 
     def choice(self, start: int, end: int, criteria: Discretion, options: tuple[tree.Option, ...]) -> tree.Choice:
@@ -612,17 +640,17 @@ class Builder:
         return tree.If((first, *others), otherwise, span=Span(start, end))
 
     def arm(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
-        self._empty(start, "if", body)
+        self._empty(start, end, "if", body)
         self._condition(condition, "E192", "if")
         return _arm(start, end, condition, body)
 
     def elif_(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
-        self._empty(start, "elif", body)
+        self._empty(start, end, "elif", body)
         self._condition(condition, "E192", "elif")
         return _arm(start, end, condition, body)
 
     def else_(self, start: int, end: int, body: Body) -> Body:
-        self._empty(start, "else", body)
+        self._empty(start, end, "else", body)
         return body
 
     def _condition(self, condition: Expression, code: str, head: str, *, strict: bool = True) -> None:

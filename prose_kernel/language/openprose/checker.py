@@ -256,8 +256,9 @@ class Checker:
 
     def _held(self, value: Node) -> Held:
         """What a variable holds that is bound straight to this value."""
-        if isinstance(value, tree.Exec) or (isinstance(value, tree.Arrow) and isinstance(value.spawns[-1], tree.Exec)):
-            return "exec"
+        spawn = value.spawns[-1] if isinstance(value, tree.Arrow) else value
+        if isinstance(spawn, tree.Exec):
+            return None if any(item.name.id == "format" for item in spawn.properties) else "exec"
         if isinstance(value, tree.ProgramCall):
             return Result(value.program.id, self.survey.program(value.program.id))
         return None

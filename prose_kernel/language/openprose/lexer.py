@@ -73,6 +73,8 @@ _HELD: Final = frozenset({"ARROW", "_NL"})  # after these a line's end makes no 
 _BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose indented block has a meaning
 _KINDS: Final = frozenset(KEYWORDS.values())
 _LOOKS_LIKE_OPENER: Final = re.compile(r"(?<=\s)\*\*[A-Za-z0-9{'(]")
+_SHELL_ESCAPES: Final = "01234567abeEfrvxuUc"
+"""Letters and digits that `printf`, `echo -e` or `$'...'` give a meaning; any other sign a backslash quotes."""
 _NEVER: Final = re.compile("[\x00\ud800-\udfff]")
 _STATEMENT: Final = re.compile(
     r'(?:session|exec|use|option|throw)[ \t]+"|(?:let|const|agent|block|gate|for|input|output)[ \t]+[A-Za-z_{]'
@@ -453,10 +455,13 @@ class Lexer:
     def _append_string(self, start: int, content: int, content_end: int, end: int, *, triple: bool) -> None:
         bad: list[BadEscape] = []
         lenient = triple and not self.strict
+        shell = lenient and bool(self.tokens) and self.tokens[-1][0] == "EXEC"
         value = string_text(self.text[content:content_end], content, start, end, triple=lenient, bad=bad)
         self.tokens.append(("STRING", start, end, value))
         for at, char in bad[:MOST_ESCAPES]:
             shown = f"\\{char}" if char.isprintable() else "\\"
+            if shell and (not char.isalnum() or char in _SHELL_ESCAPES):
+                continue
             if lenient:
                 self.findings.add("W104", at, at + 2, f"unknown escape `{shown}` is kept as it is")
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -12,10 +13,12 @@ from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import (
     Array,
     Constant,
+    ContextBlock,
     Duration,
     Name,
     Node,
     Number,
+    Object,
     OnReject,
     Permission,
     Permissions,
@@ -35,10 +38,23 @@ PERMISSION_WORDS = ("allow", "deny", "prompt")
 ALLOWED: dict[Owner, tuple[str, ...]] = {
     "agent": ("model", "prompt", "persist", "context", "skills", "permissions", "retry", "backoff"),
     "session": ("model", "prompt", "context", "retry", "backoff", "timeout", "permissions"),
-    "exec": ("timeout", "on-fail", "cwd"),
+    "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format"),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
-_NOT_STRICT = ("permissions", "timeout")  # under a session, 2.3 rows 21 and 53
+_NOT_STRICT: dict[Owner, tuple[str, ...]] = {
+    "session": ("permissions", "timeout"),  # 2.3 rows 21 and 53
+    "exec": ("stdin", "env", "max-output", "format"),
+}
+FORMATS = ("json", "jsonl", "csv", "lines")
+LONGEST_OUTPUT = 100_000_000
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_LOADS_CODE = re.compile(
+    r"LD_.*|DYLD_.*|BASH_ENV|ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|GCONV_PATH"
+    r"|PYTHON(?:PATH|HOME|STARTUP|INSPECT|BREAKPOINT|USERBASE|WARNINGS)|PERL(?:5OPT|5LIB|LIB|5DB)|RUBY(?:OPT|LIB)"
+    r"|NODE_(?:OPTIONS|PATH)|_?JAVA_(?:TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|LUA_(?:INIT|PATH|CPATH).*|GIT_EXTERNAL_DIFF"
+    r"|PROSE_JOB"
+)
+"""Variables that make a shell or a program load code, and the one by which the kernel knows its own processes."""
 _LONGEST_PROMPT = 10_000
 _MOST_RETRIES = 10
 
@@ -61,6 +77,10 @@ class PropertyChecker:
             "timeout": self._timeout,
             "on-fail": self._on_fail,
             "cwd": self._cwd,
+            "stdin": self._stdin,
+            "env": self._env,
+            "max-output": self._max_output,
+            "format": self._format,
             "allow": self._allow,
             "on_reject": self._on_reject,
         }
@@ -75,7 +95,7 @@ class PropertyChecker:
                 self.survey.report("E009", item.name.span, f"The property `{name}` is given twice")
                 continue
             seen.add(name)
-            if name not in allowed or (self.survey.strict and owner == "session" and name in _NOT_STRICT):
+            if name not in allowed or (self.survey.strict and name in _NOT_STRICT.get(owner, ())):
                 self._unknown(item, owner)
             elif name == "permissions" or not is_hole(item.value):
                 self._values[name](item, owner)
@@ -270,6 +290,38 @@ class PropertyChecker:
             return
         for part in item.value.interpolations:
             self.reader.interpolation(part, "E053")
+
+    def _stdin(self, item: Property, _owner: Owner) -> None:
+        if isinstance(item.value, (Permissions, ContextBlock, OnReject)):
+            self._report("E004", item.value, "`stdin` takes a value", 'write `stdin: name` or `stdin: "text"`')
+        else:
+            self.reader.expression(item.value)
+
+    def _env(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not isinstance(value, Object):
+            self._report("E004", value, "`env` takes names and values", "write `env: { NAME: value }`")
+            return
+        for entry in value.entries:
+            if _VARIABLE.fullmatch(entry.key) is None:
+                hint = "a name of letters, digits and `_`: `env: { NAME: value }`"
+                self._report("E004", entry, f"`{entry.key}` cannot be an environment variable", hint)
+            elif _LOADS_CODE.fullmatch(entry.key):
+                message = f"`env` does not set `{entry.key}`: it could make the command load other code"
+                self._report("E004", entry, message, "choose another name, or set it inside the command")
+            self.reader.expression(entry.value)
+
+    def _max_output(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not (isinstance(value, Number) and isinstance(value.value, int) and 0 < value.value <= LONGEST_OUTPUT):
+            message = f"`max-output` must be a whole number from 1 to {LONGEST_OUTPUT:,}"
+            self._report("E004", value, message, "characters to keep: `max-output: 200000`")
+
+    def _format(self, item: Property, _owner: Owner) -> None:
+        word = _word(item.value)
+        if word not in FORMATS:
+            near = did_you_mean(self.survey.near(word or "", FORMATS))
+            self._report("E004", item.value, "unknown `format`", near or 'one of "json", "jsonl", "csv", "lines"')
 
     # ---- gates
 

@@ -41,7 +41,10 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
         return line.stop
     if not broken:
         trouble = explain(line)
-        parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
+        if _follows(parser, line, trouble.code):
+            parser.findings.echo(trouble.start)
+        else:
+            parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
     if kind == "_NL" and line.colon and line.head != "SESSION" and not line.owner:
         parser.feed(("COLON", tokens[index][1], tokens[index][2], ":"))
         return index
@@ -53,6 +56,14 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
             return line.stop
         parser.feed(tokens[line.stop])
     return _skip(parser, tokens, line.stop)
+
+
+def _follows(parser: Parser, line: Line, code: str) -> bool:
+    """Whether an `else` or `catch` is alone only because the body above it was not indented, which is E147 already."""
+    findings = parser.findings
+    if code not in ("E185", "E193", "E194") or not findings.forgotten:
+        return False
+    return findings.source.line_column(line.tokens[line.first][1])[1] - 1 in findings.forgotten
 
 
 def _ends_well(parser: Parser, line: Line) -> bool:

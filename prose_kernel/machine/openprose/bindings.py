@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from prose_kernel.errors import InputError, NobodyToAsk, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
+from prose_kernel.machine.openprose.anonymous_bindings import with_places
 from prose_kernel.machine.openprose.code import Code, Step, compile_expression, statement, value_of
 from prose_kernel.machine.openprose.control_flow import ControlFlow
 from prose_kernel.machine.openprose.failures import located
@@ -18,7 +19,7 @@ from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.runtime.events import Bound
 from prose_kernel.runtime.ports import Key, Question
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.values import ExecText, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,15 @@ def bind(
     slot = layer.table.get(name)
     previous = slot is not None
     cell = s.run.cell
+    key = slot.key if slot is not None else Key(name, layer.frame.execution_id, layer.iterations)
+    if slot is not None and isinstance(slot.value, ExecText):
+        s.run.displaced(slot.value)
+    if isinstance(value, ExecText) and not value.location:
+        value = replace(value, location=s.run.store.location(key))
+        s.run.placed(value)
+    elif isinstance(value, (list, dict)):
+        value = with_places(s, value, node)
     if slot is None:
-        key = Key(name, layer.frame.execution_id, layer.iterations)
         slot = Slot(name, kind, value, key, s.source, node.span, spawned, cell)
         layer.table[name] = slot
     else:

@@ -18,7 +18,7 @@ from prose_kernel.machine.openprose.runs import ExecutionContext
 from prose_kernel.machine.openprose.statements import statement_text
 from prose_kernel.runtime.events import BranchStep, LoopPass, ParallelJoined, ParallelStarted
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.values import ExecText, Value
 
 ALL = tree.Modifiers()
 
@@ -73,7 +73,7 @@ class ParallelCode(Code):
         self._publish(s, fork)
         if s.host.listeners:
             s.emit(ParallelJoined(s.place(node.span), number))
-        return self._result(fork)
+        return self._result(s, fork)
 
     def _needs(self) -> list[Needs]:
         if self.needs is None:
@@ -113,7 +113,7 @@ class ParallelCode(Code):
             finally:
                 s.branches = outer
 
-    def _result(self, fork: Fork) -> Value:
+    def _result(self, s: ExecutionContext, fork: Fork) -> Value:
         join = fork.join
         if fork.left is not None:
             raise fork.left
@@ -124,10 +124,17 @@ class ParallelCode(Code):
             raise join.raised
         if join.modifiers.strategy != "all":
             return join.value(fork.outcomes)
-        values = [join.member(outcome) for outcome in fork.outcomes]
+        values = [self._element(s, branch, join.member(o)) for branch, o in zip(branches, fork.outcomes, strict=True)]
         if not any(branch.name is not None for branch in branches):
             return list(values)
         return {branch_label(b, i): v for i, (b, v) in enumerate(zip(branches, values, strict=True))}
+
+    def _element(self, s: ExecutionContext, branch: tree.Branch, value: Value) -> Value:
+        """What a branch adds to the value of the block: the value of its name, or one that is kept without a name."""
+        if not isinstance(value, ExecText) or not self.used:
+            return value
+        slot = s.layer.table.get(branch.name.id) if branch.name is not None else None
+        return slot.value if slot is not None else kept_element(s, value, branch)
 
 
 class _NamedBranch(Step):

@@ -16,6 +16,7 @@ from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.runtime.command_data import cut_note
 from prose_kernel.runtime.ports import ContextItem, Key
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text
 
@@ -140,6 +141,9 @@ def _exec_lines(value: ExecText) -> Iterator[str]:
         if result.stderr:
             yield "stderr:"
             yield from (f"  {line}" for line in result.stderr.rstrip("\n").split("\n"))
+    if note := cut_note(value):
+        yield f"[{note}]"
+    if not value.bare:
         yield "stdout:"
     yield value.text
 

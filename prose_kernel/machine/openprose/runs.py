@@ -20,7 +20,7 @@ from prose_kernel.machine.openprose.tree_walk import declared_names
 from prose_kernel.runtime.events import BranchStep, Event, Listener, Place, Warned
 from prose_kernel.runtime.ports import Binding, Key, Ports, Store
 from prose_kernel.runtime.scheduler import Scheduler
-from prose_kernel.runtime.values import ErrorValue, Reference, Value
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
 if TYPE_CHECKING:
     from prose_kernel.machine.openprose.code import Body
@@ -116,6 +116,7 @@ class Run:
         self._unsaved: dict[Slot, None] = {}
         self._dirty = False
         self._held: WeakValueDictionary[Key, HeldText] = WeakValueDictionary()
+        self._results: dict[str, ExecText] = {}  # by the place of the binding that holds them now
 
     def begin(self, program: tree.Program) -> None:
         """A file or a cell begins to run."""
@@ -131,6 +132,7 @@ class Run:
         self.gates = former.gates
         self.started_agents = former.started_agents
         self._held = former._held
+        self._results = former._results
         self._unsaved, self._dirty = former._unsaved, former._dirty
 
     @property
@@ -158,9 +160,14 @@ class Run:
         """Give every changed variable to the store."""
         unsaved, self._unsaved = self._unsaved, {}
         for slot in unsaved:
-            if isinstance(slot.value, Reference) and slot.value.key == slot.key and self.is_current(slot.value):
+            if isinstance(slot.value, Reference) and self._is_own(slot.value, slot.key):
                 continue  # the session's own binding
             self.put(slot.binding())
+
+    def _is_own(self, reference: Reference, key: Key) -> bool:
+        """Whether the session has written its reply to the binding `key` of this very program."""
+        here = reference.key == key and reference.location == self.store.location(key)
+        return here and self.is_current(reference)
 
     async def flush(self) -> None:
         """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
@@ -198,6 +205,18 @@ class Run:
         """Whether the binding of a reference still holds what the reference means."""
         read = getattr(reference.read, "__self__", None)
         return not (isinstance(read, HeldText) and read.detached)
+
+    def placed(self, value: ExecText) -> None:
+        """A command's result is now what its binding holds."""
+        self._results[value.location] = value
+
+    def displaced(self, value: ExecText) -> None:
+        """A name that held a command's result gets another value."""
+        self._results.pop(value.location, None)
+
+    def is_at(self, value: ExecText) -> bool:
+        """Whether the binding of a command's result still holds it."""
+        return bool(value.location) and self._results.get(value.location) is value
 
     # ------------------------------------------------------------ warnings
 

@@ -18,7 +18,7 @@ from prose_kernel.machine.openprose.context import assemble
 from prose_kernel.machine.openprose.execs import permit, word
 from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import Spawned
-from prose_kernel.machine.openprose.interpolation import kept_silently, render
+from prose_kernel.machine.openprose.interpolation import cut_notes, kept_silently, render
 from prose_kernel.machine.openprose.runs import AgentEntry, ExecutionContext
 from prose_kernel.machine.openprose.statements import statement_text
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
@@ -348,7 +348,7 @@ async def _words(
     title = node.title if isinstance(node, tree.Session) else None
     for text in (title, own.get("prompt")):
         if isinstance(text, tree.Text):
-            parts.append(await render(s, text))
+            parts.append(await render(s, text) + cut_notes(s, text))
     prompt = agent.get("prompt")
     instructions = await render(s, prompt, kept_silently) if isinstance(prompt, tree.Text) else None
     if not parts:
