@@ -1,6 +1,7 @@
 """What a command prints: the part that is kept, and the part that is shown while it runs.
 
-Both get the same decoded text. What is kept is cut to its first code points (2.7); what is shown is a side channel that can be behind, blocked or broken without any effect on the command (1.2, capture point 4; 5.1).
+Both get the same decoded text. What is kept is cut to its first code points (2.7); what is shown is a
+side channel that can be behind, blocked or broken without any effect on the command (1.2, capture point 4; 5.1).
 """
 
 from __future__ import annotations

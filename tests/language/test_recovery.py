@@ -66,7 +66,7 @@ def one(text: str, code: str) -> Diagnostic:
         ('let xs = ["a"]\nfor each x in xs:\n  throw', "E004", "write `for x in xs:`"),
         ("while **x is y**:\n  throw", "E004", "write `loop while **x is y**:`"),
         ("def f(a):\n  throw", "E004", "write `block f(a):`"),
-        ("exec ls -la", "E004", 'put the command in quotes: `exec "ls -la"`'),
+        ("exec ls -la", "E004", 'write `exec "ls -la"`'),
         (
             "exec \"grep '\\d' f\"",
             "E002",
@@ -83,7 +83,7 @@ def one(text: str, code: str) -> Diagnostic:
         ('input topic "x"', "E004", 'write `input topic: "x"`'),
         ("input topic", "E004", 'write `input topic: "..."`'),
         ("agent a:\nresume a", "E004", "write `resume: a`"),
-        ("throw some words", "E004", 'put the text in quotes: `throw "some words"`'),
+        ("throw some words", "E004", 'write `throw "some words"`'),
         (
             'gate g:\n  prompt: "a"\n  on_reject: retry b',
             "E199",

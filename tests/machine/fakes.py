@@ -121,9 +121,11 @@ class FakeCommands:
         return CommandResult(
             "timed_out" if kind == "timeout" else "spawn_failed" if kind in ("spawn", "cwd") else "exited",
             code,
-            reply.stdout,
+            reply.stdout[: request.max_output],
             reply.stderr,
             kind,  # type: ignore[arg-type]
+            stdout_truncated=len(reply.stdout) > request.max_output,
+            stdout_bytes=len(reply.stdout.encode()),
             timed_out=kind == "timeout",
             cwd_after=(reply.cwd or request.cwd) if request.track and kind in (None, "exit") else None,
             spawn_error=reply.stderr if kind in ("spawn", "cwd") else None,

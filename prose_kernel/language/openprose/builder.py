@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeVar, cast
 
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose import newcomers, tree
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.node_factory import maker
 from prose_kernel.language.openprose.tree import (
@@ -42,6 +42,7 @@ from prose_kernel.language.source import Span
 
 _D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
+NO_EFFECT: Final = "this statement has no effect"
 _FORGETTABLE: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})
 """Whose body is missing when the statement below is not indented (E147); elsewhere an empty body is a remark."""
 UNREAD: Final = "..."
@@ -147,8 +148,10 @@ class Builder:
             whole = len(value.raw) <= 60 and not {'"', "\n", "`"} & set(value.raw)
             hint = f'a prompt needs `session`: `session "{value.raw if whole else "..."}"`'
         elif isinstance(value, Name):
-            hint = f"to run a block, write `do {value.id}`; to show a value, `output {value.id}`"
-        self.add("E005", *statement.span, "this statement has no effect", hint)
+            hint = newcomers.bare_word(value.id) or f"to show the value, write `output result = {value.id}`"
+        else:
+            hint = newcomers.line(self.findings.source.slice(statement.span))
+        self.add("E005", *statement.span, NO_EFFECT, hint)
 
     def body(self, start: int, end: int, statements: Sequence[Statement] = ()) -> Body:
         return tuple(statements)

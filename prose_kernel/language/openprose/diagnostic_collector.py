@@ -32,6 +32,11 @@ class Findings:
             self.last_error = max(self.last_error, start)
         self.found.append(Diagnostic(code, line, column, message, hint, self._line[1], Span(start, max(start, end))))
 
+    def retract(self, code: str) -> None:
+        """Take the last finding back, if it is `code`: what follows shows that it was another mistake."""
+        if self.found and self.found[-1].code == code:
+            del self.found[-1]
+
     def echo(self, start: int) -> None:
         """Count the text at `start` as wrong without a finding, because it only follows from another error."""
         self.last_error = max(self.last_error, start)

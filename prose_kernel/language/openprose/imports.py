@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.openprose.builder import UNREAD
 from prose_kernel.language.openprose.contract import LoadContract, place_of, slug
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey
@@ -31,6 +32,9 @@ class ImportChecker:
 
     def _use(self, node: Use) -> None:
         path, span = node.path.raw, node.path.span
+        if path == UNREAD and not span.end - span.start:
+            self._keep(node)
+            return
         if not path.strip():
             self.survey.report("E011", span, "Empty path of an import", 'write `use "./file.prose" as name`')
             self._keep(node)

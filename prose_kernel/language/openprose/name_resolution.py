@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.command_hints import safe_form
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.nearest import did_you_mean
@@ -282,7 +283,7 @@ class Reader:
             seen.add(name.id)
         program = node.program
         if not survey.is_program(program.id):
-            survey.report("E025", program.span, f"No imported program is called `{program.id}`", self._call_hint(node))
+            survey.report("E025", program.span, f"no imported program is called `{program.id}`", self._call_hint(node))
             return
         contract = survey.program(program.id)
         if contract is None or contract.outputs is None:
@@ -303,10 +304,9 @@ class Reader:
             return f"`do {name}({inside})`"
         if survey.agent(name) is not None:
             return f"`{name}` is an agent: `session: {name}`"
-        if name in ("print", "echo", "puts", "log"):
-            return 'to show a value write `output x`, or `exec "echo x"`'
-        if name in ("exec", "session", "throw", "assert", "do"):
-            return f"`{name}` is a statement and takes no parentheses"
+        inside = ", ".join(survey.source.slice(argument.value.span) for argument in node.arguments)
+        if hint := newcomers.call(name, inside):
+            return hint
         programs = [*survey.programs, *survey.known.programs]
         return did_you_mean(survey.near(name, programs)) or 'a call needs an import: `use "./file.prose" as name`'
 
