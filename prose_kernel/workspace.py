@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from prose_kernel.machine.openprose.machine import Machine
     from prose_kernel.session_services import SessionServices
     from prose_kernel.state.filesystem import FilesystemStore
-    from prose_kernel.state.gates import Gatekeeper
+    from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.programs import LocalPrograms
     from prose_kernel.state.transcript import InContextTrace
 
@@ -42,7 +42,8 @@ class Start:
 
     Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
-    given beforehand; `decisions` what a person decided about gates before the start.
+    given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
+    somebody else writes decide gates.
     """
 
     cwd: Path
@@ -50,6 +51,7 @@ class Start:
     notebook: bool = True
     supplied: Mapping[str, str] = field(default_factory=dict)
     decisions: Mapping[str, bool] = field(default_factory=dict)
+    gate_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Workspace:
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)
         self._supplied = dict(start.supplied)
+        self._inputs: set[str] = set()  # that texts of the run declare
         self._engine: Engine | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
@@ -196,6 +199,10 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         run = self._open()
+        if "input" in compiled.source.text:  # without the word there is no declaration
+            from prose_kernel.language.openprose.contract import contract
+
+            self._inputs.update(contract(compiled.program).inputs)
         await self._retire()
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
@@ -238,6 +245,7 @@ class Workspace:
         finally:
             self._run = None
             self._supplied = dict(self.start.supplied)
+            self._inputs.clear()
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
@@ -408,16 +416,30 @@ class Workspace:
         return FilesystemStore(Path(self.settings.state_dir), new_run_id(self._clock), cwd=self.start.cwd)
 
     def _gatekeeper(self, kept: FilesystemStore | None, asker: Asker) -> Gatekeeper:
-        from prose_kernel.state.gates import Gatekeeper, Prior
-        from prose_kernel.state.records import FallbackRecords, FileRecords, MemoryRecords
+        from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
+        from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
 
         if kept is not None:
             files = FileRecords(kept.paths.gates, kept.run_id, self._clock)
             records: FallbackRecords | MemoryRecords = FallbackRecords(files, self._clock)
         else:
             records = MemoryRecords(self._clock)
-        prior = Prior(self.start.decisions, self._supplied.get)
-        return Gatekeeper(records, asker, self.settings.gates, self._clock, prior, notebook=self.start.notebook)
+        prior = Prior(self.start.decisions, self._decision_supplied)
+        return Gatekeeper(
+            records,
+            asker,
+            self.settings.gates,
+            self._clock,
+            prior,
+            notebook=self.start.notebook,
+            files=self.start.gate_files,
+            started=lambda number: self._engine is not None and self._engine.guards(number),
+        )
+
+    def _decision_supplied(self, name: str) -> str | None:
+        """A value supplied under the name of a gate decides it, unless a text of the run declares an input of that
+        name."""
+        return None if name in self._inputs else self._supplied.get(name)
 
     def _engine_of(self) -> Engine:
         if self._engine is None:

@@ -76,7 +76,14 @@ class ProgramRun:
     @cached_property
     def workspace(self) -> Workspace:
         given = self.request
-        start = Start(given.cwd, given.name, notebook=False, supplied=given.inputs, decisions=given.decisions)
+        start = Start(
+            given.cwd,
+            given.name,
+            notebook=False,
+            supplied=given.inputs,
+            decisions=given.decisions,
+            gate_files=given.gate_files,
+        )
         return Workspace(given.settings, start, asker=self.asker, listeners=[self.narrator])
 
     async def feed(self, cell: Cell) -> None:

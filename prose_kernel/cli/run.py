@@ -34,6 +34,7 @@ class Request:
     cwd: Path
     json: bool = False
     usage: bool = False
+    gate_files: bool = False
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
@@ -44,6 +45,7 @@ class Request:
 @click.option("--in-context", is_flag=True, help="Keep everything in memory; nothing is written.")
 @click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
 @click.option("--gates", metavar="MODE", help="Who may decide gates: auto (default), ask, wait or deny.")
+@click.option("--gate-files", is_flag=True, help="With --gates=wait: a decision file written by any program decides.")
 @click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate beforehand. Repeatable.")
 @click.option("--no", metavar="GATE", multiple=True, help="Reject this gate beforehand. Repeatable.")
 @click.option(
@@ -71,6 +73,7 @@ def run(
     state: str | None = None,
     state_dir: str | None = None,
     gates: str | None = None,
+    gate_files: bool = False,
     provider: str | None = None,
     script: str | None = None,
     judge: str | None = None,
@@ -106,7 +109,11 @@ def run(
         cassette_realtime=True if realtime else None,
         display_cap=UNCAPPED,
     )
-    request = Request(name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage)
+    request = Request(
+        name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage, gate_files=gate_files
+    )
+    if gate_files and chosen.gates != "wait":
+        raise UsageError("--gate-files needs --gates=wait")
     if request.settings.gates == "wait" and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk: nobody can decide a gate that lives in memory")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.runtime.services import Asker
-from prose_kernel.state.records import Record, Records
+from prose_kernel.state.gates.decision_socket import DecisionServer
+from prose_kernel.state.gates.records import Record, Records, record_data
 
 Mode = Literal["auto", "ask", "wait", "deny"]
 _POLL_SECONDS: Final = 1.0
@@ -80,11 +81,28 @@ class Prior:
         return None if given is None else read_answer(given)
 
 
+@dataclass(slots=True)
+class _Open:
+    """A gate that waits. `decision` is set once, in the event loop of the run, together with the look at the clock."""
+
+    record: Record
+    deadline: float
+    decision: GateDecision | None = None
+    decided: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def outcome(self) -> GateDecision:
+        await self.decided.wait()
+        assert self.decision is not None
+        return self.decision
+
+
 class Gatekeeper:
     """The `Gates` port of one run.
 
-    `notebook` tells that a cell is waiting: then no gate waits for a decision from outside alone. Raises `UsageError`
-    for mode `wait` where nobody outside can see a record.
+    `notebook` tells that a cell is waiting: then no gate waits for a decision from outside alone. `files` lets a
+    decision file that somebody else writes decide (`--gate-files`). `started` tells whether the run's engine started a
+    session or process group; `inspect` replaces the look at the processes that connect. Raises `UsageError` for mode
+    `wait` where nobody outside can see a record.
     """
 
     def __init__(
@@ -96,6 +114,9 @@ class Gatekeeper:
         prior: Prior | None = None,
         *,
         notebook: bool = False,
+        files: bool = False,
+        started: Callable[[int], bool] = lambda _: False,
+        inspect: Callable[[int], None] | None = None,
     ) -> None:
         if mode == "wait" and not records.outside and not notebook:
             raise UsageError("gates cannot wait here: a run that lives in memory is out of reach for other processes")
@@ -105,8 +126,12 @@ class Gatekeeper:
         self._mode = mode
         self._clock = clock
         self._notebook = notebook
+        self._files = files
+        self._started = started
+        self._inspect = inspect
         self._turn = asyncio.Lock()
-        self._open: dict[str, bool] = {}
+        self._open: dict[str, _Open] = {}
+        self._server: DecisionServer | None = None
         self._closing = "cancelled"
 
     def interrupt(self) -> None:
@@ -121,10 +146,10 @@ class Gatekeeper:
         self._closing = "cancelled"
         deadline = self._clock.monotonic() + request.timeout
         request = replace(request, id=self._free(request.id))
-        self._open[request.id] = True
+        gate = _Open(self._records.open(request, outside=self._watches), deadline)
+        self._open[request.id] = gate
         try:
-            record = self._records.open(request, outside=self._watches)
-            return await self._settle(record, deadline)
+            return await self._settle(gate)
         finally:
             self._open.pop(request.id, None)
 
@@ -136,18 +161,18 @@ class Gatekeeper:
             free = f"{gate_id}--{number}"
         return free
 
-    async def _settle(self, record: Record, deadline: float) -> GateDecision:
+    async def _settle(self, gate: _Open) -> GateDecision:
         try:
-            decided = self._beforehand(record)
+            decided = self._beforehand(gate.record)
             if decided is not None:
-                return self._keep(record, decided)
+                return self._keep(gate, decided)
             if self._asks or self._waits:
-                return await self._race(record, deadline)
-            return self._keep(record, GateDecision("rejected", "system", reason="nobody"))
+                return await self._race(gate)
+            return self._keep(gate, GateDecision("rejected", "system", reason="nobody"))
         except BaseException:
             # Cancelled, interrupted or broken: the record must not stay pending without anybody who waits for it.
-            if self._open[record.id]:
-                self._keep(record, GateDecision("rejected", "system", reason=self._closing))
+            if gate.decision is None:
+                self._keep(gate, GateDecision("rejected", "system", reason=self._closing))
             raise
 
     # ------------------------------------------------------------ the table of 5.10
@@ -175,11 +200,16 @@ class Gatekeeper:
 
     # ------------------------------------------------------------ deciders
 
-    def _keep(self, record: Record, proposal: GateDecision) -> GateDecision:
-        decision = self._records.resolve(record, proposal)
-        assert decision is not None
-        self._open[record.id] = False
-        return decision
+    def _keep(self, gate: _Open, proposal: GateDecision) -> GateDecision:
+        """Decide a gate, unless it is decided: the only place where that happens. The look at the clock is part of the
+        step, so that whoever is told "approved" has approved. Raises `StateError` when it cannot be kept."""
+        if gate.decision is None:
+            late = proposal.by != "system" and self._clock.monotonic() >= gate.deadline
+            decision = GateDecision("timeout", "system") if late else proposal
+            self._records.resolve(gate.record, decision)
+            gate.decision = decision
+            gate.decided.set()
+        return gate.decision
 
     def _beforehand(self, record: Record) -> GateDecision | None:
         answer = self.prior.take(record.request.name)
@@ -190,22 +220,22 @@ class Gatekeeper:
             return None
         return GateDecision(answer.status, answer.principal, answer.comment, source="option")
 
-    async def _race(self, record: Record, deadline: float) -> GateDecision:
+    async def _race(self, gate: _Open) -> GateDecision:
         """The first of deadline, person and outside. What the others were doing is withdrawn."""
+        record = gate.record
         source = "cell" if self._notebook else "terminal"
         conversation = _Conversation(record.request, self._name(record), self._asker, source)
-        late = asyncio.create_task(self._deadline(deadline))
+        late = asyncio.create_task(self._deadline(gate.deadline))
         tasks: list[asyncio.Task[GateDecision]] = [late]
         if self._asks:
             tasks.append(asyncio.create_task(self._ask(conversation)))
-        elif self._waits:
-            self._asker.show(f"gate {record.id} of run {record.run} waits: {self._records.command(record)}")
         if self._watches:
-            tasks.append(asyncio.create_task(self._watch(record)))
+            tasks.append(asyncio.create_task(self._outside(gate)))
+            tasks.append(asyncio.create_task(self._watch_files(gate)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             winner = late if late in done else next(task for task in tasks if task in done)
-            decision = self._keep(record, winner.result())
+            decision = self._keep(gate, winner.result())
         finally:
             for task in tasks:
                 task.cancel()
@@ -222,12 +252,55 @@ class Gatekeeper:
         async with self._turn:  # first come, first asked
             return await conversation.hold()
 
-    async def _watch(self, record: Record) -> GateDecision:
-        while True:
-            decision = self._records.resolve(record, None)
+    async def _watch_files(self, gate: _Open) -> GateDecision:
+        """Look for decision files that this run did not write: with `files` a valid one decides, else it is ignored."""
+        while gate.decision is None:
+            decision = self._records.foreign(gate.record, counts=self._files)
             if decision is not None:
                 return decision
             await self._clock.sleep(_POLL_SECONDS)
+        return gate.decision
+
+    # ------------------------------------------------------------ from outside
+
+    async def _outside(self, gate: _Open) -> GateDecision:
+        """Keep the socket of the run open until the gate is decided."""
+        assert self._records.directory is not None
+        if self._server is None:
+            self._server = DecisionServer(self._records.directory, self._answer, self._started, self._inspect)
+        try:
+            await self._server.acquire()
+        except OSError as error:
+            if self._asks or self._files:
+                return await gate.outcome()
+            why = (error.strerror or type(error).__name__).lower()
+            raise StateError(f"gates cannot wait here: their socket could not be made: {why}") from None
+        try:
+            if not self._asks:
+                record = gate.record
+                self._asker.show(f"gate {record.id} of run {record.run} waits: {self._records.command(record)}")
+            return await gate.outcome()
+        finally:
+            await self._server.release()
+
+    def _answer(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        """One request of another process, answered at once; called in the loop of the run."""
+        if request.get("ask") == "list":
+            return {"gates": [record_data(gate.record) for gate in self._open.values() if gate.decision is None]}
+        gate = self._open.get(str(request.get("gate")))
+        if gate is None or request.get("created_at") != record_data(gate.record)["created_at"]:
+            return {"refused": None}
+        status, by, comment = request.get("decision"), str(request.get("principal")), str(request.get("comment") or "")
+        if status not in ("approved", "rejected"):
+            return {"refused": "a decision is approved or rejected"}
+        if status == "approved" and by not in gate.record.request.allow:
+            return {"refused": _refusal(self._name(gate.record), gate.record.request, by)}
+        proposal = GateDecision(status, by, comment, source="cli")
+        try:
+            decision = self._keep(gate, proposal)
+        except StateError as error:
+            return {"refused": error.message}
+        return {"ok": True} if decision is proposal else {"refused": None}
 
 
 class _Conversation:
@@ -273,7 +346,7 @@ class _Conversation:
         if decision.status == "timeout":
             self._asker.show(f"gate {self._name} timed out after {self._request.timeout_text}")
         else:
-            self._asker.show(f"gate {self._name}: already {decision.status} by {decision.by}")
+            self._asker.show(f"gate {self._name}: already {decision.status} by {decision.decided_by}")
 
 
 def question(name: str, request: GateRequest) -> str:

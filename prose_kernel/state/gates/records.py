@@ -1,31 +1,31 @@
-"""Gate records and their audit log (openprose.md 5.9, 5.11): on disk, and in memory for in-context runs.
+"""Gate records and their audit log (docs/reference/openprose.md 5.9, 5.11): on disk, and in memory for in-context runs.
 
-A record is decided once. Everything that opens, decides or closes one happens under one lock of the run, and a decision
-is created exclusively, so that of several deciders exactly one wins and the others are told.
+Only the process of a run writes its records, in its event loop, so that no lock is needed: a decision from outside
+comes over the socket of the run (`decision_socket.py`). A decision file that somebody else puts there is no
+decision, unless the person who started the run said so (`--gate-files`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+import os
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
-from prose_kernel.state.atomic import append, create_exclusively, write_whole
+from prose_kernel.state.atomic import append, write_whole
+from prose_kernel.state.gates.peers import identity
 from prose_kernel.state.layout import file_stem, shown
-from prose_kernel.state.processes import identity
 
 Status = Literal["approved", "rejected", "timeout"]
-EventType = Literal["created", "approved", "rejected", "timeout"]
+EventType = Literal["created", "approved", "rejected", "timeout", "ignored"]
 _PENDING: Final = ".pending.json"
 _RESOLVED: Final = ".resolved.json"
-_LOCK_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,14 @@ class AuditEvent:
 
 
 class Records(Protocol):
-    """Where a run keeps its gate records. `outside` tells whether another process can decide one."""
+    """Where a run keeps its gate records. `outside` tells whether another process can decide one, `directory` where its
+    files are. `open` and `resolve` raise `StateError` when the disk refuses."""
 
     @property
     def outside(self) -> bool: ...
+
+    @property
+    def directory(self) -> Path | None: ...
 
     def command(self, record: Record) -> str:
         """What somebody outside would type to approve the record."""
@@ -73,14 +77,18 @@ class Records(Protocol):
         """Write the record as pending, in place of an earlier decision (`retry`), and log `created`."""
         ...
 
-    def resolve(self, record: Record, proposal: GateDecision | None) -> GateDecision | None:
-        """The decision that stands: a valid one from outside that came first, else the proposal, which is then kept
-        and logged; None when there is neither."""
+    def resolve(self, record: Record, decision: GateDecision) -> None:
+        """Keep the decision of the run, log it, and end the pending record."""
+        ...
+
+    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
+        """Look for a decision file that this run did not write. Where it `counts` and decides this record in time,
+        it is returned; otherwise it is removed, and logged as `ignored` with the reason."""
         ...
 
 
 class FileRecords:
-    """Records as files in `gates/` of one run. Every method raises `StateError` when the disk refuses."""
+    """Records as files in `gates/` of one run."""
 
     outside: Final = True
 
@@ -99,74 +107,66 @@ class FileRecords:
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         now = self._clock.now()
         record = Record(self.run_id, request, now, now + timedelta(seconds=request.timeout), identity(), outside)
-        with self._locked(request.id):
+        try:
             self._resolved(request.id).unlink(missing_ok=True)
-            write_whole(self._pending(request.id), _json(_record_data(record), indent=2), durable=True)
+            write_whole(self._pending(request.id), _json(record_data(record), indent=2), durable=True)
             self._log(AuditEvent(request.id, "created", "system", now, "", _attempt(request)))
+        except OSError as error:
+            raise _unkept(f"gate '{request.id}'", error) from None
         return record
 
-    def resolve(self, record: Record, proposal: GateDecision | None) -> GateDecision | None:
-        if proposal is None and not (record.outside and self._resolved(record.id).exists()):
-            return None
-        with self._locked(record.id):
-            while (decision := self._standing(record)) is None:
-                if proposal is None:
-                    return None
-                if self._decide(record, proposal):
-                    decision = proposal
-                    break
+    def resolve(self, record: Record, decision: GateDecision) -> None:
+        now = self._clock.now()
+        data = {
+            "gate_id": record.id,
+            "decision": decision.status,
+            "principal": decision.by,
+            "timestamp": _time(now),
+            "comment": decision.comment,
+        }
+        if decision.source != "file":
+            self.foreign(record, counts=False)
+        try:
+            write_whole(self._resolved(record.id), _json(data, indent=2), durable=True)
+            self._log(_event(record, decision, now))
             self._pending(record.id).unlink(missing_ok=True)
-            return decision
+        except OSError as error:
+            raise _unkept(f"gate '{record.id}'", error) from None
 
-    def _standing(self, record: Record) -> GateDecision | None:
-        """The decision that somebody outside has created. What is no valid decision of this record is removed."""
+    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
         place = self._resolved(record.id)
-        data = _read(place)
-        decision = _outside_decision(data, record) if record.outside else None
-        if decision is None:
-            place.unlink(missing_ok=True)
+        if not os.path.lexists(place):
             return None
-        logged = self.last_event(record.id)
-        if logged is not None and logged.event_type == decision.status:
-            source = logged.metadata.get("source")
-            return replace(decision, source=str(source) if source else None)
-        decision = replace(decision, source="file")
-        self._log(_event(record, decision, self._clock.now()))
+        decision = _file_decision(_read(place), record) if counts and not place.is_symlink() else None
+        if decision is None:
+            reason = "it does not decide this gate in time" if counts else "this run takes no decisions from files"
+            try:
+                place.unlink()
+                self._log(AuditEvent(record.id, "ignored", "system", self._clock.now(), "", {"reason": reason}))
+            except OSError as error:
+                raise _unkept(f"gate '{record.id}'", error) from None
         return decision
 
-    # ------------------------------------------------------------ from outside
-
-    def decide(self, record: Record, decision: GateDecision) -> bool:
-        """Decide a pending record from another process. False when somebody else was first."""
-        with self._locked(record.id):
-            current = self.find(record.id)
-            if current is None or current.created_at != record.created_at or self._resolved(record.id).exists():
-                return False
-            return self._decide(record, decision)
+    # ------------------------------------------------------------ reading, also from another process
 
     def pending(self) -> list[Record]:
-        """All records that are pending, oldest first; unreadable files are passed over."""
-        if not self.directory.is_dir():
-            return []
-        found = (_record(_read(place), self.run_id) for place in self.directory.glob(f"*{_PENDING}"))
-        undecided = (r for r in found if r is not None and not self._resolved(r.id).exists())
-        return sorted(undecided, key=lambda record: (record.created_at, record.id))
+        """The records that are pending, oldest first. What is damaged is passed over: `damaged` names it."""
+        found = (record_of(_read(place), self.run_id) for place in self.directory.glob(f"*{_PENDING}"))
+        return sorted((r for r in found if r is not None), key=lambda record: (record.created_at, record.id))
 
-    def find(self, gate_id: str) -> Record | None:
-        return _record(_read(self._pending(gate_id)), self.run_id)
+    def damaged(self) -> list[str]:
+        """What cannot be read as a record or as a line of the log, as file names and line numbers."""
+        files = sorted(p.name for p in self.directory.glob(f"*{_PENDING}") if record_of(_read(p), self.run_id) is None)
+        lines = [n for n, line in enumerate(self._audit(), 1) if line.strip() and _audit_event(line) is None]
+        return files + [f"audit.jsonl line {n}" for n in lines]
 
     def events(self) -> list[AuditEvent]:
         """The audit log of the run, oldest first."""
-        try:
-            text = (self.directory / "audit.jsonl").read_text("utf-8", "replace")
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _unkept("audit log", error) from None
-        return [event for line in text.split("\n") if (event := _audit_event(line)) is not None]
+        return [event for line in self._audit() if (event := _audit_event(line)) is not None]
 
     def last_event(self, gate_id: str) -> AuditEvent | None:
-        return next((event for event in reversed(self.events()) if event.gate_id == gate_id), None)
+        decided = (e for e in reversed(self.events()) if e.event_type != "ignored")
+        return next((event for event in decided if event.gate_id == gate_id), None)
 
     # ------------------------------------------------------------ files
 
@@ -176,20 +176,13 @@ class FileRecords:
     def _resolved(self, gate_id: str) -> Path:
         return self.directory / (file_stem(gate_id) + _RESOLVED)
 
-    def _decide(self, record: Record, decision: GateDecision) -> bool:
-        """Create the decision and log it; False when there is one by now (from a hand that takes no lock)."""
-        now = self._clock.now()
-        data = {
-            "gate_id": record.id,
-            "decision": decision.status,
-            "principal": decision.by,
-            "timestamp": _time(now),
-            "comment": decision.comment,
-        }
-        if not create_exclusively(self._resolved(record.id), _json(data, indent=2)):
-            return False
-        self._log(_event(record, decision, now))
-        return True
+    def _audit(self) -> list[str]:
+        try:
+            return (self.directory / "audit.jsonl").read_text("utf-8", "replace").split("\n")
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _unkept("audit log", error) from None
 
     def _log(self, event: AuditEvent) -> None:
         data = {
@@ -202,24 +195,12 @@ class FileRecords:
         }
         append(self.directory / "audit.jsonl", _json(data).encode(), durable=True)
 
-    @contextlib.contextmanager
-    def _locked(self, gate_id: str) -> Iterator[None]:
-        from filelock import FileLock, Timeout
-
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.directory / "audit.lock", timeout=_LOCK_SECONDS):
-                yield
-        except Timeout:
-            raise StateError(f"gate '{gate_id}' could not be recorded: another process holds the lock") from None
-        except OSError as error:
-            raise _unkept(f"gate '{gate_id}'", error) from None
-
 
 class MemoryRecords:
     """Records of an in-context run: nobody outside can see them."""
 
     outside: Final = False
+    directory: Final = None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -233,10 +214,11 @@ class MemoryRecords:
         self._events.append(AuditEvent(request.id, "created", "system", now, "", _attempt(request)))
         return Record("", request, now, now + timedelta(seconds=request.timeout), outside=False)
 
-    def resolve(self, record: Record, proposal: GateDecision | None) -> GateDecision | None:
-        if proposal is not None:
-            self._events.append(_event(record, proposal, self._clock.now()))
-        return proposal
+    def resolve(self, record: Record, decision: GateDecision) -> None:
+        self._events.append(_event(record, decision, self._clock.now()))
+
+    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
+        return None
 
     def events(self) -> list[AuditEvent]:
         """The audit log of the run, oldest first."""
@@ -254,6 +236,10 @@ class FallbackRecords:
     def outside(self) -> bool:
         return self._records.outside
 
+    @property
+    def directory(self) -> Path | None:
+        return self._records.directory
+
     def command(self, record: Record) -> str:
         return self._records.command(record)
 
@@ -267,8 +253,11 @@ class FallbackRecords:
             self._records = MemoryRecords(self._clock)
             return self._records.open(request, outside=outside)
 
-    def resolve(self, record: Record, proposal: GateDecision | None) -> GateDecision | None:
-        return self._records.resolve(record, proposal)
+    def resolve(self, record: Record, decision: GateDecision) -> None:
+        self._records.resolve(record, decision)
+
+    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
+        return self._records.foreign(record, counts=counts)
 
 
 # ---------------------------------------------------------------- data
@@ -287,7 +276,7 @@ def _event(record: Record, decision: GateDecision, now: datetime) -> AuditEvent:
     return AuditEvent(record.id, decision.status, decision.by, now, decision.comment, metadata)
 
 
-def _outside_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
+def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
     """What a decision file says, if it decides this record in time: an approval by somebody allowed, or a rejection."""
     status, principal, comment = data.get("decision"), data.get("principal"), data.get("comment") or ""
     when = _parsed_time(data.get("timestamp"))
@@ -296,11 +285,12 @@ def _outside_decision(data: dict[str, Any], record: Record) -> GateDecision | No
     if when is None or not record.created_at - timedelta(milliseconds=1) <= when <= record.timeout_at:
         return None
     if status == "rejected" or (status == "approved" and principal in record.request.allow):
-        return GateDecision(cast("Status", status), principal, comment)
+        return GateDecision(cast("Status", status), principal, comment, source="file")
     return None
 
 
-def _record_data(record: Record) -> dict[str, object]:
+def record_data(record: Record) -> dict[str, object]:
+    """A record as JSON: in its file, and in the answer to `prose gates`."""
     request = record.request
     return {
         "id": request.id,
@@ -320,7 +310,7 @@ def _record_data(record: Record) -> dict[str, object]:
     }
 
 
-def _record(data: dict[str, Any], run_id: str) -> Record | None:
+def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
     created, deadline = _parsed_time(data.get("created_at")), _parsed_time(data.get("timeout_at"))
     if created is None or deadline is None:
         return None
@@ -345,7 +335,7 @@ def _audit_event(line: str) -> AuditEvent | None:
     data = _object(line)
     when = _parsed_time(data.get("timestamp"))
     metadata = data.get("metadata")
-    if when is None or data.get("event_type") not in ("created", "approved", "rejected", "timeout"):
+    if when is None or data.get("event_type") not in ("created", "approved", "rejected", "timeout", "ignored"):
         return None
     return AuditEvent(
         str(data.get("gate_id")),

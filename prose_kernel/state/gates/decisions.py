@@ -1,7 +1,8 @@
-"""Gates decided from a second process: what `prose gates` and `prose gate …` do (openprose.md 5.10, 8).
+"""Gates decided from a second process: what `prose gates` and `prose gate …` do (docs/reference/openprose.md 5.10, 8).
 
 Everything here returns data; the command line prints it. What is refused raises `GateRefused` (exit status 1), what was
-asked in a way that has no single meaning raises `UsageError` (2).
+asked in a way that has no single meaning raises `UsageError` (2). A run that waits is asked over its socket, and
+what it says counts: its files are read only to find it, and to name the gates of runs that are gone.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import GateRefused, UsageError
-from prose_kernel.runtime.ports import Clock, GateDecision
-from prose_kernel.state import layout, processes
-from prose_kernel.state.records import AuditEvent, FileRecords, Record
+from prose_kernel.runtime.ports import Clock
+from prose_kernel.state import layout
+from prose_kernel.state.gates import peers
+from prose_kernel.state.gates.decision_socket import ask
+from prose_kernel.state.gates.records import AuditEvent, FileRecords, Record, record_data, record_of
 
 Verb = Literal["approve", "reject"]
 _STATUS: Final[Mapping[Verb, Literal["approved", "rejected"]]] = {"approve": "approved", "reject": "rejected"}
 
+How = Literal["here", "at the run", "gone"]
+"""Whether a pending gate can be decided by `prose gate`, only where its run asks, or not any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class PendingGate:
-    """One line of `prose gates`: times in UTC, `command` approves it. `decidable` is false under `--gates=ask`."""
+    """One line of `prose gates`: times in UTC, `command` approves it, `how` tells whether it can."""
 
     run: str
     id: str
@@ -34,7 +40,7 @@ class PendingGate:
     opened: datetime
     deadline: datetime
     command: str
-    decidable: bool = True
+    how: How = "here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +71,17 @@ def pending_gates(state_dir: Path, clock: Clock, run: str | None = None) -> list
             record.created_at,
             record.timeout_at,
             records.command(record),
-            record.outside,
+            how,
         )
         for records in _runs(state_dir, clock, run)
-        for record in records.pending()
+        for record, how in _pending(records)
         if record.timeout_at > now
     ]
+
+
+def damaged_records(state_dir: Path, clock: Clock, run: str | None = None) -> list[tuple[str, str]]:
+    """What could not be read among the gate records, each as run and file."""
+    return [(records.run_id, name) for records in _runs(state_dir, clock, run) for name in records.damaged()]
 
 
 def resolve_gate(
@@ -86,29 +97,40 @@ def resolve_gate(
 ) -> Resolution:
     """Approve or reject a pending gate, named by its record id, or by the gate name when one pending record has it.
 
-    `environment` is that of the command: with the mark of a running job (`PROSE_JOB`) in it, or with the process of the
-    run among this one's ancestors, nothing is decided. Raises `GateRefused` and `UsageError`.
+    The run decides, and looks at the process that asks. `environment` is that of the command: with the mark of a
+    running job (`PROSE_JOB`) in it the run is not even asked. Raises `GateRefused` and `UsageError`.
     """
-    if "PROSE_JOB" in environment:
+    if peers.MARK in environment:
         raise _from_inside()
-    records, record = _find_pending(state_dir, clock, gate, run)
-    if record.process and record.process in processes.ancestors():
-        raise _from_inside()
-    if not record.outside:
+    records, record, how = _find_pending(state_dir, clock, gate, run)
+    if how == "gone":
+        raise GateRefused(
+            f"run {record.run} has ended: nobody waits at gate {record.id}", hint="start the program again"
+        )
+    if how == "at the run":
         raise GateRefused(
             f"gate {record.id} of run {record.run} takes no decision from outside",
-            hint="answer where the run asks; it was started so that nobody else can",
+            hint="this run accepts answers only at its own prompt",
         )
-    if clock.now() >= record.timeout_at:
-        raise GateRefused(f"too late: gate {record.id} timed out after {record.request.timeout_text}")
-    if verb == "approve" and principal not in record.request.allow:
-        allowed = ", ".join(record.request.allow) or "nobody"
-        hint = "--as NAME names the principal who decides" if record.request.allow else None
-        raise GateRefused(f"{principal} may not approve gate {record.id}, allowed: {allowed}", hint=hint)
-    decision = GateDecision(_STATUS[verb], principal, comment, source="cli")
-    if not records.decide(record, decision):
-        raise _already(records, record.id)
-    return Resolution(record.run, record.id, _STATUS[verb], principal, comment)
+    said = _ask(
+        records,
+        {
+            "ask": "decide",
+            "gate": record.id,
+            "created_at": record_data(record)["created_at"],
+            "decision": _STATUS[verb],
+            "principal": principal,
+            "comment": comment,
+        },
+    )
+    if said is not None and said.get("ok") is True:
+        return Resolution(record.run, record.id, _STATUS[verb], principal, comment)
+    if said is not None and said.get("inside"):
+        raise _from_inside(str(said.get("refused")))
+    if said is not None and said.get("refused"):
+        claim = verb == "approve" and principal not in record.request.allow and record.request.allow
+        raise GateRefused(str(said["refused"]), hint="--as NAME names the principal who decides" if claim else None)
+    raise _already(records, record.id)
 
 
 def gate_log(state_dir: Path, gate: str, run: str | None = None, *, clock: Clock) -> list[AuditEvent]:
@@ -144,18 +166,40 @@ def _runs(state_dir: Path, clock: Clock, run: str | None) -> list[FileRecords]:
     return [FileRecords(place / "gates", place.name, clock) for place in found]
 
 
-def _find_pending(state_dir: Path, clock: Clock, gate: str, run: str | None) -> tuple[FileRecords, Record]:
+def _ask(records: FileRecords, request: Mapping[str, object]) -> dict[str, object] | None:
+    try:
+        return ask(records.directory, request)
+    except peers.PeerRefused as refused:
+        raise GateRefused(f"run {records.run_id} cannot be asked: {refused}") from None
+
+
+def _pending(records: FileRecords) -> list[tuple[Record, How]]:
+    """The gates of a run that wait, by the word of the run where it listens, else by its files."""
+    kept = records.pending()
+    if not kept:
+        return []
+    said = _ask(records, {"ask": "list"}) if any(record.outside for record in kept) else None
+    told = said.get("gates") if said is not None else None
+    if isinstance(told, list):
+        live = (record_of(data, records.run_id) for data in told if isinstance(data, dict))
+        return [(record, "here" if record.outside else "at the run") for record in live if record is not None]
+    return [(r, "at the run" if not r.outside and peers.is_alive(r.process) else "gone") for r in kept]
+
+
+def _find_pending(state_dir: Path, clock: Clock, gate: str, run: str | None) -> tuple[FileRecords, Record, How]:
     runs = _runs(state_dir, clock, run)
-    pending = [(records, record) for records in runs for record in records.pending()]
+    pending = [(records, *pair) for records in runs for pair in _pending(records)]
+    waiting = [entry for entry in pending if entry[2] != "gone"]
+    pending = waiting if any(gate in (r.id, r.request.name) for _, r, _ in waiting) else pending
     found = [pair for pair in pending if pair[1].id == gate] or [p for p in pending if p[1].request.name == gate]
     if not found:
         raise _not_pending(runs, gate)
     if len(found) == 1:
         return found[0]
-    if len({record.run for _, record in found}) > 1:
-        names = ", ".join(dict.fromkeys(record.run for _, record in found))
+    if len({record.run for _, record, _ in found}) > 1:
+        names = ", ".join(dict.fromkeys(record.run for _, record, _ in found))
         raise UsageError(f"several runs wait at a gate {gate}: {names}", hint="name the run too: RUN GATE")
-    names = ", ".join(record.id for _, record in found)
+    names = ", ".join(record.id for _, record, _ in found)
     raise UsageError(f"several records of gate {gate} are pending: {names}", hint="name the record")
 
 
@@ -175,9 +219,9 @@ def _already(records: FileRecords, gate_id: str) -> GateRefused:
     return GateRefused(f"already resolved: gate {gate_id} was {event.event_type} by {event.principal}")
 
 
-def _from_inside() -> GateRefused:
-    hint = "a gate is decided from outside its run: in your own terminal, or where the run asks"
-    return GateRefused("called from inside a run: nothing that a program starts may decide a gate", hint=hint)
+def _from_inside(why: str = "called from inside a run") -> GateRefused:
+    hint = "type the command in a terminal of your own, or answer where the run asks"
+    return GateRefused(f"{why}; nothing that a program starts may decide a gate", hint=hint)
 
 
 def _gate_name(gate_id: str) -> str:
