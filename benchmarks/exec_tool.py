@@ -21,7 +21,8 @@ from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms
 from prose_kernel.commands.isolation import mechanisms
 from prose_kernel.commands.monitor import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
-from prose_kernel.machine.ports import CommandRequest, ExecCaller
+from prose_kernel.runtime.ports import CommandRequest
+from prose_kernel.runtime.services import ExecCaller
 
 ROUNDS = 15 if "--quick" in sys.argv else 60
 Work = Callable[[], Awaitable[object]]

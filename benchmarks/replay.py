@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from prose_kernel.errors import CassetteMiss
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import ContextItem, SessionProgress, SessionRequest, SessionResult
-from prose_kernel.sessions.cassettes.library import Cassettes
-from prose_kernel.sessions.cassettes.recorded import RecordedSessions
+from prose_kernel.recordings.library import Cassettes
+from prose_kernel.recordings.recorded_sessions import RecordedSessions
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import ContextItem, SessionProgress, SessionRequest, SessionResult
 from prose_kernel.sessions.options import CassetteMode, CassetteOptions, Surroundings
 
 PROMPT = "Review part {n}: say what is wrong, one line each, and what to do about it. " * 25

@@ -21,8 +21,8 @@ from pathlib import Path
 from prose_kernel.commands import Engine
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.service import TaskService
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import CommandCompleted, TaskCaller
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.services import CommandCompleted, TaskCaller
 
 PERSON = TaskCaller()
 GIGABYTE = 1 << 30

@@ -42,9 +42,13 @@ import nbformat
 import yaml
 from nbclient import NotebookClient
 
+from prose_kernel import session_services as connect
 from prose_kernel.cli.notebook_file import read_cells
 from prose_kernel.errors import NoProvider, ProviderOverloaded, Undecided
-from prose_kernel.machine.ports import (
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.output import Display, Problem
+from prose_kernel.recordings.tidying import tidied
+from prose_kernel.runtime.ports import (
     Finding,
     JudgeRequest,
     Pick,
@@ -53,11 +57,7 @@ from prose_kernel.machine.ports import (
     SessionResult,
     Verdict,
 )
-from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.output import Display, Problem
-from prose_kernel.sessions import connect
-from prose_kernel.sessions.cassettes.tidying import tidied
-from prose_kernel.sessions.live import LiveProviders, Means
+from prose_kernel.sessions.provider_pool import LiveProviders, Means
 from prose_kernel.sessions.providers.choice import Choice
 from prose_kernel.sessions.request import answered
 from prose_kernel.sessions.tools.harvest import harvest

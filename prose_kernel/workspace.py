@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.errors import CompileError, RunError
 from prose_kernel.language.source import Source
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.events import Event, Listener
-from prose_kernel.machine.ports import Asker, Clock, Ports
-from prose_kernel.machine.values import Value
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.events import Event, Listener
+from prose_kernel.runtime.ports import Clock, Ports
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.values import Value
 from prose_kernel.settings import WHO_ANSWERS, Settings
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.language.openprose import Compiled
-    from prose_kernel.machine.openprose import Machine
-    from prose_kernel.sessions.connect import Doors
+    from prose_kernel.machine.openprose.machine import Machine
+    from prose_kernel.session_services import SessionServices
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates import Gatekeeper
     from prose_kernel.state.programs import LocalPrograms
@@ -56,7 +57,7 @@ class _Run:
     """What belongs to one run: made together, closed together."""
 
     machine: Machine
-    doors: Doors
+    doors: SessionServices
     gates: Gatekeeper
     commands: ShellCommands
     tasks: TaskService
@@ -90,7 +91,7 @@ class Workspace:
         self._engine: Engine | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
-        self._earlier: list[Doors] = []  # that others have replaced in this run: closed with the next text
+        self._earlier: list[SessionServices] = []  # that others have replaced in this run: closed with the next text
         self._programs: LocalPrograms | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -103,7 +104,7 @@ class Workspace:
         return self._open().machine
 
     @property
-    def doors(self) -> Doors:
+    def doors(self) -> SessionServices:
         """Who answers in the current run, and its recordings; made with it."""
         return self._open().doors
 
@@ -276,7 +277,7 @@ class Workspace:
 
     def _new_run(self) -> _Run:
         from prose_kernel.commands import ShellCommands
-        from prose_kernel.machine.openprose import Machine
+        from prose_kernel.machine.openprose.machine import Machine
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
         from prose_kernel.state.transcript import InContextTrace
@@ -375,11 +376,11 @@ class Workspace:
         kept: FilesystemStore | None,
         tasks: TaskService,
         programs: AgentPrograms | None,
-        before: Doors | None = None,
-    ) -> Doors:
+        before: SessionServices | None = None,
+    ) -> SessionServices:
         from prose_kernel.commands.helpers import Helpers
         from prose_kernel.commands.tasks.terminals import TaskTerminals
-        from prose_kernel.sessions.connect import connect
+        from prose_kernel.session_services import connect
         from prose_kernel.sessions.tools.commands import command_tools
         from prose_kernel.sessions.tools.exec import exec_tools
         from prose_kernel.settings import surroundings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel.machine.ports import CommandPromoted, TaskCaller, TaskEvent
+from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent
 from prose_kernel.settings import Settings
 from prose_kernel.workspace import Start, Workspace
 

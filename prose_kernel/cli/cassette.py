@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.safety import visible
+from prose_kernel.presentation.safety import visible
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.cassettes.comparing import Change
-    from prose_kernel.sessions.cassettes.files import CassetteFile, Entry
-    from prose_kernel.sessions.cassettes.writing import Writer
+    from prose_kernel.recordings.cassette_files import CassetteFile, Entry
+    from prose_kernel.recordings.comparing import Change
+    from prose_kernel.recordings.writing import Writer
 
 CUT = 72
 ASIDE = ".bad"
@@ -76,7 +76,7 @@ def _holds(data: Any, text: str) -> bool:
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
-    from prose_kernel.sessions.cassettes import records
+    from prose_kernel.recordings import records
 
     return records.plain(entry.raw)
 
@@ -104,7 +104,7 @@ def tidy(names: Sequence[str], check: bool) -> int:
     """Put records into the order of their paths and into canonical form, each once; take out those that a later
     one has replaced. Lines that make no sense are kept beside, in FILE.bad; those of a newer version stay.
     """
-    from prose_kernel.sessions.cassettes.tidying import tidied
+    from prose_kernel.recordings.tidying import tidied
 
     changed = False
     for path in _chosen(names):
@@ -128,7 +128,7 @@ def tidy(names: Sequence[str], check: bool) -> int:
 
 def _tidy(path: Path, data: bytes) -> bytes:
     """What the file is to hold; what makes no sense is put beside it first."""
-    from prose_kernel.sessions.cassettes.tidying import tidied
+    from prose_kernel.recordings.tidying import tidied
 
     result = tidied(data)
     if result.aside:
@@ -179,8 +179,8 @@ def prune(
 
 
 def _prune(path: Path, kept: frozenset[bytes], dry_run: bool) -> None:
-    from prose_kernel.sessions.cassettes import records
-    from prose_kernel.sessions.cassettes.tidying import without
+    from prose_kernel.recordings import records
+    from prose_kernel.recordings.tidying import without
 
     def unwanted(entry: Entry) -> bool:
         return entry.record.t in records.ANSWERS and entry.raw not in kept
@@ -207,8 +207,8 @@ def diff(old_or_only: str, new: str | None, rev: str, as_json: bool) -> int:
 
     Exit status: 0 no difference, 1 differences, 2 usage.
     """
-    from prose_kernel.sessions.cassettes.comparing import changes
-    from prose_kernel.sessions.cassettes.files import parse
+    from prose_kernel.recordings.cassette_files import parse
+    from prose_kernel.recordings.comparing import changes
 
     if new is None:
         path = _path(old_or_only)
@@ -266,8 +266,8 @@ def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
     stays there.
     """
     from prose_kernel import settings
-    from prose_kernel.sessions.cassettes.redaction import Redaction
-    from prose_kernel.sessions.cassettes.tidying import redacted
+    from prose_kernel.recordings.redaction import Redaction
+    from prose_kernel.recordings.tidying import redacted
 
     expressions = (*settings.load(Path.cwd()).cassette_redact, *patterns)
     redaction = Redaction(os.environ, expressions)
@@ -294,7 +294,7 @@ def _chosen(names: Iterable[str]) -> list[Path]:
     given = list(names)
     if given:
         return [_path(name) for name in given]
-    from prose_kernel.sessions.cassettes.files import DIRECTORY, SUFFIX
+    from prose_kernel.recordings.cassette_files import DIRECTORY, SUFFIX
 
     found = sorted(Path.cwd().glob(f"{DIRECTORY}/*{SUFFIX}"))
     if not found:
@@ -304,7 +304,7 @@ def _chosen(names: Iterable[str]) -> list[Path]:
 
 def _path(name: str) -> Path:
     """The file that a name means: a path, or a recording in `cassettes/`. Raises `UsageError`."""
-    from prose_kernel.sessions.cassettes.files import DIRECTORY, SUFFIX
+    from prose_kernel.recordings.cassette_files import DIRECTORY, SUFFIX
 
     for path in (Path(name), Path(DIRECTORY, name), Path(DIRECTORY, name + SUFFIX)):
         if path.is_file():
@@ -320,7 +320,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _read(path: Path) -> CassetteFile:
-    from prose_kernel.sessions.cassettes.files import parse
+    from prose_kernel.recordings.cassette_files import parse
 
     return parse(_bytes(path), path, _shown(path))
 
@@ -331,7 +331,7 @@ def _shown(path: Path) -> str:
 
 def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
     """Put the change of what is there in its place, while no kernel writes. Raises `UsageError`."""
-    from prose_kernel.sessions.cassettes.writing import Writer
+    from prose_kernel.recordings.writing import Writer
 
     writer: Writer = Writer(path)
     try:

@@ -9,7 +9,7 @@ import click
 from prose_kernel.cli import report
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.judge import Condition
+    from prose_kernel.judge.chain import Condition
 
 
 @click.command(short_help="Tell which conditions rules can decide.")
@@ -23,8 +23,8 @@ def check(name: str, strict: bool) -> int:
     suffice, 1 errors, or a condition that needs a model or a person.
     """
     from prose_kernel.cli.compile import compile_file
+    from prose_kernel.judge.chain import decidable_conditions
     from prose_kernel.language.source import Source
-    from prose_kernel.sessions.judge import decidable_conditions
 
     compiled = compile_file(name, "strict" if strict else "default")
     if compiled.program is None or not compiled.ok:

@@ -149,7 +149,7 @@ def _agent(name: str, command: tuple[str, ...], *, chosen: bool) -> Finding:
 
 
 def _recordings(cwd: Path) -> Iterator[Finding]:
-    from prose_kernel.sessions.cassettes.files import DIRECTORY, SUFFIX, read_file
+    from prose_kernel.recordings.cassette_files import DIRECTORY, SUFFIX, read_file
 
     directory = cwd / DIRECTORY
     paths = sorted(directory.glob(f"*{SUFFIX}")) if directory.is_dir() else []

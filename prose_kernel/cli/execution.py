@@ -20,7 +20,7 @@ from prose_kernel.cli.notebook_file import Cell, read_cells
 from prose_kernel.cli.session_notes import session_notes
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
-from prose_kernel.machine.values import Value, full_text, verbatim
+from prose_kernel.runtime.values import Value, full_text, verbatim
 from prose_kernel.workspace import Start, Workspace
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel.notebook.safety import visible
+from prose_kernel.presentation.safety import visible
 
 if TYPE_CHECKING:
     from prose_kernel.state.decisions import PendingGate, Verb
@@ -31,7 +31,7 @@ def gates(run: str | None, state_dir: str | None) -> None:
 
     Exit status: 0 done, 1 no such run.
     """
-    from prose_kernel.machine.clock import SystemClock
+    from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.state.decisions import pending_gates
 
     found = pending_gates(_directory(state_dir), SystemClock(), run)
@@ -97,7 +97,7 @@ reject_alias = click.Command("reject", callback=reject.callback, params=reject.p
 @_state_dir
 def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None:
     """Print the events of one gate, oldest first."""
-    from prose_kernel.machine.clock import SystemClock
+    from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.state.decisions import gate_log
 
     run, name = _run_and_gate(target, run)
@@ -111,7 +111,7 @@ def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None
 def _resolve(
     verb: Verb, target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None
 ) -> None:
-    from prose_kernel.machine.clock import SystemClock
+    from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.state.decisions import resolve_gate
 
     run, name = _run_and_gate(target, run)

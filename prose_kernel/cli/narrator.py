@@ -11,9 +11,9 @@ from typing import NamedTuple
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream, Task
 from prose_kernel.errors import RunError
-from prose_kernel.machine import events as e
-from prose_kernel.machine.values import ExecText, Reference, Value, full_text
-from prose_kernel.notebook.safety import clip
+from prose_kernel.presentation.safety import clip
+from prose_kernel.runtime import events as e
+from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
 
 PREVIEW_COLUMNS = 100
 LABELS_SHOWN = 8

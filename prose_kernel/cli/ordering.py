@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from prose_kernel.machine.events import BranchStep
+from prose_kernel.runtime.events import BranchStep
 
 Emit = Callable[[object], None]
 

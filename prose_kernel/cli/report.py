@@ -14,7 +14,7 @@ from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 
 if TYPE_CHECKING:
-    from prose_kernel.machine.values import Value
+    from prose_kernel.runtime.values import Value
 
 STDERR_TAIL_LINES = 20
 STACK_ENDS = 10
@@ -171,7 +171,7 @@ def _last_words(error: RunError) -> str:
 
 def output_text(name: str, value: Value) -> str:
     """An output for people: `name: value`, a text of several lines below its name."""
-    from prose_kernel.machine.values import inserted_text
+    from prose_kernel.runtime.values import inserted_text
 
     text = inserted_text(value)
     return f"{name}:\n{text}" if "\n" in text else f"{name}: {text}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.cassettes.library import Unused
-    from prose_kernel.sessions.connect import Doors
+    from prose_kernel.recordings.library import Unused
+    from prose_kernel.session_services import SessionServices
     from prose_kernel.sessions.usage import Line
 
 UNUSED_SHOWN = 3
 
 
-def session_notes(doors: Doors, *, usage: bool = False) -> tuple[str, ...]:
+def session_notes(doors: SessionServices, *, usage: bool = False) -> tuple[str, ...]:
     """The remarks, one line each; `usage` asks for all that was consumed, by provider and model."""
     total = doors.usage.total
     notes = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from prose_kernel.errors import GateRefused
-from prose_kernel.notebook.safety import visible
+from prose_kernel.presentation.safety import visible
 
 if TYPE_CHECKING:
     from prose_kernel.commands.tasks.records import TaskRecord
@@ -102,7 +102,7 @@ def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
     """Print what a task has printed: its beginning and its end, or the whole log."""
     from prose_kernel.commands.tasks import log
     from prose_kernel.commands.tasks.receipts import preview_of
-    from prose_kernel.notebook.safety import TerminalText
+    from prose_kernel.presentation.safety import TerminalText
 
     found = _find(target, state_dir)
     if not whole:
@@ -177,7 +177,7 @@ def _all(directory: Path, run: str | None) -> Iterator[Found]:
 def _of_run(run: Path) -> list[Found]:
     from prose_kernel.commands.tasks.recovery import recover, sweep
     from prose_kernel.commands.tasks.store import Owned, Store
-    from prose_kernel.machine.clock import SystemClock
+    from prose_kernel.runtime.clock import SystemClock
 
     live = False
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 import click
 
 from prose_kernel.errors import NobodyToAsk
-from prose_kernel.notebook.safety import terminal, visible
+from prose_kernel.presentation.safety import terminal, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

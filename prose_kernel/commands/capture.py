@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from prose_kernel.machine.ports import OnOutput, Stream
+from prose_kernel.runtime.ports import OnOutput, Stream
 
 KEPT = 30_000
 DISPLAY_CAP = 8 * 1024 * 1024

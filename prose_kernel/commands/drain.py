@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from prose_kernel.machine.ports import Stream
+from prose_kernel.runtime.ports import Stream
 
 _CHUNK = 65536
 _CHUNKS_AT_ONCE = 16

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Protocol
 
 from prose_kernel.commands import process_table
-from prose_kernel.commands.ladder import GRACE
-from prose_kernel.commands.leftovers import Leftovers
+from prose_kernel.commands.background_processes import Leftovers
 from prose_kernel.commands.spawn import Child, close
+from prose_kernel.commands.termination import GRACE
 from prose_kernel.commands.watchdog import Watchdog
-from prose_kernel.machine.ports import Outcome
+from prose_kernel.runtime.ports import Outcome
 
 _DESCRIPTORS_EACH = 8
 _DESCRIPTORS_SPARED = 128

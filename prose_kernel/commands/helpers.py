@@ -18,7 +18,8 @@ from pathlib import Path
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.process import Launch, Process, Record, exit_of
 from prose_kernel.commands.spawn import close
-from prose_kernel.machine.ports import HelperEnd, Stream
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.services import HelperEnd
 
 _CHUNK = 65536
 _COMPLAINTS = 8_000

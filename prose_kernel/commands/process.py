@@ -19,10 +19,10 @@ from typing import Literal, Protocol
 from prose_kernel.commands import process_table
 from prose_kernel.commands.capture import Capture
 from prose_kernel.commands.drain import Drain
-from prose_kernel.commands.ladder import Ladder, ladder
 from prose_kernel.commands.scope import GroupScope, TreeScope
 from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
-from prose_kernel.machine.ports import Outcome, Stream
+from prose_kernel.commands.termination import Ladder, ladder
+from prose_kernel.runtime.ports import Outcome, Stream
 
 _CHUNK = 65536
 _LOOK = 0.003

@@ -12,11 +12,11 @@ from typing import Literal
 
 from prose_kernel.commands import cwd_report
 from prose_kernel.commands.capture import DISPLAY_CAP, Live
+from prose_kernel.commands.cross_loop import answered
 from prose_kernel.commands.engine import Engine, EngineClosed
-from prose_kernel.commands.hop import answered
 from prose_kernel.commands.process import Launch, Process, Record, signal_name
 from prose_kernel.commands.spawn import SpawnFailure, high, memory_file
-from prose_kernel.machine.ports import CommandRequest, CommandResult, OnOutput
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
 """Bytes of a command that are passed as an argument; Linux refuses 131,072. Longer ones go through a memory file."""

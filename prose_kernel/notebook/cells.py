@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.machine.ports import Asker
-from prose_kernel.machine.values import Value
 from prose_kernel.notebook.output import Output, Problem
 from prose_kernel.notebook.scan import Segment, segments
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
     from prose_kernel.language.openprose import Compiled
-    from prose_kernel.machine.ports import TaskFollowUp
     from prose_kernel.notebook.rendering import CellView
+    from prose_kernel.runtime.services import TaskFollowUp
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Workspace
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from prose_kernel.machine.values import kind_of
 from prose_kernel.notebook import cards, keywords, tables
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import fenced, preview
 from prose_kernel.notebook.scan import inside
+from prose_kernel.presentation.safety import fenced, preview
+from prose_kernel.runtime.values import kind_of
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells

@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.machine.ports import Asker, Stream
-from prose_kernel.machine.values import ExecText, Value, plain
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.output import Display, Problem
 from prose_kernel.notebook.problems import simple
-from prose_kernel.notebook.safety import terminal
 from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.presentation.safety import terminal
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.values import ExecText, Value, plain
 
 T = TypeVar("T")
 _USAGE = "%%prose [--in NAME …] [--out NAME …]"

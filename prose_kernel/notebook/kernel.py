@@ -22,11 +22,11 @@ from typing import Any
 from ipykernel.kernelbase import Kernel
 
 import prose_kernel
-from prose_kernel.machine.ports import Stream
 from prose_kernel.notebook.cells import Cells, in_cell
 from prose_kernel.notebook.history import History
 from prose_kernel.notebook.output import Display, Problem
 from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.runtime.ports import Stream
 
 CONCURRENT = frozenset(
     {
@@ -302,7 +302,7 @@ class ProseKernel(Kernel):
 
     def _show_to_person(self, text: str) -> None:
         if self._output is not None:
-            from prose_kernel.notebook.safety import terminal
+            from prose_kernel.presentation.safety import terminal
 
             self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
 

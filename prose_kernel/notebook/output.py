@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from prose_kernel.machine.ports import Stream
+from prose_kernel.runtime.ports import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.notebook import tables
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import fenced, inline_text, visible
 from prose_kernel.notebook.session_cards import clip_block
+from prose_kernel.presentation.safety import fenced, inline_text, visible
 from prose_kernel.sessions.request import headline
 
 if TYPE_CHECKING:
-    from prose_kernel.machine.preview import Preview
-    from prose_kernel.sessions.connect import Doors
+    from prose_kernel.machine.openprose.preview import Preview
+    from prose_kernel.session_services import SessionServices
     from prose_kernel.sessions.description import Description
 
 SESSIONS = 20
 """Sessions that are shown whole; of the rest only the number."""
 
 
-def prompts_display(previews: Sequence[Preview], doors: Doors) -> Display:
+def prompts_display(previews: Sequence[Preview], doors: SessionServices) -> Display:
     """All sessions of a text. What differs from run to run is not in it."""
     if not previews:
         text = "There is no session in it."
@@ -33,7 +33,7 @@ def prompts_display(previews: Sequence[Preview], doors: Doors) -> Display:
     return Display({"text/markdown": markdown, "text/plain": plain})
 
 
-def _one(preview: Preview, doors: Doors) -> tuple[str, str]:
+def _one(preview: Preview, doors: SessionServices) -> tuple[str, str]:
     line = preview.source.location(preview.span.start).line
     where = f"line {line}" + (f", for {preview.bound_to}" if preview.bound_to else "")
     if preview.note:

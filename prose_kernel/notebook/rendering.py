@@ -19,7 +19,12 @@ from typing import Any, ClassVar
 from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
-from prose_kernel.machine.events import (
+from prose_kernel.notebook import cards
+from prose_kernel.notebook.output import Display, Output
+from prose_kernel.notebook.problems import warning_lines
+from prose_kernel.notebook.session_view import SessionViews
+from prose_kernel.presentation.safety import TerminalText, clip
+from prose_kernel.runtime.events import (
     Bound,
     BranchFinished,
     BranchStep,
@@ -39,13 +44,8 @@ from prose_kernel.machine.events import (
     StatementDone,
     Warned,
 )
-from prose_kernel.machine.ports import Stream
-from prose_kernel.machine.values import ExecText, Reference, Value, full_text
-from prose_kernel.notebook import cards
-from prose_kernel.notebook.output import Display, Output
-from prose_kernel.notebook.problems import warning_lines
-from prose_kernel.notebook.safety import TerminalText, clip
-from prose_kernel.notebook.session_view import SessionViews
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
 
 DISPLAYS = 15
 """Displays that a cell makes while it runs; what comes later is gathered into its last ones."""

@@ -12,9 +12,18 @@ import re
 from collections import deque
 from collections.abc import Sequence
 
-from prose_kernel.machine.ports import SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import LITERAL, clip, fenced, html_text, inline_code, inline_text, markdown, visible
+from prose_kernel.presentation.safety import (
+    LITERAL,
+    clip,
+    fenced,
+    html_text,
+    inline_code,
+    inline_text,
+    markdown,
+    visible,
+)
+from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
 
 SHOWN = 100_000
 """Characters of an answer that a notebook shows; the binding holds all of it."""

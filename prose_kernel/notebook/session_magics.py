@@ -122,7 +122,7 @@ async def cassette(call: Call) -> None:
 
 
 def _cassette(call: Call) -> Display:
-    from prose_kernel.sessions.cassettes.records import ANSWERS
+    from prose_kernel.recordings.records import ANSWERS
 
     doors = call.cells.workspace.doors
     shelf = doors.cassettes.shelf

@@ -12,13 +12,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from prose_kernel.machine.events import SessionFinished, SessionProgressed, SessionStarted
-from prose_kernel.machine.ports import SessionRequest
-from prose_kernel.machine.values import full_text
 from prose_kernel.notebook import session_cards as shown
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import clip
 from prose_kernel.notebook.session_cards import Streamed
+from prose_kernel.presentation.safety import clip
+from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.values import full_text
 
 UPDATE_SECONDS = 0.1
 """Pause between two updates of a display that grows."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.openprose import tree
-from prose_kernel.machine.values import ExecText, Reference, full_text, kind_of
 from prose_kernel.notebook import cards, keywords
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import clip, fenced, inline_code, inline_text, markdown, visible
+from prose_kernel.presentation.safety import clip, fenced, inline_code, inline_text, markdown, visible
+from prose_kernel.runtime.values import ExecText, Reference, full_text, kind_of
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells

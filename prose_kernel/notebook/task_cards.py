@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from prose_kernel.machine.ports import CommandCompleted, TaskOutput, TaskSnapshot
 from prose_kernel.notebook import tables
 from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.safety import LITERAL, clip, html_text, visible
+from prose_kernel.presentation.safety import LITERAL, clip, html_text, visible
+from prose_kernel.runtime.services import CommandCompleted, TaskOutput, TaskSnapshot
 
 _LINES = 5
 _WIDTH = 120

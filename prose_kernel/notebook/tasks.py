@@ -17,20 +17,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import TaskRefused, UsageError
-from prose_kernel.machine.ports import (
+from prose_kernel.notebook import task_cards
+from prose_kernel.notebook.output import Output
+from prose_kernel.notebook.registry import Call, magic, use
+from prose_kernel.presentation.safety import TerminalText
+from prose_kernel.runtime.ports import OnOutput, Stream
+from prose_kernel.runtime.services import (
     CommandCompleted,
-    OnOutput,
-    Stream,
     TaskCaller,
     TaskEvent,
     TaskFollowUp,
     TaskReceipt,
     TaskSnapshot,
 )
-from prose_kernel.notebook import task_cards
-from prose_kernel.notebook.output import Output
-from prose_kernel.notebook.registry import Call, magic, use
-from prose_kernel.notebook.safety import TerminalText
 
 if TYPE_CHECKING:
     from prose_kernel.commands.tasks.service import TaskService
@@ -400,7 +399,7 @@ async def _earlier(cells: Cells, *, live: bool) -> tuple[TaskSnapshot, ...]:
     if not (state_dir / "tasks").is_dir():
         return ()
     from prose_kernel.commands.tasks.recovery import recover_all
-    from prose_kernel.machine.clock import SystemClock
+    from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.settings import surroundings
 
     notebook = surroundings(cells.cwd, None, cells.settings.state_dir).notebook

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prose_kernel.machine.ports import (
+from prose_kernel.runtime.ports import (
     Finding,
     Judge,
     JudgeRequest,

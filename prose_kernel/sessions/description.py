@@ -8,19 +8,19 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ProseError, ProviderError
-from prose_kernel.machine.ports import ContextItem, SessionRequest
-from prose_kernel.machine.values import full_text
-from prose_kernel.sessions.cassettes.library import Hit, Miss
+from prose_kernel.permissions.policy import KINDS, shown
+from prose_kernel.recordings.library import Hit, Miss
+from prose_kernel.runtime.ports import ContextItem, SessionRequest
+from prose_kernel.runtime.text import printable
+from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.options import CassetteMode, SessionOptions, Surroundings
-from prose_kernel.sessions.permissions import KINDS, shown
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
 from prose_kernel.sessions.request import Assembled, assemble, headline
-from prose_kernel.sessions.text import printable
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.connect import Doors
-    from prose_kernel.sessions.live import Means
+    from prose_kernel.session_services import SessionServices
+    from prose_kernel.sessions.provider_pool import ProviderContext
 
 RUN = "«run»"
 """Stands for the run's id."""
@@ -100,7 +100,7 @@ class Description:
         return printable("\n".join(lines))
 
 
-def describe(request: SessionRequest, doors: Doors) -> Description:
+def describe(request: SessionRequest, doors: SessionServices) -> Description:
     """The description of a session for those who would answer it here. Raises nothing that concerns the session."""
     means, choice = doors.means, doors.choice
     problem: ProseError | None = None
@@ -136,7 +136,7 @@ def describe(request: SessionRequest, doors: Doors) -> Description:
     )
 
 
-def who(doors: Doors) -> str:
+def who(doors: SessionServices) -> str:
     """Who answers sessions now, in a few words."""
     choice = doors.choice
     match choice.kind:
@@ -189,7 +189,7 @@ def _mappings(alias: str | None, options: SessionOptions) -> str:
     return f"{alias or 'none named'} ({', '.join(told)})"
 
 
-def _rules(request: SessionRequest, means: Means) -> tuple[str, ...]:
+def _rules(request: SessionRequest, means: ProviderContext) -> tuple[str, ...]:
     policy = means.policy(request)
     return tuple(f"{kind}: {shown(policy.words(kind))}" for kind in KINDS)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.errors import ProviderError
-from prose_kernel.machine.ports import (
+from prose_kernel.runtime.ports import (
     AgentMemory,
     Clock,
     ContextItem,

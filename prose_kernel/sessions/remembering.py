@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.errors import ProviderError
-from prose_kernel.machine.ports import AgentMemory, SessionRequest, SessionResult
+from prose_kernel.permissions import safe_files as places
+from prose_kernel.permissions.safe_files import Place
+from prose_kernel.runtime.ports import AgentMemory, SessionRequest, SessionResult
+from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.request import next_segment, summarise
-from prose_kernel.sessions.text import one_line
-from prose_kernel.sessions.tools import places
-from prose_kernel.sessions.tools.places import Place
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
 
 MEMORY_LIMIT: Final = 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from prose_kernel.machine.ports import Finding, Pick, SessionResult, Usage, Verdict
+from prose_kernel.runtime.ports import Finding, Pick, SessionResult, Usage, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 from prose_kernel.errors import StateError
-from prose_kernel.machine.binding_text import split_source, split_value
-from prose_kernel.machine.binding_text import value_of as value_of
-from prose_kernel.machine.ports import Binding
-from prose_kernel.machine.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
+from prose_kernel.runtime.binding_text import split_source, split_value
+from prose_kernel.runtime.binding_text import value_of as value_of
+from prose_kernel.runtime.ports import Binding
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
 
 Kind = Literal["input", "output", "let", "const"]
 _KINDS: Final = ("input", "output", "let", "const")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import GateRefused, UsageError
-from prose_kernel.machine.ports import Clock, GateDecision
+from prose_kernel.runtime.ports import Clock, GateDecision
 from prose_kernel.state import layout, processes
 from prose_kernel.state.records import AuditEvent, FileRecords, Record
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.errors import StateError
-from prose_kernel.machine.ports import Binding, Key
-from prose_kernel.machine.values import Reference
+from prose_kernel.runtime.ports import Binding, Key
+from prose_kernel.runtime.values import Reference
 from prose_kernel.state import bindings, layout
 from prose_kernel.state.pending import PendingWrites
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.machine.ports import Asker, Clock, GateDecision, GateRequest
+from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.runtime.services import Asker
 from prose_kernel.state.records import Record, Records
 
 Mode = Literal["auto", "ask", "wait", "deny"]

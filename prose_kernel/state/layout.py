@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.machine.ports import Clock, Key
+from prose_kernel.runtime.ports import Clock, Key
 
 RUN_ID: Final = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
 _ALPHABET: Final = string.ascii_lowercase + string.digits

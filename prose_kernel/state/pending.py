@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.errors import StateError
-from prose_kernel.machine.ports import Binding
-from prose_kernel.machine.values import ExecText
+from prose_kernel.runtime.ports import Binding
+from prose_kernel.runtime.values import ExecText
 from prose_kernel.state import bindings
 from prose_kernel.state.atomic import append, write_whole
 

@@ -22,7 +22,7 @@ from prose_kernel.language.openprose.tree import Program, Use
 from prose_kernel.language.source import Source
 
 if TYPE_CHECKING:
-    from prose_kernel.machine.programs import LoadedProgram
+    from prose_kernel.machine.openprose.programs import LoadedProgram
 
 REGISTRY: Final = "https://p.prose.md/"
 _LARGEST: Final = 256 * 1024 * 1024
@@ -122,7 +122,7 @@ class LocalPrograms:
 
         Raises `ImportProgramError` as `load_contract` does, and for a remote program that cannot be fetched.
         """
-        from prose_kernel.machine.programs import LoadedProgram
+        from prose_kernel.machine.openprose.programs import LoadedProgram
 
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
         where = self.resolve(path, chain[-1])

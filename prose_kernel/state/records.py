@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
 
 from prose_kernel.errors import StateError
-from prose_kernel.machine.ports import Clock, GateDecision, GateRequest
+from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.state.atomic import append, create_exclusively, write_whole
 from prose_kernel.state.layout import file_stem, shown
 from prose_kernel.state.processes import identity

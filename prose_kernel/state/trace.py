@@ -8,8 +8,8 @@ from datetime import UTC
 from typing import Protocol
 
 from prose_kernel.errors import RunError
-from prose_kernel.machine import events as ev
-from prose_kernel.machine.ports import Clock
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.ports import Clock
 
 Where = tuple[str, ...]
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from prose_kernel.machine import events as ev
-from prose_kernel.machine.values import ExecText, Reference, Value, full_text, kind_of
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.values import ExecText, Reference, Value, full_text, kind_of
 from prose_kernel.state.trace import loop_pass, marker, one_line
 
 ANNOUNCEMENT: Final = (

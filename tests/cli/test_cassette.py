@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prose_kernel.cli.main import main
-from prose_kernel.sessions.cassettes.keys import key_of
+from prose_kernel.recordings.keys import key_of
 
 PROGRAM = 'let a = session "Write about frogs"\nlet b = session "Write about toads"\noutput both = a + b\n'
 HERE = Path("cassettes/session.jsonl")
@@ -28,9 +28,9 @@ def record(at: str, prompt: str, answer: str, **more: object) -> dict[str, objec
 
 
 def perm() -> str:
-    from prose_kernel.machine.ports import SessionRequest
-    from prose_kernel.sessions.cassettes.keys import Identity
-    from prose_kernel.sessions.cassettes.redaction import Redaction
+    from prose_kernel.recordings.keys import Identity
+    from prose_kernel.recordings.redaction import Redaction
+    from prose_kernel.runtime.ports import SessionRequest
     from prose_kernel.sessions.options import Surroundings
 
     identity = Identity(Redaction(), Surroundings(str(Path.cwd())), lambda _: (), {})
@@ -39,8 +39,8 @@ def perm() -> str:
 
 def tools() -> list[str]:
     """The tools that every session is offered here: a part of its identity."""
-    from prose_kernel.machine.ports import SessionRequest
-    from prose_kernel.sessions.permissions import Policy
+    from prose_kernel.permissions.policy import Policy
+    from prose_kernel.runtime.ports import SessionRequest
     from prose_kernel.sessions.tools.workbench import tool_names
 
     request = SessionRequest("session", "x", "c1/1/s0")

@@ -19,8 +19,8 @@ from prose_kernel import settings, settings_file
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.properties import ALLOWED
 from prose_kernel.language.source import Source
-from prose_kernel.machine.values import full_text
 from prose_kernel.notebook.magics import MAGICS
+from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.workspace import Start, Workspace
 

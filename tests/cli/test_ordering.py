@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prose_kernel.cli.ordering import SourceOrder
-from prose_kernel.machine.events import BranchStep
+from prose_kernel.runtime.events import BranchStep
 
 
 @dataclass

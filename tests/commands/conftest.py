@@ -11,7 +11,7 @@ import pytest
 
 from prose_kernel.commands import Engine, ShellCommands
 from prose_kernel.commands.process_table import carries, members
-from prose_kernel.machine.ports import CommandRequest, CommandResult, OnOutput
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 GRACE = 0.4
 """The tests' time between two steps of a ladder; what it is for users is a test of its own."""

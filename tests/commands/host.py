@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.machine.ports import CommandRequest
+from prose_kernel.runtime.ports import CommandRequest
 
 
 async def main(state_dir: str, fork: str, *texts: str) -> None:

@@ -14,7 +14,7 @@ from commands.conftest import until
 
 from prose_kernel.commands.process_table import members
 from prose_kernel.errors import ExecError, NobodyToAsk
-from prose_kernel.machine.values import ExecText
+from prose_kernel.runtime.values import ExecText
 from prose_kernel.settings import Settings
 from prose_kernel.workspace import Start, Workspace
 

@@ -13,9 +13,9 @@ import pytest
 from commands.conftest import GRACE, Runner, appears, marked, named, until
 
 from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.commands.ladder import GRACE as GRACE_FOR_USERS
-from prose_kernel.commands.ladder import ladder
-from prose_kernel.machine.ports import CommandRequest
+from prose_kernel.commands.termination import GRACE as GRACE_FOR_USERS
+from prose_kernel.commands.termination import ladder
+from prose_kernel.runtime.ports import CommandRequest
 
 SLACK = 1.0
 """What a busy machine may add to a ladder; two more steps would cost more."""

@@ -16,9 +16,9 @@ import pytest
 from commands.conftest import GRACE, Runner, appears, marked
 
 from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.commands.leftovers import Leftovers
+from prose_kernel.commands.background_processes import Leftovers
 from prose_kernel.commands.process_table import Member, member_of, members
-from prose_kernel.machine.ports import CommandRequest, CommandResult
+from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 
 def zombies() -> int:

@@ -16,7 +16,7 @@ from commands.conftest import until
 from prose_kernel.commands import Engine
 from prose_kernel.commands.helpers import Helpers, RunningHelper
 from prose_kernel.commands.process_table import members
-from prose_kernel.machine.ports import HelperEnd
+from prose_kernel.runtime.services import HelperEnd
 
 ROOT = Path(__file__).parents[2]
 

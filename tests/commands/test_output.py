@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from prose_kernel.commands import Engine, ShellCommands
 from prose_kernel.commands.capture import KEPT, Capture
-from prose_kernel.machine.ports import Stream
+from prose_kernel.runtime.ports import Stream
 
 
 class Seen:

@@ -18,7 +18,7 @@ from commands.conftest import Runner, appears
 import prose_kernel.commands
 from prose_kernel.commands import Engine, ShellCommands
 from prose_kernel.commands.shell import LONGEST_ARGUMENT, resolve_shell
-from prose_kernel.machine.ports import CommandRequest, CommandResult
+from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 LONG_SHELLS = ("bash", "dash", "zsh", "busybox", "mksh", "ksh93")
 

@@ -17,7 +17,7 @@ from commands.conftest import Runner, marked, until
 from prose_kernel.commands import Engine, ShellCommands, watchdog_process
 from prose_kernel.commands.process_table import member_of, members
 from prose_kernel.commands.watchdog import WARNING
-from prose_kernel.machine.ports import CommandRequest
+from prose_kernel.runtime.ports import CommandRequest
 
 HOST = Path(__file__).with_name("host.py")
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def test_a_kernel_that_ends_with_running_commands_leaves_nothing(tmp_path: Path)
     code = (
         "import asyncio, sys; from pathlib import Path\n"
         "from prose_kernel.commands import Engine, ShellCommands\n"
-        "from prose_kernel.machine.ports import CommandRequest\n"
+        "from prose_kernel.runtime.ports import CommandRequest\n"
         "engine = Engine(state_dir=Path(sys.argv[1])); print(engine.marker)\n"
         "result = asyncio.run(ShellCommands(engine).run(CommandRequest('sleep 600 & echo hi', '/', 5.0)))\n"
         "print(result.stdout.strip(), result.background_left)\n"
@@ -151,7 +151,7 @@ _KILLED_WHILE_STARTING = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from prose_kernel.commands import Engine, ShellCommands, process
-from prose_kernel.machine.ports import CommandRequest
+from prose_kernel.runtime.ports import CommandRequest
 
 def spawn_and_die(*given, _spawn=process.spawn, **more):
     child = _spawn(*given, **more)

@@ -13,9 +13,9 @@ from typing import Any
 from prose_kernel.errors import NobodyToAsk, ProviderError, RunError, StateError, Undecided
 from prose_kernel.language.openprose import parse
 from prose_kernel.language.source import Source
-from prose_kernel.machine.events import Event
-from prose_kernel.machine.openprose import LoadedProgram, Machine
-from prose_kernel.machine.ports import (
+from prose_kernel.machine.openprose.machine import LoadedProgram, Machine
+from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.ports import (
     Binding,
     CommandRequest,
     CommandResult,
@@ -33,7 +33,7 @@ from prose_kernel.machine.ports import (
     SessionResult,
     Verdict,
 )
-from prose_kernel.machine.values import ErrorValue, ExecText, Value, full_text, plain
+from prose_kernel.runtime.values import ErrorValue, ExecText, Value, full_text, plain
 
 
 class FakeClock:

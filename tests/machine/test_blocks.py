@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine.fakes import World, lines, value_of
 
-from prose_kernel.machine.events import BlockEntered, BlockLeft
+from prose_kernel.runtime.events import BlockEntered, BlockLeft
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from machine.fakes import Reply, World, lines
 
 from prose_kernel.errors import UsageError
-from prose_kernel.machine import turns
-from prose_kernel.machine.events import BranchFinished, Caught, CommandFinished
+from prose_kernel.runtime import scheduler as turns
+from prose_kernel.runtime.events import BranchFinished, Caught, CommandFinished
 
 
 async def interrupt(w: World, text: str, *, once: bool = True) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine.fakes import World, lines, value_of
 
-from prose_kernel.machine.events import ArmChosen, Judged, OptionChosen
+from prose_kernel.runtime.events import ArmChosen, Judged, OptionChosen
 
 CHOOSE = ["let x = 0", "if {c}:", "  x = 1", "else:", "  x = 2"]
 

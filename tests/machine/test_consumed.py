@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine.fakes import World, lines
 
-from prose_kernel.machine.events import CommandFinished, CommandStarted
+from prose_kernel.runtime.events import CommandFinished, CommandStarted
 
 
 @pytest.mark.parametrize(

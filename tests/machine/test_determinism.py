@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import World, lines
 
-from prose_kernel.machine.events import Place
+from prose_kernel.runtime.events import Place
 
 PROGRAM = lines(
     "block study(topic, depth):",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine.fakes import Reply, World, lines, value_of
 
-from prose_kernel.machine.events import Caught, Failed, FinallyEntered, TryEntered
+from prose_kernel.runtime.events import Caught, Failed, FinallyEntered, TryEntered
 
 
 def steps(*body: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from machine.fakes import Reply, World, lines, value_of
 
-from prose_kernel.machine.events import CommandFinished, CommandOutput, CommandStarted
-from prose_kernel.machine.values import ExecText
+from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted
+from prose_kernel.runtime.values import ExecText
 
 OUTCOMES = {
     "fine": Reply("out\n"),

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from machine.fakes import Reply, World, lines
 
-from prose_kernel.machine.events import GateOpened, GateResolved
-from prose_kernel.machine.ports import GateDecision
+from prose_kernel.runtime.events import GateOpened, GateResolved
+from prose_kernel.runtime.ports import GateDecision
 
 
 def gate(*properties: str, name: str = "ok") -> str:

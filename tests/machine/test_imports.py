@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine.fakes import Reply, World, lines
 
-from prose_kernel.machine.events import ProgramCalled, ProgramReturned, SessionStarted
+from prose_kernel.runtime.events import ProgramCalled, ProgramReturned, SessionStarted
 
 TIDY = lines('input text: "what"', "let n = 1", 'output result = session "tidy {text}"', "output count = n + 1")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine.fakes import World, lines
 
-from prose_kernel.machine.events import Bound, CommandStarted, StatementDone
+from prose_kernel.runtime.events import Bound, CommandStarted, StatementDone
 
 
 async def test_supplied_values_come_first() -> None:

@@ -8,27 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import MemoryStore, World, lines
 
-from prose_kernel.machine.events import BlockEntered
-from prose_kernel.machine.numbering import Kind, Lane, Needs, Split
+from prose_kernel.machine.openprose.numbering import ForkAllocation, Kind, Needs, NumberSequence
+from prose_kernel.runtime.events import BlockEntered
 
 NOTHING = Needs(calls_blocks=False, programs=frozenset(), spawns=False, stores=False)
 THINGS = Kind("thing", lambda needs: 0 if needs.spawns else 1 if needs.stores else None)
 
 
-def branches(outer: Lane, split: Split) -> list[Lane]:
-    return [Lane(outer, split, index) for index in range(split.total)]
+def branches(outer: NumberSequence, split: ForkAllocation) -> list[NumberSequence]:
+    return [NumberSequence(outer, split, index) for index in range(split.total)]
 
 
-def joined(outer: Lane, lanes: list[Lane]) -> None:
+def joined(outer: NumberSequence, lanes: list[NumberSequence]) -> None:
     for lane in lanes:
         outer.ended(lane)
     outer.joined()
 
 
 def test_branches_take_turns_in_source_order() -> None:
-    root = Lane()
+    root = NumberSequence()
     assert [root.next(THINGS), root.next(THINGS)] == [1, 2]
-    lanes = branches(root, Split(3))
+    lanes = branches(root, ForkAllocation(3))
     assert [[lane.next(THINGS) for _ in range(2)] for lane in reversed(lanes)] == [[5, 8], [4, 7], [3, 6]]
     joined(root, lanes)
     assert root.next(THINGS) == 9
@@ -36,17 +36,17 @@ def test_branches_take_turns_in_source_order() -> None:
 
 def test_branches_without_need_have_no_share_and_those_in_doubt_come_last() -> None:
     maybe, sure = NOTHING._replace(stores=True), NOTHING._replace(spawns=True)
-    root = Lane()
-    lanes = branches(root, Split(4, [maybe, NOTHING, sure, sure]))
+    root = NumberSequence()
+    lanes = branches(root, ForkAllocation(4, [maybe, NOTHING, sure, sure]))
     assert [lanes[i].next(THINGS) for i in (0, 2, 3, 2)] == [3, 1, 2, 4]
     joined(root, lanes)
     assert root.next(THINGS) == 5
 
 
 def test_a_fork_in_a_fork() -> None:
-    root = Lane()
-    outer = branches(root, Split(2))
-    inner = branches(outer[1], Split(2))
+    root = NumberSequence()
+    outer = branches(root, ForkAllocation(2))
+    inner = branches(outer[1], ForkAllocation(2))
     assert [inner[1].next(THINGS), outer[0].next(THINGS), inner[0].next(THINGS)] == [4, 1, 2]
     joined(outer[1], inner)
     assert [outer[1].next(THINGS), outer[0].next(THINGS)] == [6, 3]
@@ -62,13 +62,13 @@ SHAPES: st.SearchStrategy[Shape] = st.recursive(
 )
 
 
-def taken(lane: Lane, shape: Shape, into: list[int]) -> None:
+def taken(lane: NumberSequence, shape: Shape, into: list[int]) -> None:
     """Take a number for each leaf; a list of lists is a fork."""
     if all(item == "number" for item in shape):
         into.extend(lane.next(THINGS) for _ in shape)
         return
     for fork in shape:
-        lanes = branches(lane, Split(len(fork)))  # type: ignore[arg-type]
+        lanes = branches(lane, ForkAllocation(len(fork)))  # type: ignore[arg-type]
         for branch, inner in zip(lanes, fork, strict=True):  # type: ignore[call-overload]
             taken(branch, inner, into)
         joined(lane, lanes)
@@ -76,7 +76,7 @@ def taken(lane: Lane, shape: Shape, into: list[int]) -> None:
 
 @given(SHAPES)
 def test_no_number_is_given_twice(shape: Shape) -> None:
-    root, numbers = Lane(), list[int]()
+    root, numbers = NumberSequence(), list[int]()
     taken(root, shape, numbers)
     assert len(set(numbers)) == len(numbers)
     assert root.next(THINGS) > max(numbers, default=0)

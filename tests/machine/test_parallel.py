@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from machine.fakes import Reply, World, lines, value_of
 
-from prose_kernel.machine.events import Bound, BranchFinished, CommandStarted, ParallelJoined, ParallelStarted
+from prose_kernel.runtime.events import Bound, BranchFinished, CommandStarted, ParallelJoined, ParallelStarted
 
 OK, BAD = "ok", "bad"
 

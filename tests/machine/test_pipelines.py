@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine.fakes import Reply, World, lines, value_of
 
-from prose_kernel.machine.events import PipeProgressed
+from prose_kernel.runtime.events import PipeProgressed
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from machine.fakes import World, lines, tree_of
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
-from prose_kernel.machine.events import SessionStarted
-from prose_kernel.machine.ports import SessionRequest
-from prose_kernel.machine.preview import MOST, Preview, unknown
+from prose_kernel.machine.openprose.preview import MOST, Preview, unknown
+from prose_kernel.runtime.events import SessionStarted
+from prose_kernel.runtime.ports import SessionRequest
 
 
 async def previews(world: World, *text: str) -> tuple[Preview, ...]:

@@ -8,9 +8,9 @@ import pytest
 from machine.fakes import Reply, World, lines, value_of
 
 from prose_kernel.errors import StateError
-from prose_kernel.machine.events import Retried, SessionFinished, SessionStarted
-from prose_kernel.machine.ports import Binding, ContextItem, SessionRequest
-from prose_kernel.machine.values import Reference
+from prose_kernel.runtime.events import Retried, SessionFinished, SessionStarted
+from prose_kernel.runtime.ports import Binding, ContextItem, SessionRequest
+from prose_kernel.runtime.values import Reference
 
 
 async def request_of(*text: str, **world: object) -> SessionRequest:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prose_kernel.language.source import Source, Span
-from prose_kernel.machine import events
-from prose_kernel.machine.ports import CommandRequest, CommandResult, Key, SessionRequest, SessionResult
-from prose_kernel.machine.values import ExecText, Value
 from prose_kernel.notebook.output import Display, Problem
+from prose_kernel.runtime import events
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, Key, SessionRequest, SessionResult
+from prose_kernel.runtime.values import ExecText, Value
 
 SOURCE = Source("made by hand\n", "cell")
 

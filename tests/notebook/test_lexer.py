@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, String
 
-from prose_kernel.lexer import ProseLexer
+from prose_kernel.pygments_lexer import ProseLexer
 
 SAMPLE = '''# a comment
 agent writer:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from notebook.recording import Commands, Recording, bound, exec_text, place, session_finished, step
 
-from prose_kernel.machine import events
-from prose_kernel.machine.events import Event
-from prose_kernel.machine.ports import GateDecision, GateRequest
-from prose_kernel.machine.values import Value
 from prose_kernel.notebook.rendering import DISPLAYS, CellView
+from prose_kernel.runtime import events
+from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.runtime.values import Value
 
 
 def show(happened: Iterable[Event], value: Value = None, *, live: bool = False, **options: Any) -> Recording:
@@ -35,7 +35,7 @@ def test_the_value_of_a_bare_exec_is_not_shown_twice() -> None:
     happened = Commands().run("one\n")
     finished = happened[-1]
     assert isinstance(finished, events.CommandFinished)
-    from prose_kernel.machine.values import ExecText
+    from prose_kernel.runtime.values import ExecText
 
     assert show(happened, ExecText("one\n", finished.result)).kinds == ["stream"]
 

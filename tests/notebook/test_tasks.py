@@ -19,10 +19,10 @@ from notebook.recording import Recording
 from notebook.test_both_front_ends import python_kernel
 
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.machine.ports import TaskCaller
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.output import Problem
 from prose_kernel.notebook.tasks import read_options
+from prose_kernel.runtime.services import TaskCaller
 
 
 class Nobody:

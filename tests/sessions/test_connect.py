@@ -13,9 +13,10 @@ from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import CassetteMiss, NoProvider, ProviderError, Undecided, UsageError
-from prose_kernel.machine.ports import ContextItem, HelperEnd, JudgeRequest, SessionRequest, SessionResult
-from prose_kernel.sessions.cassettes.library import Hit, Miss
-from prose_kernel.sessions.connect import Doors, connect
+from prose_kernel.recordings.library import Hit, Miss
+from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest, SessionResult
+from prose_kernel.runtime.services import HelperEnd
+from prose_kernel.session_services import SessionServices, connect
 from prose_kernel.sessions.options import (
     AgentCommand,
     CassetteOptions,
@@ -49,7 +50,7 @@ def request(task: str = "Say something", at: str = "c1/1/s0", **more: Any) -> Se
     return SessionRequest("session", task, at, **more)
 
 
-async def run(doors: Doors, asked: SessionRequest | None = None) -> SessionResult:
+async def run(doors: SessionServices, asked: SessionRequest | None = None) -> SessionResult:
     return await doors.sessions.run(asked or request(), lambda progress: None)
 
 

@@ -20,9 +20,9 @@ from prose_kernel.commands.exec_tool.audit import AuditLog
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms
 from prose_kernel.commands.isolation import mechanisms
-from prose_kernel.machine.ports import SessionProgress, SessionRequest
+from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest
 from prose_kernel.sessions.options import Rule, Surroundings
-from prose_kernel.sessions.permissions import PermissionDesk, Policy
 from prose_kernel.sessions.tools.exec import exec_tools
 from prose_kernel.sessions.tools.workbench import SessionWorkbench
 from prose_kernel.workspace import Start, Workspace

@@ -16,9 +16,9 @@ import pytest
 from machine.fakes import FakeClock
 from sessions.people import ScriptedPerson
 
-from prose_kernel.machine.ports import SessionRequest
+from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.sessions.options import Rule, Surroundings
-from prose_kernel.sessions.permissions import PermissionDesk, Policy
 from prose_kernel.sessions.tools import fetch
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.fetch import FetchTool

@@ -9,12 +9,12 @@ import pytest
 from sessions.people import ScriptedPerson
 
 from prose_kernel.errors import NobodyToAsk, StateError, Undecided
+from prose_kernel.judge.chain import FIX, Condition, JudgeChain, decidable_conditions
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
-from prose_kernel.machine.ports import Finding, JudgeRequest, Key, Pick, Verdict
-from prose_kernel.machine.values import Reference, Value
-from prose_kernel.sessions.connect import connect
-from prose_kernel.sessions.judge import FIX, Condition, JudgeChain, decidable_conditions
+from prose_kernel.runtime.ports import Finding, JudgeRequest, Key, Pick, Verdict
+from prose_kernel.runtime.values import Reference, Value
+from prose_kernel.session_services import connect
 from prose_kernel.sessions.options import SessionOptions
 from prose_kernel.sessions.providers.dry_run import DryRunCommands
 from prose_kernel.sessions.providers.scripted import Script

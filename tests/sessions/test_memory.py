@@ -14,15 +14,8 @@ import pytest
 from machine.fakes import FakeClock
 
 from prose_kernel.errors import ProviderError
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import (
-    AgentMemory,
-    ContextItem,
-    SessionProgress,
-    SessionRequest,
-    SessionResult,
-    Target,
-)
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import AgentMemory, ContextItem, SessionProgress, SessionRequest, SessionResult, Target
 from prose_kernel.sessions import memory, remembering
 from prose_kernel.sessions.memory import RememberingSessions
 from prose_kernel.sessions.options import Surroundings
@@ -390,8 +383,8 @@ async def test_waiting_can_be_cancelled(tmp_path: Path, holder: Any) -> None:
 
 WRITER = """
 import asyncio, sys
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import AgentMemory, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import AgentMemory, SessionRequest, SessionResult, Target
 from prose_kernel.sessions.memory import RememberingSessions
 from prose_kernel.sessions.options import Surroundings
 

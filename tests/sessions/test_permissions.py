@@ -18,12 +18,12 @@ from machine.fakes import FakeClock
 from sessions.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import PermissionDenied
-from prose_kernel.machine.ports import SessionRequest
-from prose_kernel.sessions.globs import Glob
+from prose_kernel.permissions.globs import Glob
+from prose_kernel.permissions.policy import Ask, Kind, PermissionDesk, Policy, who
+from prose_kernel.runtime.asker import SerialAsker
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.text import escaped
 from prose_kernel.sessions.options import Rule
-from prose_kernel.sessions.permissions import Ask, Kind, PermissionDesk, Policy, who
-from prose_kernel.sessions.text import escaped
-from prose_kernel.sessions.user import SerialAsker
 
 # ---------------------------------------------------------------- globs
 

@@ -11,14 +11,8 @@ import pytest
 from sessions.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import NobodyToAsk, NoProvider, ProviderError, UsageError
-from prose_kernel.machine.ports import (
-    CommandRequest,
-    ContextItem,
-    SessionRequest,
-    SessionResult,
-    Sessions,
-)
-from prose_kernel.sessions.connect import connect
+from prose_kernel.runtime.ports import CommandRequest, ContextItem, SessionRequest, SessionResult, Sessions
+from prose_kernel.session_services import connect
 from prose_kernel.sessions.options import AgentCommand, JudgeOptions, ModelServer, SessionOptions
 from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice
 from prose_kernel.sessions.providers.dry_run import DryRunCommands

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prose_kernel.machine.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, Target
+from prose_kernel.runtime.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, Target
 from prose_kernel.sessions.request import answered, assemble, confirmation, shown, summarise
 
 RUN = ".prose/runs/20260301-101500-k3x9qa"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scaling import assert_linear
 
 from prose_kernel.errors import StateError
-from prose_kernel.machine.ports import CommandResult, Key
-from prose_kernel.machine.values import ErrorValue, ExecText, Reference, Value
-from prose_kernel.sessions import rules
+from prose_kernel.judge import rules
+from prose_kernel.runtime.ports import CommandResult, Key
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
 DOCS = Path(__file__).parents[2] / "docs" / "judge-rules.md"
 SAID = {"yes": True, "no": False, "open": None}

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from machine.fakes import FakeClock
 from sessions.people import ScriptedPerson
 
-from prose_kernel.machine.ports import (
+from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.runtime.ports import (
     AgentMemory,
     ContextItem,
     FileWrite,
@@ -28,7 +29,6 @@ from prose_kernel.machine.ports import (
     ToolUse,
 )
 from prose_kernel.sessions.options import Rule, Surroundings
-from prose_kernel.sessions.permissions import PermissionDesk, Policy
 from prose_kernel.sessions.request import answered
 from prose_kernel.sessions.tools import arguments, files, search
 from prose_kernel.sessions.tools.harvest import Outputs, harvest

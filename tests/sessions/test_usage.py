@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prose_kernel.machine.ports import Finding, Pick, SessionResult, Usage, Verdict
+from prose_kernel.runtime.ports import Finding, Pick, SessionResult, Usage, Verdict
 from prose_kernel.sessions.usage import Line, UsageTotals
 
 

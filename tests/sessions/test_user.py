@@ -8,8 +8,8 @@ import pytest
 from sessions.people import ScriptedPerson
 
 from prose_kernel.errors import NobodyToAsk
-from prose_kernel.machine.ports import Question
-from prose_kernel.sessions.user import PersonUser, SerialAsker, serial
+from prose_kernel.runtime.asker import PersonUser, SerialAsker, serial
+from prose_kernel.runtime.ports import Question
 
 
 async def test_an_input_shows_its_prompt_as_written_and_takes_any_line() -> None:

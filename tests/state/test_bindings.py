@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prose_kernel.errors import ExecError, StateError
-from prose_kernel.machine.ports import Binding, CommandResult, Key
-from prose_kernel.machine.values import ErrorValue, ExecText, Reference
+from prose_kernel.runtime.ports import Binding, CommandResult, Key
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference
 from prose_kernel.state import bindings
 
 identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}(-[a-z0-9]+)?", fullmatch=True)

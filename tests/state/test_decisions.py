@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from prose_kernel.errors import GateRefused, UsageError
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import GateDecision, GateRequest
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.state.decisions import Resolution, Verb, gate_log, pending_gates, resolve_gate
 from prose_kernel.state.gates import Gatekeeper
 from prose_kernel.state.records import FileRecords
@@ -134,7 +134,7 @@ DECIDER = """
     import sys
     from pathlib import Path
     from prose_kernel.errors import GateRefused
-    from prose_kernel.machine.clock import SystemClock
+    from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.state.decisions import resolve_gate
     state_dir, verb = Path(sys.argv[1]), sys.argv[2]
     print("ready", flush=True)

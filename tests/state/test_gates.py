@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from prose_kernel.errors import NobodyToAsk, StateError, UsageError
-from prose_kernel.machine.ports import GateDecision, GateRequest
+from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.state.gates import Answer, Gatekeeper, Mode, Prior, read_answer
 from prose_kernel.state.records import FileRecords, MemoryRecords
 

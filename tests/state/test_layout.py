@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel.machine.ports import Key
+from prose_kernel.runtime.ports import Key
 from prose_kernel.state import layout
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from prose_kernel.errors import StateError
-from prose_kernel.machine.ports import Binding, Key, Store
-from prose_kernel.machine.values import Reference, Value
+from prose_kernel.runtime.ports import Binding, Key, Store
+from prose_kernel.runtime.values import Reference, Value
 from prose_kernel.state import bindings
 from prose_kernel.state.filesystem import FilesystemStore
 from prose_kernel.state.memory import MemoryStore
@@ -347,7 +347,7 @@ def test_a_process_killed_while_it_writes_leaves_whole_files(tmp_path: Path) -> 
     program = f"""
         import asyncio
         from pathlib import Path
-        from prose_kernel.machine.ports import Binding, Key
+        from prose_kernel.runtime.ports import Binding, Key
         from prose_kernel.state.filesystem import FilesystemStore
         store = FilesystemStore(Path({str(tmp_path)!r}), {RUN!r}, cwd=Path({str(tmp_path)!r}))
         async def main():

@@ -9,8 +9,8 @@ import pytest
 
 from prose_kernel.errors import ExecError, GateRejected, RunError, SessionError
 from prose_kernel.language.source import Source, Span
-from prose_kernel.machine import events as ev
-from prose_kernel.machine.ports import CommandRequest, CommandResult, GateDecision, GateRequest, Key, SessionRequest
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, GateDecision, GateRequest, Key, SessionRequest
 from prose_kernel.state.filesystem import FilesystemStore
 from prose_kernel.state.trace import Trace, letter
 from prose_kernel.state.transcript import ANNOUNCEMENT, InContextTrace

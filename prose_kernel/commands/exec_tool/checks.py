@@ -13,7 +13,7 @@ from prose_kernel.commands.exec_tool import grants, paths, programs
 from prose_kernel.commands.exec_tool.arguments import Arguments
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord
 from prose_kernel.commands.exec_tool.paths import Resolved
-from prose_kernel.machine.ports import ExecErrorKind
+from prose_kernel.runtime.services import ExecErrorKind
 
 
 class Refused(Exception):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from prose_kernel.commands.exec_tool.audit import AuditFailure, AuditLog, hidden
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, CapabilityStore
 from prose_kernel.commands.exec_tool.checks import Refused
-from prose_kernel.machine.ports import ExecChunk, ExecErrorKind, ExecOutcome
+from prose_kernel.runtime.services import ExecChunk, ExecErrorKind, ExecOutcome
 
 OnChunk = Callable[[ExecChunk], None]
 

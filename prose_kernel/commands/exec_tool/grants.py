@@ -10,7 +10,7 @@ from typing import Literal
 from prose_kernel.commands.exec_tool import paths, patterns, programs
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, ExecuteRules, FsGrant, Mode
 from prose_kernel.commands.exec_tool.options import ExecOptions
-from prose_kernel.machine.ports import ExecCaller
+from prose_kernel.runtime.services import ExecCaller
 
 Rule = str | tuple[str, ...]
 TOOL = "Exec"

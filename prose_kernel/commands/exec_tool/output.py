@@ -6,7 +6,8 @@ import asyncio
 import codecs
 from collections.abc import Callable
 
-from prose_kernel.machine.ports import ExecChunk, Stream
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.services import ExecChunk
 
 DISPLAY_CAP = 8 * 1024 * 1024
 _PIECE = 8192

@@ -11,16 +11,16 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from prose_kernel.commands.cross_loop import answered
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.exec_tool.arguments import Arguments
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.confining import Plan
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.output import Output
-from prose_kernel.commands.hop import answered
 from prose_kernel.commands.isolation import mechanisms, wrapped
 from prose_kernel.commands.monitor import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
-from prose_kernel.machine.ports import ExecChunk
+from prose_kernel.runtime.services import ExecChunk
 
 GRACE = 1.0
 """Seconds between TERM and KILL at the limit."""

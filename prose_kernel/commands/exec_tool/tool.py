@@ -22,7 +22,7 @@ from prose_kernel.commands.exec_tool.ledger import Ledger
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.running import Ended, Run, launch
 from prose_kernel.commands.isolation import Mechanisms, mechanisms
-from prose_kernel.machine.ports import ExecCaller, ExecChunk, ExecOutcome
+from prose_kernel.runtime.services import ExecCaller, ExecChunk, ExecOutcome
 
 NAME = grants.TOOL
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from prose_kernel.machine.ports import Stream
+from prose_kernel.runtime.ports import Stream
 
 STREAM_TAIL = 128_000
 COMBINED_TAIL = 256_000

@@ -23,7 +23,8 @@ from prose_kernel.commands.process import Record
 from prose_kernel.commands.shell import LONGEST_ARGUMENT, Shell
 from prose_kernel.commands.tasks.running import Identity, Recorder
 from prose_kernel.errors import TaskRefused
-from prose_kernel.machine.ports import ExecCaller, Outcome, Stream, TaskCaller
+from prose_kernel.runtime.ports import Outcome, Stream
+from prose_kernel.runtime.services import ExecCaller, TaskCaller
 
 
 def confinement_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: str) -> Confinement:

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
+from prose_kernel.commands.cross_loop import answered
 from prose_kernel.commands.engine import Engine, EngineClosed
-from prose_kernel.commands.hop import answered
 from prose_kernel.errors import TaskRefused
 
 T = TypeVar("T")

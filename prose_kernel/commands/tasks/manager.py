@@ -28,25 +28,12 @@ from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, digest_of, new_id, snapshot_of, summary_of, timestamp
 from prose_kernel.commands.tasks.requests import CommandCall, read_call
-from prose_kernel.commands.tasks.running import (
-    Command,
-    Identity,
-    Recorder,
-    environment_for,
-    launch_of,
-    spawn_refusal,
-)
+from prose_kernel.commands.tasks.running import Command, Identity, Recorder, environment_for, launch_of, spawn_refusal
 from prose_kernel.commands.tasks.secrets import display_of
 from prose_kernel.commands.tasks.store import DIRECTORY, StoreError
 from prose_kernel.errors import TaskRefused
-from prose_kernel.machine.ports import (
-    Clock,
-    CommandCompleted,
-    CommandPromoted,
-    TaskCaller,
-    TaskEvent,
-    TaskReceipt,
-)
+from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, TaskCaller, TaskEvent, TaskReceipt
 
 if TYPE_CHECKING:
     from prose_kernel.commands.monitor import Confinement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prose_kernel.commands.tasks.buffers import MARK
 from prose_kernel.commands.tasks.records import TaskRecord, ending_of
-from prose_kernel.machine.ports import CommandRunning
+from prose_kernel.runtime.services import CommandRunning
 
 PREVIEW = 8_000
 """Characters of output that a record keeps and `TaskOutput` shows."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from prose_kernel.commands.tasks.secrets import display_of
 from prose_kernel.commands.tasks.states import TERMINAL
-from prose_kernel.machine.ports import TaskSnapshot, TaskStatus
+from prose_kernel.runtime.services import TaskSnapshot, TaskStatus
 
 
 @dataclass(frozen=True, slots=True)

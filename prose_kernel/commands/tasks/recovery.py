@@ -16,7 +16,8 @@ from prose_kernel.commands import watchdog_process
 from prose_kernel.commands.tasks import pointers
 from prose_kernel.commands.tasks.records import TaskRecord, snapshot_of, timestamp
 from prose_kernel.commands.tasks.store import Owned, Store, StoreError, exists
-from prose_kernel.machine.ports import Clock, TaskFollowUp, TaskSnapshot
+from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.services import TaskFollowUp, TaskSnapshot
 
 
 @dataclass(frozen=True, slots=True)

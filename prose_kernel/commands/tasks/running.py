@@ -22,7 +22,8 @@ from prose_kernel.commands.tasks.records import TaskRecord
 from prose_kernel.commands.tasks.requests import CommandCall
 from prose_kernel.commands.tasks.secrets import without_secrets
 from prose_kernel.errors import TaskRefused
-from prose_kernel.machine.ports import Stream, TaskCaller, TaskReceipt
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.services import TaskCaller, TaskReceipt
 
 if TYPE_CHECKING:
     from prose_kernel.commands.tasks.confined import ConfinedProcess

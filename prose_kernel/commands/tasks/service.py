@@ -20,9 +20,8 @@ from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, snapshot_of
 from prose_kernel.commands.tasks.requests import encodable, whole
 from prose_kernel.errors import TaskRefused
-from prose_kernel.machine.ports import (
-    Clock,
-    OnOutput,
+from prose_kernel.runtime.ports import Clock, OnOutput
+from prose_kernel.runtime.services import (
     TaskCaller,
     TaskEvent,
     TaskFollowUp,

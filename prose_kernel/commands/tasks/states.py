@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from prose_kernel.machine.ports import TaskStatus
+from prose_kernel.runtime.services import TaskStatus
 
 _NEXT: Final[Mapping[TaskStatus, tuple[TaskStatus, ...]]] = {
     "queued": ("running", "cancelled", "failed", "interrupted"),

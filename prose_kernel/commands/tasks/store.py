@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from prose_kernel.commands.tasks import log
 from prose_kernel.commands.tasks.records import TaskRecord, from_json
 from prose_kernel.commands.tasks.states import may_follow
-from prose_kernel.machine.ports import TaskFollowUp
+from prose_kernel.runtime.services import TaskFollowUp
 
 DIRECTORY = "tasks"
 _FILE = "tasks.sqlite"

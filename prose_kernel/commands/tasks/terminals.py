@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from prose_kernel.commands.tasks.service import TaskService
 from prose_kernel.errors import TaskRefused
-from prose_kernel.machine.ports import CommandCompleted, HelperEnd, Stream, TaskCaller
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.services import CommandCompleted, HelperEnd, TaskCaller
 
 _KEPT = 1024 * 1024
 

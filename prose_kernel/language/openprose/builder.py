@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.findings import Findings
-from prose_kernel.language.openprose.making import maker
+from prose_kernel.language.openprose.diagnostic_collector import Findings
+from prose_kernel.language.openprose.node_factory import maker
 from prose_kernel.language.openprose.tree import (
     Array,
     Assign,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.scopes import Entry, Form, Held, verdict
-from prose_kernel.language.openprose.survey import Survey
 from prose_kernel.language.openprose.tree import Name
 
 _AGAIN = {

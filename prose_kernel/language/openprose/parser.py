@@ -17,7 +17,7 @@ from typing import Any, Final
 from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
 from prose_kernel.language.openprose import tables
 from prose_kernel.language.openprose.builder import Builder
-from prose_kernel.language.openprose.findings import Findings
+from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS
 from prose_kernel.language.openprose.lexer import Lexer, RawToken, name_node
 from prose_kernel.language.openprose.tree import Program, ProgramCall

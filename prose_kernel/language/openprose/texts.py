@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from prose_kernel.language.openprose.making import maker
+from prose_kernel.language.openprose.node_factory import maker
 from prose_kernel.language.openprose.tree import Interpolation, Name, Text
 
 _IDENT = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"

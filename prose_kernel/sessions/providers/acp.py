@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.errors import ProviderBadReply, ProviderError
-from prose_kernel.machine.ports import Guard, SessionProgress, SessionRequest, SessionResult, Terminals
+from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
+from prose_kernel.runtime.services import Guard, Terminals
 from prose_kernel.sessions.options import AgentCommand, Surroundings
-from prose_kernel.sessions.permissions import PermissionDesk, Policy
 from prose_kernel.sessions.providers.acp_policy import refuse_unenforceable
 from prose_kernel.sessions.providers.loading import load
 from prose_kernel.sessions.providers.patience import Patience

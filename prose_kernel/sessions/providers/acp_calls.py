@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from prose_kernel.machine.ports import FileWrite, ToolUse
+from prose_kernel.permissions.safe_files import Place, resolve
+from prose_kernel.runtime.ports import FileWrite, ToolUse
+from prose_kernel.runtime.text import clipped, one_line, printable
 from prose_kernel.sessions.providers.acp_policy import Call, address_of, command_of, paths_of
-from prose_kernel.sessions.text import clipped, one_line, printable
 from prose_kernel.sessions.tools import files
 from prose_kernel.sessions.tools.access import Access
-from prose_kernel.sessions.tools.places import Place, resolve
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
 
 _DETAIL: Final = 600

@@ -17,7 +17,8 @@ from acp.utils import serialize_params
 from pydantic import BaseModel, ValidationError
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
-from prose_kernel.machine.ports import SessionProgress, Terminal, Terminals, ToolUse, Usage
+from prose_kernel.runtime.ports import SessionProgress, ToolUse, Usage
+from prose_kernel.runtime.services import Terminal, Terminals
 from prose_kernel.sessions.providers.acp_calls import Calls, Reported, output_of, updated
 from prose_kernel.sessions.providers.acp_policy import AgentRules, Call, Option, is_blanket, option_for
 from prose_kernel.sessions.tools import files

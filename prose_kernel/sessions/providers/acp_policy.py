@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from prose_kernel.errors import PermissionDenied
+from prose_kernel.permissions.policy import Answer, Kind, Policy, Ruling
+from prose_kernel.permissions.safe_files import resolve
 from prose_kernel.sessions.options import AgentCommand
-from prose_kernel.sessions.permissions import Answer, Kind, Policy, Ruling
 from prose_kernel.sessions.tools.access import Access
-from prose_kernel.sessions.tools.places import resolve
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
 
 _KINDS: Final[Mapping[str, Kind]] = {

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from typing import TypeVar
 
 from prose_kernel.errors import ProviderError, Undecided
-from prose_kernel.machine.ports import Finding, JudgeRequest, Pick, Verdict
-from prose_kernel.machine.values import Value
+from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.text import one_line
+from prose_kernel.runtime.values import Value
 from prose_kernel.sessions.providers.acp import AcpSessions
 from prose_kernel.sessions.providers.model_judge import ANSWERS, SYSTEM, message
-from prose_kernel.sessions.text import one_line
 
 TRIES = 2
 ORDER = """\

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from prose_kernel.machine.ports import Asker
+from prose_kernel.runtime.services import Asker
 from prose_kernel.sessions.options import SessionOptions, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import Choice

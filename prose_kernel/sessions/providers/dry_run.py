@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from prose_kernel.machine.ports import (
+from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
     OnOutput,
@@ -16,8 +16,8 @@ from prose_kernel.machine.ports import (
     SessionRequest,
     SessionResult,
 )
+from prose_kernel.runtime.text import marker
 from prose_kernel.sessions.request import summarise
-from prose_kernel.sessions.text import marker
 
 if TYPE_CHECKING:
     from prose_kernel.sessions.description import Description

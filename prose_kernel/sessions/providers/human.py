@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 from prose_kernel.errors import NobodyToAsk, ProviderError
-from prose_kernel.machine.ports import Asker, SessionProgress, SessionRequest, SessionResult
+from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.text import printable
 from prose_kernel.sessions.providers import nobody
 from prose_kernel.sessions.request import answered, asked, assemble, permission_lines
-from prose_kernel.sessions.text import printable
-from prose_kernel.sessions.user import serial
 
 HELP = "Answer below; end with a line that is only `.` (:skip, :fail MESSAGE, :show, :quit)"
 PROMPT = "> "

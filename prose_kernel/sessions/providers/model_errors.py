@@ -43,8 +43,8 @@ from prose_kernel.errors import (
     ProviderRateLimit,
     ProviderTimeout,
 )
+from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.providers.loading import missing
-from prose_kernel.sessions.text import one_line
 
 SAID = 200  # characters of what a server said
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from prose_kernel.errors import ProseError, ProviderBadReply, ProviderError, ProviderRateLimit, Undecided
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import Clock, Finding, JudgeRequest, Pick, Verdict
-from prose_kernel.machine.values import Reference, Value, inserted_text
-from prose_kernel.sessions import readings
+from prose_kernel.judge import facts as readings
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.text import NAME, one_line
+from prose_kernel.runtime.values import Reference, Value, inserted_text
 from prose_kernel.sessions.options import JudgeOutput, ModelServer, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Reply, Way
-from prose_kernel.sessions.text import NAME, one_line
 
 WHOLE = 20_000  # characters of one binding that the question names
 ALL = 100_000  # characters of all of them

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ProviderBadReply
-from prose_kernel.machine.ports import SessionProgress, SessionRequest, SessionResult
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.sessions.options import ModelServer, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Way

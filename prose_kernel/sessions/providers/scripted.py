@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from prose_kernel.errors import NoProvider, ProviderError, UsageError
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import Clock, SessionProgress, SessionRequest, SessionResult
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import Clock, SessionProgress, SessionRequest, SessionResult
 from prose_kernel.sessions.request import answered, summarise
 
 _SECTIONS = ("sessions", "judge", "extract", "items")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from prose_kernel.errors import CassetteMiss, NoProvider
-from prose_kernel.machine.ports import Asker, SessionProgress, SessionRequest, SessionResult, Sessions
+from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Sessions
+from prose_kernel.runtime.services import Asker
 from prose_kernel.sessions.providers import FIX, nobody
-from prose_kernel.sessions.user import serial
 
 NOTICE = """\
 No model is configured, so you are answering this program's sessions yourself.

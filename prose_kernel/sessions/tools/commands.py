@@ -10,16 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.machine.ports import (
+from prose_kernel.permissions.policy import Ask, PermissionDesk, Policy, who
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.services import (
     CommandCompleted,
     CommandPromoted,
-    SessionRequest,
     TaskCaller,
     TaskReceipt,
     Tasks,
     TaskSnapshot,
 )
-from prose_kernel.sessions.permissions import Ask, PermissionDesk, Policy, who
 from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 
 _NUMBER = {"type": ["integer", "string"]}

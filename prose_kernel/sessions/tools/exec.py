@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from prose_kernel.machine.ports import ExecCaller, ExecOutcome, Programs, SessionRequest
-from prose_kernel.sessions.permissions import KINDS, Ask, PermissionDesk, Policy, who
+from prose_kernel.permissions.policy import KINDS, Ask, PermissionDesk, Policy, who
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.services import ExecCaller, ExecOutcome, Programs
 from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 
 NAME: Final = "Exec"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prose_kernel.sessions.permissions import Ruling
+from prose_kernel.permissions.policy import Ruling
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import text
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, ToolSpec

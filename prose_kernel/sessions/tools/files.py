@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prose_kernel.machine.ports import FileWrite
-from prose_kernel.sessions.globs import Glob
-from prose_kernel.sessions.path_rules import Reach
-from prose_kernel.sessions.tools import places
+from prose_kernel.permissions import safe_files as places
+from prose_kernel.permissions.globs import Glob
+from prose_kernel.permissions.path_rules import Reach
+from prose_kernel.permissions.safe_files import Place
+from prose_kernel.runtime.ports import FileWrite
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import flag, number, text
-from prose_kernel.sessions.tools.places import Place
 from prose_kernel.sessions.tools.threads import Stop, in_thread
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolSpec
 

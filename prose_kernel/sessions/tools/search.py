@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.sessions.globs import Glob
-from prose_kernel.sessions.tools import places
+from prose_kernel.permissions import safe_files as places
+from prose_kernel.permissions.globs import Glob
+from prose_kernel.permissions.safe_files import Place
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import flag, text
 from prose_kernel.sessions.tools.files import Entry, Visible, walk
-from prose_kernel.sessions.tools.places import Place
 from prose_kernel.sessions.tools.threads import Stop, in_thread
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, ToolSpec
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.path_rules import Reach
+    from prose_kernel.permissions.path_rules import Reach
 
 MATCH_LIMIT: Final = 200
 LINE_LIMIT: Final = 300

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from prose_kernel.machine.ports import FileWrite, ToolUse
+from prose_kernel.runtime.ports import FileWrite, ToolUse
 
 
 class ToolRefused(Exception):

@@ -21,7 +21,7 @@ from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import ExecTool, register_exec
 from prose_kernel.commands.isolation import Mechanisms, mechanisms
 from prose_kernel.commands.process_table import member_of, members
-from prose_kernel.machine.ports import ExecChunk, ExecOutcome
+from prose_kernel.runtime.services import ExecChunk, ExecOutcome
 
 PYTHON = str(Path(sys.executable).resolve())
 SYSTEM = (("/usr", "r"), ("/bin", "r"))

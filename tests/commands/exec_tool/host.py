@@ -10,7 +10,7 @@ from prose_kernel.commands import Engine
 from prose_kernel.commands.exec_tool.audit import AuditLog
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms
-from prose_kernel.machine.ports import ExecCaller
+from prose_kernel.runtime.services import ExecCaller
 
 
 async def main(state: Path, workspace: str, argv: list[str]) -> None:

@@ -19,7 +19,7 @@ from prose_kernel.commands.exec_tool.capabilities import CapabilityError, Capabi
 from prose_kernel.commands.exec_tool.dispatch import Call, Dispatcher, Registry
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms, ExecTool, register_exec
-from prose_kernel.machine.ports import ExecCaller, ExecChunk
+from prose_kernel.runtime.services import ExecCaller, ExecChunk
 
 # ---------------------------------------------------------------- registration
 

@@ -20,7 +20,7 @@ from prose_kernel.commands.exec_tool.audit import AuditLog
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms
 from prose_kernel.commands.isolation import mechanisms
-from prose_kernel.machine.ports import ExecCaller
+from prose_kernel.runtime.services import ExecCaller
 
 LOOK = (
     "cat /proc/self/status | grep -E 'NoNewPrivs|CapEff|CapPrm'; "

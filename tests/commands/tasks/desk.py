@@ -11,11 +11,11 @@ from prose_kernel.commands import Engine
 from prose_kernel.commands.process_table import carries_prefix, members
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.service import TaskService
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import (
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import OnOutput
+from prose_kernel.runtime.services import (
     CommandCompleted,
     CommandPromoted,
-    OnOutput,
     TaskCaller,
     TaskEvent,
     TaskReceipt,

@@ -13,8 +13,8 @@ from prose_kernel.commands import Engine
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.pointers import pointer_of
 from prose_kernel.commands.tasks.service import TaskService
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import TaskCaller
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.services import TaskCaller
 
 
 async def main(directory: str, state: str, *commands: str) -> None:

@@ -22,8 +22,8 @@ from prose_kernel.commands.process_table import carries_prefix, members
 from prose_kernel.commands.tasks.recovery import recover, recover_all
 from prose_kernel.commands.tasks.store import Store
 from prose_kernel.errors import TaskRefused
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import CommandCompleted, CommandPromoted, CommandRunning, TaskCaller
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, CommandRunning, TaskCaller
 
 LOOPS = 150
 """Repetitions of a race in an ordinary run; `HYPOTHESIS_PROFILE=thorough` takes the 1000 of the reference."""

@@ -13,7 +13,7 @@ from commands.tasks.desk import PERSON, Desk
 
 from prose_kernel.commands.isolation import mechanisms
 from prose_kernel.errors import TaskRefused
-from prose_kernel.machine.ports import CommandCompleted, CommandPromoted, TaskCaller, TaskReceipt
+from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, TaskCaller, TaskReceipt
 
 FOUND = mechanisms()
 needs_network = pytest.mark.skipif(bool(FOUND.monitor or FOUND.network), reason="no network namespace: NOT TESTED here")

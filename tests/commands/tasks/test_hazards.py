@@ -19,8 +19,8 @@ from prose_kernel.commands.process_table import carries_prefix, members
 from prose_kernel.commands.tasks.recovery import recover_all, sweep
 from prose_kernel.commands.tasks.store import Store, StoreError
 from prose_kernel.errors import TaskRefused
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import CommandCompleted, CommandPromoted, TaskCaller
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, TaskCaller
 
 
 def alive(marker: str) -> list[int]:
@@ -438,7 +438,7 @@ def test_a_closed_run_starts_nothing(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from prose_kernel.commands import Engine\nfrom prose_kernel.commands.tasks.service import TaskService\n"
-        "from prose_kernel.machine.clock import SystemClock\nfrom prose_kernel.machine.ports import TaskCaller\n"
+        "from prose_kernel.runtime.clock import SystemClock\nfrom prose_kernel.runtime.ports import TaskCaller\n"
         "from prose_kernel.errors import TaskRefused\n"
         "async def main():\n"
         "    engine = Engine(state_dir=Path(sys.argv[1]))\n"

@@ -14,9 +14,13 @@ from sessions.people import ScriptedPerson
 
 from prose_kernel.errors import ProviderError, RunError, Undecided
 from prose_kernel.language.source import Source
-from prose_kernel.machine.events import Event
-from prose_kernel.machine.openprose import Machine
-from prose_kernel.machine.ports import (
+from prose_kernel.machine.openprose.machine import Machine
+from prose_kernel.recordings.library import Cassettes
+from prose_kernel.recordings.recorded_judge import RecordedJudge
+from prose_kernel.recordings.recorded_races import RecordedRaces
+from prose_kernel.recordings.recorded_sessions import RecordedSessions
+from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.ports import (
     Finding,
     JudgeRequest,
     Pick,
@@ -26,11 +30,7 @@ from prose_kernel.machine.ports import (
     SessionResult,
     Verdict,
 )
-from prose_kernel.machine.values import plain
-from prose_kernel.sessions.cassettes.judging import RecordedJudge
-from prose_kernel.sessions.cassettes.library import Cassettes
-from prose_kernel.sessions.cassettes.races import RecordedRaces
-from prose_kernel.sessions.cassettes.recorded import RecordedSessions
+from prose_kernel.runtime.values import plain
 from prose_kernel.sessions.options import CassetteOptions, Surroundings
 from prose_kernel.state.filesystem import FilesystemStore
 

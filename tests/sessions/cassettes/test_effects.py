@@ -12,11 +12,11 @@ from machine.fakes import FakeClock, lines
 from sessions.cassettes.recording import Provider, Recording
 from sessions.people import ScriptedPerson
 
-from prose_kernel.machine.ports import FileWrite, SessionRequest, SessionResult, ToolUse
-from prose_kernel.sessions.cassettes.library import Cassettes
-from prose_kernel.sessions.cassettes.recorded import RecordedSessions
+from prose_kernel.permissions.policy import PermissionDesk
+from prose_kernel.recordings.library import Cassettes
+from prose_kernel.recordings.recorded_sessions import RecordedSessions
+from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, ToolUse
 from prose_kernel.sessions.options import CassetteOptions
-from prose_kernel.sessions.permissions import PermissionDesk
 
 PROGRAM = lines('let a = session "Make"', "  permissions:", '    write: ["out/**", "a.md"]')
 

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prose_kernel.errors import StateError
-from prose_kernel.machine.ports import (
+from prose_kernel.recordings import records
+from prose_kernel.recordings.keys import Identity, key_of
+from prose_kernel.recordings.redaction import Redaction
+from prose_kernel.runtime.ports import (
     AgentMemory,
     BlockScope,
     CommandResult,
@@ -21,10 +24,7 @@ from prose_kernel.machine.ports import (
     SessionRequest,
     Target,
 )
-from prose_kernel.machine.values import ExecText, Reference
-from prose_kernel.sessions.cassettes import records
-from prose_kernel.sessions.cassettes.keys import Identity, key_of
-from prose_kernel.sessions.cassettes.redaction import Redaction
+from prose_kernel.runtime.values import ExecText, Reference
 from prose_kernel.sessions.options import Surroundings
 
 
@@ -136,7 +136,7 @@ def test_files_are_read_and_what_cannot_be_read_is_no_end(tmp_path: Path) -> Non
 
 
 def test_the_output_of_a_command_counts_alike_by_value_and_by_reference() -> None:
-    from prose_kernel.machine.context import full_content
+    from prose_kernel.machine.openprose.context import full_content
 
     value = ExecText("out\n", CommandResult("exited", 1, "out\n", "err\n"))
     by_reference = replace(REQUEST, context=(ContextItem("a", "x", content=value),))

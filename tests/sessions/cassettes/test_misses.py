@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from prose_kernel.sessions.cassettes import files, misses, records
-from prose_kernel.sessions.cassettes.keys import held, key_of
+from prose_kernel.recordings import cassette_files as files
+from prose_kernel.recordings import misses, records
+from prose_kernel.recordings.keys import held, key_of
 
 
 def line(at: str, req: dict[str, Any], tried: int = 1) -> bytes:

@@ -19,9 +19,9 @@ from prose_kernel.errors import (
     ProviderRateLimit,
     UsageError,
 )
-from prose_kernel.machine.events import Retried, SessionFinished
-from prose_kernel.machine.ports import SessionRequest, Verdict
-from prose_kernel.sessions.cassettes.library import Cassettes, Hit, Miss
+from prose_kernel.recordings.library import Cassettes, Hit, Miss
+from prose_kernel.runtime.events import Retried, SessionFinished
+from prose_kernel.runtime.ports import SessionRequest, Verdict
 from prose_kernel.sessions.options import CassetteOptions, Surroundings
 
 

@@ -9,8 +9,8 @@ from machine.fakes import lines
 from sessions.people import ScriptedPerson
 
 from prose_kernel import settings
-from prose_kernel.machine.events import Event
-from prose_kernel.machine.values import plain
+from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.values import plain
 from prose_kernel.workspace import Start, Workspace
 
 PROGRAM = lines(

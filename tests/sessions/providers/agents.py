@@ -16,10 +16,11 @@ from sessions.people import ScriptedPerson
 from prose_kernel.commands import Engine
 from prose_kernel.commands.helpers import Helpers
 from prose_kernel.commands.process_table import members
-from prose_kernel.machine.clock import SystemClock
-from prose_kernel.machine.ports import SessionProgress, SessionRequest, SessionResult, Target, Terminals
+from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.services import Terminals
 from prose_kernel.sessions.options import AgentCommand, Rule, Surroundings
-from prose_kernel.sessions.permissions import PermissionDesk, Policy
 from prose_kernel.sessions.providers.acp import AcpSessions
 from prose_kernel.sessions.providers.patience import Patience
 

@@ -13,12 +13,8 @@ import pytest_asyncio
 from sessions.people import ScriptedPerson, SilentPerson
 from sessions.providers.agents import Bench, agent, request, target
 
-from prose_kernel.errors import (
-    PermissionDenied,
-    ProviderBadReply,
-    ProviderError,
-)
-from prose_kernel.machine.ports import AgentMemory, ContextItem, FileWrite, ToolUse, Usage
+from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
+from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, ToolUse, Usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,7 +12,8 @@ import pytest
 from sessions.people import ScriptedPerson
 from sessions.providers.agents import agent
 
-from prose_kernel.machine.ports import HelperEnd, ToolUse
+from prose_kernel.runtime.ports import ToolUse
+from prose_kernel.runtime.services import HelperEnd
 
 
 class Shell:

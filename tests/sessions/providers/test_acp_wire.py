@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prose_kernel.sessions.permissions import Ruling
+from prose_kernel.permissions.policy import Ruling
 from prose_kernel.sessions.providers.acp_policy import Call, Option, command_of, option_for, paths_of
 from prose_kernel.sessions.providers.acp_wire import Wire
 

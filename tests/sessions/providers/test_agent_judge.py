@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sessions.providers.agents import Bench, agent
 
 from prose_kernel.errors import Undecided
-from prose_kernel.machine.ports import JudgeRequest, Verdict
+from prose_kernel.runtime.ports import JudgeRequest, Verdict
 from prose_kernel.sessions.providers.agent_judge import AgentJudge, last_line
 
 loop = pytest.mark.asyncio(loop_scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from stubs.local_model import weights
 
-from prose_kernel.machine.ports import JudgeRequest, SessionProgress, SessionRequest
+from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest
 from prose_kernel.sessions.options import ModelServer, SessionOptions, Surroundings
 from prose_kernel.sessions.providers.model_judge import ModelJudge
 from prose_kernel.sessions.providers.models import ModelSessions

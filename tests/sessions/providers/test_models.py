@@ -14,7 +14,7 @@ from sessions.providers.models import KEY, WIRES, Live, asked
 from stubs.model_server import ANSWER, MARKDOWN, StubServer
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, ProviderTimeout
-from prose_kernel.machine.ports import AgentMemory, ContextItem, FileWrite, SessionProgress, Target, ToolUse, Usage
+from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, SessionProgress, Target, ToolUse, Usage
 
 pytestmark = pytest.mark.parametrize("wire", WIRES)
 

@@ -1,0 +1,328 @@
+"""Who decides a condition: rules, a script, a recording, a model or agent, a person, in that order; never a default.
+
+Implements openprose.md 3.4 and sessions.md 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from prose_kernel.errors import NobodyToAsk, ProseError, ProviderError, Undecided
+from prose_kernel.judge.words import NO, STUCK, UNCERTAIN, YES
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.source import Source, Span
+from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.text import NAME, one_line
+from prose_kernel.sessions.options import RulesMode
+
+if TYPE_CHECKING:
+    from prose_kernel.judge.human import HumanJudge
+    from prose_kernel.sessions.providers.scripted import Script
+
+# The rules (a dozen regular expressions) and the person are imported where a question comes up: most cells ask none,
+# and kernel start-up time is a feature.
+
+Answer = TypeVar("Answer")
+LiveJudge = Callable[[], Judge | None]
+
+RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
+FIX = f"{RULE}, record it where somebody can answer, or choose a judge (PROSE_JUDGE)"
+
+
+class Asked:
+    """The `Judge` port of those who answer now: a model or CLI agent (`live`), else the person.
+
+    `live` is called at each question, because who is there may change from cell to cell.
+    """
+
+    def __init__(
+        self, human: Asker | None = None, live: LiveJudge | None = None, *, rules: RulesMode = "first"
+    ) -> None:
+        self._person = serial(human) if human is not None else None
+        self._live = live
+        self._rules = rules
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        """Raises `Undecided`, as every call here does, when neither of them can."""
+        from prose_kernel.judge import rules
+
+        ruling = rules.Ruling(None, "", "the rules are off")
+        if self._rules != "off":
+            ruling = rules.decide(request.text, request.bindings)
+        what = f"**{one_line(request.text)}**"
+        return await self._ask(
+            what, ruling.why, lambda judge: judge.decide(request), lambda human: human.decide(request, ruling)
+        )
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        what = f"the choice **{one_line(request.text)}**"
+        why = "no binding it names is one of its options"
+        return await self._ask(
+            what, why, lambda judge: judge.choose(request, labels), lambda human: human.choose(request, labels)
+        )
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        what = f"what `{path}` is in a text"
+        return await self._ask(
+            what,
+            "the text is no JSON",
+            lambda judge: judge.extract(request, value, path),
+            lambda human: human.extract(value, path),
+        )
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return await self._ask(
+            "which items a text holds",
+            "the text is neither JSON nor a list",
+            lambda judge: judge.items(request, value),
+            lambda human: human.items(value),
+        )
+
+    async def _ask(
+        self,
+        what: str,
+        why: str,
+        calling: Callable[[Judge], Awaitable[Answer]],
+        asking: Callable[[HumanJudge], Awaitable[Answer]],
+    ) -> Answer:
+        fix, failed = FIX, False
+        if self._live is not None and (judge := self._live()) is not None:
+            try:
+                return await calling(judge)
+            except (Undecided, ProviderError) as problem:  # the person decides in its place
+                why, fix, failed = one_line(str(problem), 300), problem.hint or FIX, True
+        if self._person is not None and self._person.available:
+            from prose_kernel.judge.human import HumanJudge
+
+            try:
+                async with self._person.turn():
+                    if failed:
+                        self._person.show(f"The judge has no answer: {why}")
+                    return await asking(HumanJudge(self._person))
+            except EOFError:
+                raise Undecided(f"the person's input ended before {what} was decided", hint=FIX) from None
+            except NobodyToAsk:
+                pass
+        raise Undecided(f"nobody can decide {what}: {why}", hint=fix)
+
+
+class UnrecordedIsNobody:
+    """The `Judge` port around recorded judgements while no judge is chosen: where nobody is here, what is not recorded
+    has nobody to decide it. That is the error, whatever else is recorded; how to record it is the hint."""
+
+    def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode) -> None:
+        self._recorded = recorded
+        self._person = person
+        self._nobody = Asked(rules=rules)
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        return await self._ask(lambda judge: judge.decide(request))
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        return await self._ask(lambda judge: judge.choose(request, labels))
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        return await self._ask(lambda judge: judge.extract(request, value, path))
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return await self._ask(lambda judge: judge.items(request, value))
+
+    async def _ask(self, calling: Callable[[Judge], Awaitable[Answer]]) -> Answer:
+        try:
+            return await calling(self._recorded)
+        except Undecided as miss:
+            if self._person.available:
+                raise
+            missed = miss
+        try:
+            return await calling(self._nobody)
+        except Undecided as undecided:
+            raise Undecided(str(undecided), hint=f"{missed.hint or FIX} ({missed})") from None
+
+
+class JudgeChain:
+    """The `Judge` port.
+
+    `rules` says whether rules decide first, alone (`only`) or not at all (`off`); `scripted` holds answers written
+    beforehand; `others` are asked then: `Asked`, or a recording of it. Without them `human` is the person at the front
+    end. In a dry run (`dry_run`) what no rule decides is reported as undecided, so that the run goes on: a condition
+    is uncertain, a loop shows its body once, a choice takes its first option, and nobody is asked.
+    """
+
+    def __init__(
+        self,
+        rules: RulesMode = "first",
+        human: Asker | None = None,
+        scripted: Script | None = None,
+        *,
+        others: Judge | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self._rules = rules
+        self._others = others if others is not None else Asked(human, rules=rules)
+        self._scripted = scripted
+        self._dry_run = dry_run
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        """The verdict of the first in the chain that has one. Raises `Undecided`."""
+        why = "the rules are off"
+        if self._rules != "off":
+            from prose_kernel.judge import rules
+
+            ruling = rules.decide(request.text, request.bindings)
+            if ruling.answer is not None:
+                return Verdict(ruling.answer, "rules", f"{ruling.rule}: {ruling.why}")
+            why = ruling.why
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.judgement(request.text, request.at)
+            if said is not None:
+                return _scripted_verdict(said, request.text)
+        if self._dry_run:
+            again = request.loop is not None and bool(request.loop_index)
+            return Verdict(None, "dry-run", "undecided", no_progress=again)
+        self._rules_alone(f"**{one_line(request.text)}**", why)
+        try:
+            return await self._others.decide(request)
+        except Undecided as problem:  # the cheapest fix first: a rule needs nobody, and no recording
+            hint = problem.hint or FIX
+            raise Undecided(str(problem), hint=hint if hint.startswith(RULE) else f"{RULE}; or {hint}") from None
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        """The label of the first in the chain that picks one. Raises `Undecided`.
+
+        A rule picks only when a binding that the criteria name is exactly one of the labels. A scripted label may be
+        none of them.
+        """
+        if self._rules != "off" and (pick := _named_label(request, labels)):
+            return pick
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.judgement(request.text, request.at)
+            if said is not None:
+                return Pick(said, "scripted")
+        if self._dry_run:
+            return Pick(labels[0], "dry-run", "undecided: " + " | ".join(labels))
+        self._rules_alone(f"the choice **{one_line(request.text)}**", "no binding it names is one of its options")
+        return await self._others.choose(request, labels)
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        """What stands at a member path of a prose text. Raises `Undecided`."""
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.extracted(path, request.at)
+            if said is not None:
+                return Finding(said, "scripted")
+        if self._dry_run:
+            return Finding(value, "dry-run", "undecided")
+        self._rules_alone(f"what `{path}` is in a text", "the text is no JSON")
+        return await self._others.extract(request, value, path)
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        """The items of a prose text. Raises `Undecided`; also for a text of several lines, which its lines split alike
+        whoever is here (openprose.md 3.11), so that nobody is asked about the output of `ls`."""
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.items(value, request.at)
+            if said is not None:
+                return Finding(list(said), "scripted")
+        if sum(1 for line in value.splitlines() if line.strip()) > 1:
+            raise Undecided("the text has several lines: they are its items")
+        if self._dry_run:
+            return Finding([value], "dry-run", "undecided")
+        self._rules_alone("which items a text holds", "the text is neither JSON nor a list")
+        return await self._others.items(request, value)
+
+    def _rules_alone(self, what: str, why: str) -> None:
+        if self._rules == "only":
+            raise Undecided(f"no rule decides {what}: {why}", hint=FIX)
+
+
+def _scripted_verdict(said: str, text: str) -> Verdict:
+    word = said.strip().casefold()
+    if word in YES | NO:
+        return Verdict(word in YES, "scripted")
+    if word in UNCERTAIN | STUCK:
+        return Verdict(None, "scripted", no_progress=word in STUCK)
+    raise Undecided(
+        f'the script answers **{one_line(text)}** with "{one_line(said, 40)}"',
+        hint="a condition takes yes, no, uncertain or no progress",
+    )
+
+
+def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
+    """The one label that the bindings named in the criteria agree on."""
+    from prose_kernel.judge import facts as readings
+
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(NAME.findall(request.text)):
+        if name not in request.bindings:
+            continue
+        try:
+            said = readings.short(request.bindings[name])
+        except ProseError:
+            continue
+        if said is not None and said in labels:
+            found.setdefault(said, name)
+    if len(found) != 1:
+        return None
+    label, name = next(iter(found.items()))
+    return Pick(label, "rules", f'label: {name} is "{label}"')
+
+
+# ---------------------------------------------------------------- before a run
+
+
+class Condition(NamedTuple):
+    """A question that a program may put to the judge: its line, its text, and whether a rule decides it; the forms
+    that it is made of, if all of it has one; whether it is a `choice`."""
+
+    line: int
+    text: str
+    decidable: bool
+    forms: tuple[str, ...] = ()
+    choice: bool = False
+
+
+def decidable_conditions(program: tree.Program, source: Source) -> list[Condition]:
+    """Every discretion condition and choice of a program in source order, for `prose compile` and its like.
+
+    `decidable` is about the form alone: a rule reads it and decides it both ways. A value that is not what the rule
+    needs (`score >= 85` with a score of "good") still goes to somebody else; a choice always counts as one that does.
+    """
+    from prose_kernel.judge import rules
+
+    found = [*_markers(program)]
+    return [
+        Condition(
+            source.line_column(span.start)[0],
+            text.raw,
+            not choice and rules.decidable(_sample(text)),
+            () if choice else rules.named(_sample(text)),
+            choice,
+        )
+        for span, text, choice in sorted(found, key=lambda entry: entry[0])
+    ]
+
+
+def _sample(text: tree.Text) -> str:
+    """The condition with a number where values will be inserted."""
+    return "".join(part if isinstance(part, str) else "0" for part in text.parts)
+
+
+def _markers(program: tree.Program) -> Iterable[tuple[Span, tree.Text, bool]]:
+    """Each marker that is judged: an input's is a question to the person, so it is left out."""
+    waiting: list[object] = [program]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case tuple():
+                waiting.extend(node)
+            case tree.Discretion():
+                yield node.span, node.text, False
+            case tree.Choice():
+                yield node.criteria.span, node.criteria.text, True
+                waiting.append(node.options)
+            case tree.Input():
+                pass
+            case tree.Node():
+                waiting.extend(getattr(node, name) for name in node.__dataclass_fields__ if name != "span")

@@ -1,0 +1,282 @@
+"""What a rule can read off a value without judgement: emptiness, numbers, counts, exit codes. None means Unknown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from prose_kernel.runtime.text import MARK, one_line
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, inserted_text
+
+SHORT = 80  # characters of a value that can be the answer to a question, not a text about it
+EXIT_CODE = " exit code"  # suffix of a subject: the exit code of a command
+
+_STEP = re.compile(r"\.([^\W\d]\w*(?:-\w+)*)|\[(\d+)\]")
+_NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?%?")
+_FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
+_BULLET = re.compile(r"(?:[-*+•]|\d+[.)])\s+\S")
+_ANSWER = re.compile(r"(yes|y|true|no|n|false)(?=$|[\n.,;:!?)\]—–-])", re.IGNORECASE)
+_HOLLOW = {"[]", "{}", "null", '""'}
+_NOTHING = {"none", "(none)", "n/a", "na", "nothing", "nil", "empty", "(empty)", "-", "--", "—", "tbd", "unknown"}
+
+
+def data_or_text(said: str) -> Value:
+    """What somebody's answer stands for: JSON when it is, else the text."""
+    try:
+        data: Value = json.loads(said)
+    except (ValueError, RecursionError):
+        return said
+    return data
+
+
+def resolve(subject: str, bindings: Mapping[str, Value]) -> tuple[bool, Value]:
+    """Whether there is a value at the path to go by, and the value; a number literal is its own value."""
+    path, wants_exit, _ = subject.partition(EXIT_CODE)
+    if path[0].isdigit() or path[0] in "+-":
+        literal = number(path)
+        return literal is not None, literal[0] if literal else None
+    end = re.compile(r"[.\[]").search(path)
+    name = path[: end.start()] if end else path
+    if name not in bindings:
+        return False, None
+    value = bindings[name]
+    if isinstance(value, Reference):
+        value = value.read()
+    if untouchable(value):
+        return False, None
+    for match in _STEP.finditer(path, len(name)):
+        found, value = _member(value, match[1]) if match[1] else _element(value, int(match[2]))
+        if not found:
+            return False, None
+    if wants_exit:
+        code = exit_code(value)
+        return code is not None, code
+    return True, value
+
+
+def _member(value: Value, name: str) -> tuple[bool, Value]:
+    match value:
+        case ExecText():
+            return _exec_member(value, name)
+        case ErrorValue():
+            data: object = dict(value.fields)
+        case Reference() | str():
+            data = structure(text(value) or "")
+        case _:
+            data = value
+    if isinstance(data, dict) and name in data:
+        return True, data[name]
+    if isinstance(data, list) and name in ("count", "length", "size"):
+        return True, len(data)
+    return False, None
+
+
+def _exec_member(value: ExecText, name: str) -> tuple[bool, Value]:
+    if name == "stdout":
+        return True, value
+    if value.bare:
+        return False, None
+    match name:
+        case "exit_code":
+            return True, value.result.exit_code
+        case "stderr":
+            return not value.result.stderr_truncated, value.result.stderr
+        case _:
+            return False, None
+
+
+def _element(value: Value, index: int) -> tuple[bool, Value]:
+    data = structure(text(value) or "") if isinstance(value, Reference | str) else value
+    return (True, data[index]) if isinstance(data, list) and index < len(data) else (False, None)
+
+
+def structure(text: str) -> Value:
+    """The JSON array or object that a text is, or that its first fenced block holds; None without one."""
+    for candidate in (text.strip(), *(match[1] for match in _first(text))):
+        if candidate[:1] in ("[", "{"):
+            try:
+                loaded: Value = json.loads(candidate)
+            except (ValueError, RecursionError):
+                continue
+            return loaded
+    return None
+
+
+def _first(text: str) -> list[re.Match[str]]:
+    found = _FENCE.search(text) if "```" in text else None
+    return [found] if found else []
+
+
+def untouchable(value: Value) -> bool:
+    """A value that stands for one which does not exist yet: the marker of a dry run, or a collection that holds one."""
+    match value:
+        case list():
+            return any(_marked(element) for element in value)
+        case dict():
+            return any(_marked(element) for element in value.values())
+        case _:
+            return MARK in (text(value) or "")
+
+
+def _marked(value: Value) -> bool:
+    if isinstance(value, Reference):
+        return MARK in value.summary  # without reading every element's binding
+    return MARK in (text(value) or "")
+
+
+def text(value: Value) -> str | None:
+    """The value's text when it is one."""
+    match value:
+        case str():
+            return value
+        case ExecText():
+            return value.text.rstrip("\n")
+        case Reference():
+            return value.read()
+        case _:
+            return None
+
+
+def whole(value: Value) -> bool:
+    """Whether the text is all that there was, not cut at 30,000 characters."""
+    return not (isinstance(value, ExecText) and value.result.stdout_truncated)
+
+
+def exit_code(value: Value) -> int | None:
+    return value.result.exit_code if isinstance(value, ExecText) and not value.bare else None
+
+
+def empty(value: Value) -> bool | None:
+    match value:
+        case None:
+            return True
+        case list() | dict():
+            return not value
+        case bool() | int() | float():
+            return False
+        case ErrorValue():
+            return None
+    said = (text(value) or "").strip()
+    if not said or said in _HOLLOW:
+        return True
+    return None if _says_nothing(said) else False
+
+
+def _says_nothing(said: str) -> bool:
+    return said.casefold().rstrip(".!") in _NOTHING
+
+
+def given(value: Value) -> bool | None:
+    match value:
+        case None:
+            return False
+        case bool():
+            return True if value else None
+        case ErrorValue():
+            return None
+        case list() | dict():
+            return True if value else None
+    if isinstance(value, int | float):
+        return True
+    said = (text(value) or "").strip()
+    if not said:
+        return False
+    return None if said in _HOLLOW or _says_nothing(said) else True
+
+
+def number(value: Value) -> tuple[float, bool] | None:
+    """A number, or a text that is nothing but one; and whether it is a percentage."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return value, False
+    said = (text(value) or "").strip()
+    if len(said) > SHORT or not _NUMBER.fullmatch(said):
+        return None
+    digits = said.rstrip("%").replace(",", "")
+    return (float(digits) if "." in digits else int(digits)), said.endswith("%")
+
+
+def short(value: Value) -> str | None:
+    """A value that can be an answer: trimmed text of one short line, a number, a boolean."""
+    if isinstance(value, list | dict | ErrorValue):
+        return None
+    said = "null" if value is None else inserted_text(value).strip()
+    return said if len(said) <= SHORT and "\n" not in said else None
+
+
+def yes_no(value: Value) -> bool | None:
+    """A boolean, or a text whose first word answers: alone on its line, or in a short text."""
+    if isinstance(value, bool):
+        return value
+    said = (text(value) or "").strip()
+    match = _ANSWER.match(said)
+    if match is None:
+        return None
+    alone = not said[match.end() :].partition("\n")[0].strip(" .,;:!?")
+    if not alone and short(value) is None:
+        return None
+    return match[1].lower() in ("yes", "y", "true")
+
+
+def count(value: Value, unit: str) -> int | None:
+    """How many words, lines, characters or items a value has."""
+    if unit == "item":
+        return _items(value)
+    said = text(value)
+    if said is None or not whole(value):
+        return None
+    match unit:
+        case "word":
+            return len(said.split())
+        case "line":
+            return len(said.strip("\n").split("\n")) if said.strip("\n") else 0
+        case _:
+            return len(said)
+
+
+def _items(value: Value) -> int | None:
+    if isinstance(value, list | dict):
+        data: Value = value
+    else:
+        said = text(value)
+        if said is None or not whole(value):
+            return None
+        data = structure(said)
+        if data is None:
+            bullets = sum(1 for line in said.split("\n") if _BULLET.match(line))
+            return bullets if bullets > 1 else None
+    if isinstance(data, dict):  # an object counts as its one list (openprose.md 3.11)
+        lists = [field for field in data.values() if isinstance(field, list)]
+        data = lists[0] if len(lists) == 1 else None
+    return len(data) if isinstance(data, list) else None
+
+
+def affordable(pattern: str, length: int) -> bool:
+    """Whether a regular expression surely ends soon on a text of that length.
+
+    `re` backtracks, and the text of a condition may hold words from a session: a repeated group, many options or
+    several open repeats over a long text are left to somebody else.
+    """
+    bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
+    if re.search(r"\)[*+?{]|\(\?P?[=(]", bare) or re.search(r"\\[1-9]", pattern):
+        return False
+    repeats = len(re.findall(r"[*+{]", bare))
+    options = bare.count("?") + bare.count("|")
+    return options <= 10 and (repeats == 0 or float(max(length, 1)) ** (repeats + 1) <= 1e8)
+
+
+def preview(value: Value) -> str:
+    """The value in a few words, for an explanation."""
+    match value:
+        case str() | ExecText() | Reference():
+            said = text(value) or ""
+            return f'"{one_line(said, 40)}"' if said.strip() else "empty text"
+        case None:
+            return "null"
+        case list() | dict():
+            kind = "list" if isinstance(value, list) else "object"
+            return f"{kind} of {len(value)}" if value else f"empty {kind}"
+        case _:
+            return one_line(inserted_text(value), 40)

@@ -1,0 +1,102 @@
+"""The person as a judge: asked in words, one conversation at a time; what is not understood is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prose_kernel.errors import ProseError
+from prose_kernel.judge import facts as readings
+from prose_kernel.judge import rules
+from prose_kernel.judge.words import NO, STUCK, UNCERTAIN, YES
+from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.text import NAME, one_line, printable
+from prose_kernel.runtime.values import Value
+
+
+class HumanJudge:
+    """The person, asked in words; every conversation holds the turn, and anything not understood is asked again."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = serial(asker)
+
+    @property
+    def available(self) -> bool:
+        return self._asker.available
+
+    async def decide(self, request: JudgeRequest, ruling: rules.Ruling) -> Verdict:
+        async with self._asker.turn():
+            self._asker.show(f"Is this true?{_pass(request)}\n  {_indented(request.text)}")
+            while True:
+                said = await self._word("[y]es, [n]o, [u]ncertain, or why? ")
+                if said in YES | NO:
+                    return Verdict(said in YES, "human")
+                if said in UNCERTAIN | STUCK:
+                    return Verdict(None, "human", no_progress=said in STUCK)
+                if said in ("w", "why"):
+                    self._asker.show("\n".join([f"Not decided by a rule: {ruling.why}.", *_known(request)]))
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        folded = {label.casefold(): label for label in reversed(labels)}
+        async with self._asker.turn():
+            numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
+            self._asker.show("\n".join([f"Which one?\n  {_indented(request.text)}", *numbered]))
+            while True:
+                said = await self._word(f"1 to {len(labels)}, or why? ")
+                if said in folded:
+                    return Pick(folded[said], "human")
+                if said.isascii() and said.isdecimal() and len(said) < 10 and 1 <= int(said) <= len(labels):
+                    return Pick(labels[int(said) - 1], "human")
+                if said in ("w", "why"):
+                    self._asker.show("\n".join(_known(request)))
+
+    async def extract(self, value: str, path: str) -> Finding:
+        async with self._asker.turn():
+            self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
+            return Finding(readings.data_or_text((await self._asker.ask(f"{path}: ")).strip()), "human")
+
+    async def items(self, value: str) -> Finding:
+        found: list[str] = []
+        async with self._asker.turn():
+            self._asker.show(f"Which items does this text hold?\n\n{printable(value)}\n\nOne a line; end with `.`")
+            while True:
+                for line in (await self._asker.ask("> ")).split("\n"):
+                    if line.strip() == ".":
+                        return Finding([*found], "human")
+                    if line.strip():
+                        found.append(line.strip())
+
+    async def _word(self, prompt: str) -> str:
+        return " ".join((await self._asker.ask(prompt)).split()).casefold()
+
+
+def _pass(request: JudgeRequest) -> str:
+    if request.loop is None or request.loop_index is None:
+        return ""
+    of = f" of {request.loop_maximum}" if request.loop_maximum is not None else ""
+    ends = "yes ends the loop" if request.loop == "until" else "no ends the loop"
+    return f" (before pass {request.loop_index + 1}{of}; {ends})"
+
+
+def _indented(text: str) -> str:
+    return printable(text).replace("\n", "\n  ")
+
+
+def _known(request: JudgeRequest) -> Iterable[str]:
+    """The bindings that the question names, else all, each in a few words; and the last events."""
+    named = [name for name in dict.fromkeys(NAME.findall(request.text)) if name in request.bindings]
+    names = named or list(request.bindings)
+    yield from (f"  {name}: {_previewed(request.bindings[name])}" for name in names[-20:])
+    if len(names) > 20:
+        yield f"  and {len(names) - 20} earlier names"
+    if request.recent:
+        yield "Last events:"
+        yield from (f"  {one_line(event)}" for event in request.recent)
+
+
+def _previewed(value: Value) -> str:
+    try:
+        return readings.preview(value)
+    except ProseError:
+        return "(cannot be read)"

@@ -1,0 +1,446 @@
+"""Conditions that need no judgement: a closed, three-valued grammar over named bindings (sessions.md 3.2).
+
+`score >= 85`, `docs is empty`, `the build failed and not log contains "flaky"`. docs/judge-rules.md holds every form
+with examples. A rule answers True or False only where the words leave no doubt; everything else is Unknown (None), and
+somebody else is asked. Above all an unquoted word decides only when it is met: `status = "done"` does not make
+`status is finished` false.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from prose_kernel.errors import ProseError
+from prose_kernel.judge import facts as readings
+from prose_kernel.runtime.values import Value
+
+Test = Callable[[Value], bool | None]
+
+LONGEST = 2000  # characters of a condition; a longer one is prose, not a rule
+DEEPEST = 20  # nesting of `not` and parentheses
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What the rules say: `answer` None is Unknown; `rule` names the form; `why` is one line for people."""
+
+    answer: bool | None
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One condition of a known form about one binding."""
+
+    subject: str
+    rule: str
+    test: Test
+    negated: bool = False
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        try:
+            found, value = readings.resolve(self.subject, bindings)
+            answer = self.test(value) if found else None
+        except ProseError:  # a binding that cannot be read decides nothing
+            return Ruling(None, self.rule, f"{self.subject} cannot be read")
+        if not found and self.rule == "word":  # "it is nice" is no rule about a binding `it`
+            return Ruling(None, "", "no rule reads it")
+        if not found:
+            return Ruling(None, self.rule, f"there is no {self.subject} to go by")
+        why = f"{self.subject} is {readings.preview(value)}"
+        if self.rule == "exit" and (code := readings.exit_code(value)) is not None:
+            why = f"{self.subject} exit code is {code}"
+        return Ruling(answer if answer is None else answer != self.negated, self.rule, why)
+
+
+@dataclass(frozen=True, slots=True)
+class Unparsed:
+    """Words that have none of the forms."""
+
+    text: str
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        return Ruling(None, "", "no rule reads it")
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    operand: Condition
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        inner = self.operand.decide(bindings)
+        return Ruling(None if inner.answer is None else not inner.answer, inner.rule, inner.why)
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """`and` or `or` of two or more conditions, by Kleene: Unknown only if it decides.
+
+    Beside words that no rule reads, a negated condition does not count: in `log does not contain "a" or any warning`
+    the `not` may reach further than its own half.
+    """
+
+    word: str
+    operands: tuple[Condition, ...]
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        deciding = self.word == "or"
+        guarded = any(unread(operand) for operand in self.operands)
+        unknown: Ruling | None = None
+        seen: list[Ruling] = []
+        for operand in self.operands:
+            ruling = operand.decide(bindings)
+            if ruling.answer is None or (guarded and negates(operand)):
+                unknown = unknown or Ruling(None, ruling.rule, ruling.why)
+            elif ruling.answer is deciding:
+                return ruling
+            else:
+                seen.append(ruling)
+        if unknown is not None:
+            return unknown
+        return Ruling(not deciding, self.word, ", ".join(dict.fromkeys(ruling.why for ruling in seen)))
+
+
+Condition = Clause | Unparsed | Negation | Combination
+
+
+def negates(condition: Condition) -> bool:
+    match condition:
+        case Clause(negated=negated):
+            return negated
+        case Negation():
+            return True
+        case Combination(operands=operands):
+            return any(negates(operand) for operand in operands)
+        case _:
+            return False
+
+
+def unread(condition: Condition) -> bool:
+    match condition:
+        case Unparsed():
+            return True
+        case Negation(operand=operand):
+            return unread(operand)
+        case Combination(operands=operands):
+            return any(unread(operand) for operand in operands)
+        case _:
+            return False
+
+
+def decide(text: str, bindings: Mapping[str, Value]) -> Ruling:
+    """What the rules say about a condition. Never raises; reads only the bindings that the condition names."""
+    return parse(text).decide(bindings)
+
+
+def decidable(text: str) -> bool:
+    """Whether each part of the condition has a form that decides both ways, whatever its bindings hold."""
+
+    def decides(condition: Condition) -> bool:
+        match condition:
+            case Clause(rule=rule):
+                return rule != "word"
+            case Negation(operand=operand):
+                return decides(operand)
+            case Combination(operands=operands):
+                return all(decides(operand) for operand in operands)
+            case _:
+                return False
+
+    return decides(parse(text))
+
+
+def named(text: str) -> tuple[str, ...]:
+    """The forms that a condition is made of (`number`, `empty`, `word` ...), each once; empty when a part has none."""
+
+    def forms(condition: Condition) -> list[str]:
+        match condition:
+            case Clause(rule=rule):
+                return [rule]
+            case Negation(operand=operand):
+                return forms(operand)
+            case Combination(operands=operands):
+                return [form for operand in operands for form in forms(operand)]
+            case _:
+                return []
+
+    condition = parse(text)
+    return () if unread(condition) else tuple(dict.fromkeys(forms(condition)))
+
+
+# ---------------------------------------------------------------- not, and, or
+
+_LITERAL = r'"(?:\\.|[^"\\])*"|“[^”]*”|`[^`]*`'
+_TOKEN = re.compile(
+    rf"{_LITERAL}|(?<=matches )\s*/(?:\\.|[^/\\\n])+/|(?<=match )\s*/(?:\\.|[^/\\\n])+/|[()]|\b(?:and|or)\b"
+)
+_SCOPE_WORDS = re.compile(
+    r"\b(?:unless|if|except|but|when|while|although|neither|nor|without|because|only|either|both)\b"
+)
+_NOT = re.compile(r"\s*not\s+|\s*not(?=\()")
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Condition:
+    """The condition in the grammar; `Unparsed` for everything that has none of its forms. Never raises."""
+    if len(text) > LONGEST:
+        return Unparsed(text)
+    tokens = [(m.group(), m.start(), m.end()) for m in _TOKEN.finditer(text)]
+    connected = any(token in ("and", "or", "(", ")") for token, _, _ in tokens)
+    if connected and _SCOPE_WORDS.search(re.sub(_LITERAL, '""', text)):
+        return Unparsed(text)
+    try:
+        return _Parser(text, tokens).whole()
+    except _NoRule:
+        return Unparsed(text)
+
+
+class _NoRule(Exception):
+    """The text as a whole has no reading: unbalanced parentheses, or nested too deep."""
+
+
+class _Parser:
+    """Recursive descent over the connecting tokens; what stands between them are clauses."""
+
+    def __init__(self, text: str, tokens: list[tuple[str, int, int]]) -> None:
+        self._text = text
+        self._tokens = [t for t in tokens if t[0] in ("and", "or", "(", ")")]
+        self._next = 0
+        self._at = 0
+
+    def whole(self) -> Condition:
+        condition = self._joined("or", 0)
+        if self._next < len(self._tokens) or self._text[self._at :].strip(" \t\n.,;!?"):
+            raise _NoRule
+        return condition
+
+    def _peek(self) -> str:
+        return self._tokens[self._next][0] if self._next < len(self._tokens) else ""
+
+    def _take(self) -> None:
+        self._at = self._tokens[self._next][2]
+        self._next += 1
+
+    def _joined(self, word: str, depth: int) -> Condition:
+        operands = [self._operand(word, depth)]
+        while self._peek() == word:
+            self._take()
+            operands.append(self._operand(word, depth))
+        return operands[0] if len(operands) == 1 else Combination(word, tuple(operands))
+
+    def _operand(self, word: str, depth: int) -> Condition:
+        return self._joined("and", depth) if word == "or" else self._unit(depth)
+
+    def _unit(self, depth: int) -> Condition:
+        if depth > DEEPEST:
+            raise _NoRule
+        if match := _NOT.match(self._text, self._at):
+            self._at = match.end()
+            return Negation(self._unit(depth + 1))
+        if self._peek() == "(" and not self._text[self._at : self._tokens[self._next][1]].strip():
+            self._take()
+            condition = self._joined("or", depth + 1)
+            if self._peek() != ")":
+                raise _NoRule
+            self._take()
+            return condition
+        start = self._at
+        if self._peek() == "(":  # a parenthesis inside a clause is a remark, which no rule reads
+            raise _NoRule
+        end = self._tokens[self._next][1] if self._next < len(self._tokens) else len(self._text)
+        self._at = end
+        return clause(self._text[start:end])
+
+
+# ---------------------------------------------------------------- clauses
+
+_NAME = r"[^\W\d]\w*(?:-\w+)*"
+_PATH = rf"{_NAME}(?:\.{_NAME}|\[\d+\])*"
+_EXIT = r"exit[ -](?:code|status)"
+_SUBJECT = re.compile(
+    rf"(?:(?:[Tt]he|[Tt]his|[Tt]hat)\s+)?(?:(?P<of>{_EXIT}\s+of\s+(?:the\s+)?)?`?(?P<path>{_PATH})`?"
+    rf"(?P<exit>(?:'s|’s)?\s+{_EXIT})?|(?P<number>[-+]?\d+(?:\.\d+)?))(?=[\s=<>!≥≤≠])\s*"
+)
+_NOTS = r"(?P<not>\s+not|n't|n’t)?\s+"
+_DONTS = r"(?P<not>(?:does|do|did)(?:\s+not|n't|n’t)\s+)?"
+_N = r"(?P<n>[-+]?\d+(?:,\d{3})*(?:\.\d+)?%?)"
+_COMPARE = {
+    "at least": operator.ge, "at most": operator.le, "less than": operator.lt, "fewer than": operator.lt,
+    "more than": operator.gt, "greater than": operator.gt, "exactly": operator.eq,
+    ">=": operator.ge, "≥": operator.ge, "<=": operator.le, "≤": operator.le, ">": operator.gt, "<": operator.lt,
+    "==": operator.eq, "=": operator.eq, "!=": operator.ne, "≠": operator.ne,
+}  # fmt: skip
+_WORDS = "|".join(word.replace(" ", r"\s+") for word in _COMPARE if word[0].isalpha())
+_SIGNS = r"==|!=|>=|<=|≥|≤|≠|>|<|="
+
+_FORMS = [
+    ("empty", re.compile(rf"(?:is|are){_NOTS}empty")),
+    ("given", re.compile(rf"(?:is|are){_NOTS}(?:specified|given|set)")),
+    ("exit", re.compile(rf"{_DONTS}(?P<word>succeed|pass|fail)")),
+    ("exit", re.compile(r"(?:(?:has|have)(?P<not>\s+not|n't|n’t)?\s+)?(?P<word>succeed|pass|fail)(?:s|es|ed)?")),
+    ("text", re.compile(rf"{_DONTS}(?:(?P<how>contain)s?|(?P<at>start|end)s?\s+with)\s+(?P<lit>{_LITERAL}|'[^']*')")),
+    ("pattern", re.compile(rf"{_DONTS}match(?:es)?\s+/(?P<re>(?:\\.|[^/\\\n])+)/")),
+    ("number", re.compile(rf"(?:is|are){_NOTS}(?P<op>{_WORDS}|{_SIGNS})\s*{_N}")),
+    ("number", re.compile(rf"(?P<op>{_SIGNS})\s*{_N}")),
+    ("number", re.compile(rf"(?:is|are){_NOTS}{_N}")),
+    ("number", re.compile(rf"(?:is|are){_NOTS}(?P<zero>zero|non-?zero)")),
+    (
+        "count",
+        re.compile(
+            rf"(?:has|have)(?P<not>\s+not|n't|n’t)?\s+(?P<op>{_WORDS})\s+{_N}\s+"
+            r"(?P<unit>word|line|character|item)s?"
+        ),
+    ),
+    ("equal", re.compile(rf"(?:is|are){_NOTS}(?P<lit>{_LITERAL}|'[^']*')")),
+    ("equal", re.compile(rf"(?P<op>==|!=|≠|=)\s*(?P<lit>{_LITERAL}|'[^']*')")),
+    ("yes-no", re.compile(rf"(?:is|are){_NOTS}(?P<yes>yes|no|true|false)")),
+    ("yes-no", re.compile(r"(?P<op>==|!=|≠|=)\s*(?P<yes>yes|no|true|false)")),
+    ("word", re.compile(rf"(?:is|are){_NOTS}(?P<words>[^\W\d][\w -]{{0,60}})")),
+    ("word", re.compile(r"(?P<op>==|!=|≠|=)\s*(?P<words>[^\W\d][\w-]{0,60})")),
+]  # fmt: skip
+
+
+def clause(text: str) -> Condition:
+    """One condition without `and`, `or` and a leading `not`."""
+    words = text.strip(" \t\n.,;!?")
+    subject = _SUBJECT.match(words)
+    if subject is None:
+        return Unparsed(text.strip())
+    name = subject["path"] or subject["number"]
+    if subject["of"] or subject["exit"]:
+        name += readings.EXIT_CODE
+    rest = words[subject.end() :]
+    for rule, form in _FORMS:
+        if match := form.fullmatch(rest):
+            found = match.groupdict()
+            sign = found.get("op") in ("!=", "≠")
+            test = _TESTS[rule](found)
+            if test is None or (subject["number"] and rule != "number"):
+                break
+            return Clause(name, rule, test, (found.get("not") is not None) != sign)
+    return Unparsed(text.strip())
+
+
+def _exit(found: Mapping[str, str | None]) -> Test:
+    wanted = found["word"] != "fail"
+
+    def test(value: Value) -> bool | None:
+        code = readings.exit_code(value)
+        return None if code is None else (code == 0) == wanted
+
+    return test
+
+
+def _text(found: Mapping[str, str | None]) -> Test:
+    literal, how = _unquoted(found["lit"]), found["how"] or found["at"]
+
+    def test(value: Value) -> bool | None:
+        if not isinstance(text := readings.text(value), str):
+            return None
+        if how == "contain":
+            answer = literal in text
+        else:
+            answer = text.strip().startswith(literal) if how == "start" else text.strip().endswith(literal)
+        return answer if readings.whole(value) or (answer and how == "contain") else None
+
+    return test
+
+
+def _pattern(found: Mapping[str, str | None]) -> Test | None:
+    try:
+        pattern = re.compile(found["re"] or "")
+    except (re.error, OverflowError, RecursionError):
+        return None
+
+    def test(value: Value) -> bool | None:
+        text = readings.text(value)
+        if text is None or not readings.whole(value) or not readings.affordable(pattern.pattern, len(text)):
+            return None
+        return pattern.search(text) is not None
+
+    return test
+
+
+def _number(found: Mapping[str, str | None]) -> Test:
+    sign = found.get("op") or "=="
+    compare = _comparison("==" if sign in ("!=", "≠") else sign)  # the clause is negated instead
+    if zero := found.get("zero"):
+        return lambda value: _compared(value, operator.eq if zero == "zero" else operator.ne, readings.number("0"))
+    return lambda value: _compared(value, compare, readings.number(found["n"]))
+
+
+def _comparison(sign: str) -> Callable[[float, float], bool]:
+    return _COMPARE[" ".join(sign.split())]
+
+
+def _compared(value: Value, compare: Callable[[float, float], bool], right: tuple[float, bool] | None) -> bool | None:
+    left = readings.number(value)
+    if left is None or right is None or left[1] != right[1]:  # a percentage compares with a percentage only
+        return None
+    return compare(left[0], right[0])
+
+
+def _count(found: Mapping[str, str | None]) -> Test:
+    compare, right, unit = _comparison(found["op"] or ""), readings.number(found["n"]), found["unit"] or ""
+
+    def test(value: Value) -> bool | None:
+        count = readings.count(value, unit)
+        return None if count is None or right is None or right[1] else compare(count, right[0])
+
+    return test
+
+
+def _equal(found: Mapping[str, str | None]) -> Test:
+    literal = _unquoted(found["lit"]).strip()
+    folds = found.get("op") is None  # `is` folds case, `==` does not (openprose.md 3.11)
+
+    def test(value: Value) -> bool | None:
+        text = readings.short(value)
+        if text is None:
+            return None
+        left, right = readings.number(text), readings.number(literal)
+        if left is not None and right is not None:
+            return left == right
+        return text.casefold() == literal.casefold() if folds else text == literal
+
+    return test
+
+
+def _yes_no(found: Mapping[str, str | None]) -> Test:
+    wanted = found["yes"] in ("yes", "true")
+
+    def test(value: Value) -> bool | None:
+        said = readings.yes_no(value)
+        return None if said is None else said == wanted
+
+    return test
+
+
+def _word(found: Mapping[str, str | None]) -> Test:
+    words = " ".join((found["words"] or "").split()).casefold()
+    # met: True; not met: nobody knows, another word may mean the same
+    return lambda value: True if (readings.short(value) or "").casefold() == words else None
+
+
+_TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
+    "empty": lambda found: readings.empty,
+    "given": lambda found: readings.given,
+    "exit": _exit,
+    "text": _text,
+    "pattern": _pattern,
+    "number": _number,
+    "count": _count,
+    "equal": _equal,
+    "yes-no": _yes_no,
+    "word": _word,
+}
+
+
+def _unquoted(literal: str | None) -> str:
+    literal = literal or '""'
+    return re.sub(r"\\(.)", r"\1", literal[1:-1]) if literal[0] == '"' else literal[1:-1]

@@ -1,0 +1,306 @@
+"""Reads of names: in expressions, in texts, as context, as collections (openprose.md 1.6, 3.5, 4.3, 5.2, 6.2)."""
+
+from __future__ import annotations
+
+from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.openprose.nearest import did_you_mean
+from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
+from prose_kernel.language.openprose.scopes import Frame, Result
+from prose_kernel.language.openprose.tree import (
+    Array,
+    Binary,
+    Constant,
+    ContextBlock,
+    Discretion,
+    Duration,
+    Exec,
+    Index,
+    Interpolation,
+    Logical,
+    Member,
+    Name,
+    Node,
+    Not,
+    Number,
+    Object,
+    ProgramCall,
+    Text,
+)
+from prose_kernel.language.source import Span
+
+_LEAVES = frozenset({Number, Constant, Duration})
+_SHORTEST_MARKER = 10
+
+
+def raw_text(text: Text) -> str:
+    """`Text.raw`, quick for the texts without interpolation that most programs are made of."""
+    parts = text.parts
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else text.raw
+
+
+def is_hole(value: Node) -> bool:
+    """Whether the parser put this value where it could not read one; that has been reported."""
+    return isinstance(value, Constant) and value.value is None and value.span.start == value.span.end
+
+
+class Reader:
+    """Checks what an expression or a text reads, seen from `frame`, without recursion."""
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self._text_code: UndefinedCode = "E108" if survey.strict else "W108"
+        self._commands: list[list[Interpolation]] = []
+        self._suspects: list[tuple[Frame, str, Span, str]] = []
+
+    # ---- expressions
+
+    def expression(self, node: Node, code: UndefinedCode = "E131") -> None:
+        """Check every name below `node`; an unknown one gets `code`."""
+        stack: list[Node] = [node]
+        while stack:
+            node = stack.pop()
+            kind = type(node)
+            if kind in _LEAVES:
+                continue
+            if isinstance(node, Name):
+                self.name(node, code)
+            elif isinstance(node, Text):
+                if node.parts:
+                    self.text(node)
+            elif isinstance(node, Discretion):
+                self.marker(node)
+            else:
+                stack.extend(self._operands(node))
+
+    def _operands(self, node: Node) -> tuple[Node, ...]:
+        if isinstance(node, Member):
+            self._member(node.value, node.name.id, node.name.span)
+            return (node.value,)
+        if isinstance(node, Index):
+            key = node.index.literal if isinstance(node.index, Text) else None
+            self._member(node.value, key, node.index.span)
+            return (node.index, node.value)
+        if isinstance(node, Binary):
+            return (node.right, node.left)
+        if isinstance(node, Logical):
+            return node.operands
+        if isinstance(node, Not):
+            return (node.operand,)
+        if isinstance(node, Array):
+            return node.elements
+        if isinstance(node, Object):
+            return tuple(entry.value for entry in node.entries)
+        if isinstance(node, ProgramCall):
+            self.call(node)
+            return tuple(argument.value for argument in node.arguments)
+        return ()
+
+    def name(self, node: Name, code: UndefinedCode) -> None:
+        if not self.survey.sees(node.id):
+            self.survey.undefined(Undefined(node.id, node.span, code))
+
+    def collection(self, node: Node, code: UndefinedCode) -> None:
+        """A collection of `for` (E162) or the input of a pipeline (E170)."""
+        if isinstance(node, (Number, Discretion, Constant)):
+            if is_hole(node):
+                return
+            kind = "A marker" if isinstance(node, Discretion) else "This value"
+            self.survey.report(code, node.span, f"{kind} is not a collection", "use an array, or a name that holds one")
+            return
+        path = node
+        while isinstance(path, (Member, Index)):
+            path = path.value
+        if isinstance(path, Name) and not self.survey.sees(path.id):
+            self.survey.undefined(Undefined(path.id, path.span, code))
+            if path is not node:
+                self._path_steps(node)
+            return
+        self.expression(node)
+
+    def _path_steps(self, node: Node) -> None:
+        while isinstance(node, (Member, Index)):
+            if isinstance(node, Index):
+                self.expression(node.index)
+            node = node.value
+
+    # ---- context
+
+    def context(self, node: Node) -> None:
+        """The value of a `context:` property (4.3)."""
+        if isinstance(node, ContextBlock):
+            for entry in node.entries:
+                self._reference(entry.value)
+        elif isinstance(node, Array):
+            for element in node.elements:
+                if isinstance(element, (Name, Member, Index)):
+                    self._reference(element)
+                elif not is_hole(element):
+                    message = "An element of a context array must be a name or a path"
+                    self.survey.report("E134", element.span, message, "bind the value with `let` and pass its name")
+        elif isinstance(node, Object):
+            for member in node.entries:
+                self._reference(member.value)
+        elif isinstance(node, (Name, Member, Index, Text)):
+            self._reference(node)
+        else:
+            message = "A context must be a name, a path, an array or object of them, or a text"
+            self.survey.report("E134", node.span, message, "bind the value with `let` and pass its name")
+
+    def _reference(self, node: Node) -> None:
+        if isinstance(node, Name) and self._is_agent_reference(node):
+            return
+        self.expression(node, "E132")
+
+    def _is_agent_reference(self, node: Name) -> bool:
+        """An agent as context: its memory when it has one (2.3 row 25). Tells whether a finding was made."""
+        name = node.id
+        agent = self.survey.agent(name)
+        if agent is None or name in self.survey.frame.visible or name in self.survey.frame.temporaries:
+            return False
+        if agent.persist and not self.survey.strict:
+            message = f"`{name}` is an agent; its memory is passed as context"
+            self.survey.report("W133", node.span, message)
+            return True
+        hint = "only an agent with `persist` has a memory that can be passed" if not self.survey.strict else None
+        self.survey.report("E132", node.span, f"`{name}` is an agent, not a variable", hint)
+        return True
+
+    # ---- texts
+
+    def text(self, text: Text) -> None:
+        """A text whose unknown names stay as they are (W108, `strict` E108)."""
+        for part in text.parts:
+            if type(part) is Interpolation:
+                self.interpolation(part, self._text_code)
+
+    def marker(self, node: Discretion, *, condition: bool = True) -> None:
+        """A discretion marker: W108 in both profiles, W162 when its question is too short to judge."""
+        text = node.text
+        if condition and 0 < len(raw_text(text)) < _SHORTEST_MARKER:
+            message = f"The condition `{text.raw}` is very short"
+            self.survey.report("W162", node.span, message, "say in a few words what must be true")
+        for part in text.parts:
+            if type(part) is Interpolation:
+                self.interpolation(part, "W108")
+
+    def command(self, node: Exec) -> None:
+        """The command of an `exec`: E050, E053, and W051 once for what is inserted unquoted."""
+        text = node.command
+        if not raw_text(text).strip():
+            self.survey.report("E050", text.span, "Empty command", 'write the command in the quotes: `exec "ls"`')
+            return
+        parts = text.interpolations
+        for part in parts:
+            self.interpolation(part, "E053")
+        if parts:
+            # In a block it is decided at the end whether the name exists; at root, here.
+            self._commands.append([p for p in parts if not self.survey.frame.is_root or self.survey.sees(p.name)])
+
+    def report_insertions(self) -> None:
+        """Report W051 once for each command with an interpolation that is not an E053, when all names are known."""
+        for parts in self._commands:
+            inserted = [p for p in parts if self.survey.root.open or self.survey.is_declared(p.name)]
+            dollar = next((p for p in inserted if p.after_dollar), None)
+            first = dollar or next(iter(inserted), None)
+            if first is not None:
+                message = f"The value of `{first.raw[1:-1]}` goes into the command unquoted"
+                hint = f"the program's `{first.name}` is inserted after the `$`, not the shell's" if dollar else None
+                self.survey.report("W051", first.span, message, hint)
+
+    def interpolation(self, part: Interpolation, code: UndefinedCode) -> None:
+        """Check one `{path}` (1.6)."""
+        for step in part.steps:
+            if isinstance(step, Name) and not self.survey.sees(step.id):
+                self.survey.undefined(Undefined(step.id, step.span, code, part.raw))
+        if not self.survey.sees(part.name):
+            item = Undefined(part.name, part.span, code, part.raw, part.after_dollar)
+            self.survey.undefined(item)
+        elif part.steps:
+            self._held_member(part.name, part.steps[0], part.span)
+
+    # ---- members
+
+    def _member(self, value: Node, key: str | None, span: Span) -> None:
+        if isinstance(value, Name):
+            self._held_member(value.id, key, span)
+        elif isinstance(value, ProgramCall):
+            self.program_output(value.program.id, self.survey.program(value.program.id), key, span)
+
+    def _held_member(self, name: str, key: object, span: Span) -> None:
+        """A member or index of a variable whose value is known: E138 on `exec` text, E028 on a program's result."""
+        if name in self.survey.frame.temporaries:
+            return
+        held = self.survey.frame.held.get(name)
+        if name not in self.survey.frame.held and self.survey.frame.is_root:
+            variable = self.survey.known.variables.get(name)
+            held = "exec" if variable and variable.from_exec else None
+        if held == "exec":
+            self._suspects.append((self.survey.frame, name, span, str(key) if isinstance(key, str) else ""))
+        elif isinstance(held, Result) and isinstance(key, str):
+            self.program_output(held.program, held.contract, key, span)
+
+    def report_exec_members(self) -> None:
+        """Report E138 for the variables that no block writes to; the others may hold something else by then."""
+        for _frame, name, span, key in self._suspects:
+            if name not in self.survey.assigned_in_blocks:
+                self._report_exec_member(name, key or None, span)
+
+    def _report_exec_member(self, name: str, key: str | None, span: Span) -> None:
+        what = f"`{name}` holds the output of a command, which is text"
+        message = f"{what} without a member `{key}`" if key else f"{what} and has no members"
+        hint = f"use a marker, `if **{name} shows a failure**:`, or pass it as context"
+        self.survey.report("E138", span, message, hint)
+
+    def program_output(self, program: str, contract: Contract | None, key: str | None, span: Span) -> None:
+        """E028 when a program whose contract is known has no such output (6.2)."""
+        if key is None or contract is None or contract.outputs is None or key in contract.outputs:
+            return
+        near = did_you_mean(self.survey.near(key, contract.outputs))
+        self.survey.report(
+            "E028", span, f"`{program}` has no output `{key}`", near or _listed("outputs", contract.outputs)
+        )
+
+    # ---- program calls
+
+    def call(self, node: ProgramCall) -> None:
+        """E025, E026, E027 and E009 of a call `name(input: value)` (6.2)."""
+        survey = self.survey
+        seen: set[str] = set()
+        named = [argument.name for argument in node.arguments if argument.name.id]
+        for name in named:
+            if name.id in seen:
+                survey.report("E009", name.span, f"The argument `{name.id}` is given twice")
+            seen.add(name.id)
+        program = node.program
+        if not survey.is_program(program.id):
+            survey.report("E025", program.span, f"No imported program is called `{program.id}`", self._call_hint(node))
+            return
+        contract = survey.program(program.id)
+        if contract is None or contract.outputs is None:
+            return
+        for name in named:
+            if name.id not in contract.inputs:
+                near = did_you_mean(survey.near(name.id, contract.inputs))
+                hint = near or _listed("inputs", tuple(contract.inputs))
+                survey.report("E027", name.span, f"`{program.id}` has no input `{name.id}`", hint)
+        for wanted, required in contract.inputs.items():
+            if required and wanted not in seen:
+                survey.report("E026", program.span, f"The input `{wanted}` of `{program.id}` is missing")
+
+    def _call_hint(self, node: ProgramCall) -> str | None:
+        name, survey = node.program.id, self.survey
+        if survey.block(name) is not None:
+            inside = ", ".join(survey.source.slice(a.value.span) for a in node.arguments) or "..."
+            return f"`do {name}({inside})`"
+        if survey.agent(name) is not None:
+            return f"`{name}` is an agent: `session: {name}`"
+        if name in ("print", "echo", "puts", "log"):
+            return 'to show a value write `output x`, or `exec "echo x"`'
+        if name in ("exec", "session", "throw", "assert", "do"):
+            return f"`{name}` is a statement and takes no parentheses"
+        programs = [*survey.programs, *survey.known.programs]
+        return did_you_mean(survey.near(name, programs)) or 'a call needs an import: `use "./file.prose" as name`'
+
+
+def _listed(what: str, names: tuple[str, ...]) -> str:
+    return f"its {what}: {', '.join(names[:12])}" if names else f"it has no {what}"

@@ -1,0 +1,270 @@
+"""Statements that bind a name: let, const, assignment, output, input (openprose.md 3.5, 3.16, 6.3, 6.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prose_kernel.errors import InputError, NobodyToAsk, RunError, ValueTypeError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine.openprose import judging
+from prose_kernel.machine.openprose.code import Code, Step, compile_expression, statement, value_of
+from prose_kernel.machine.openprose.control_flow import ControlFlow
+from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.frames import Kind, Layer, Slot, Spawned, Temp, find_home
+from prose_kernel.machine.openprose.interpolation import render
+from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.runtime.events import Bound
+from prose_kernel.runtime.ports import Key, Question
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The name that will take a spawn's value, and where its binding lives."""
+
+    name: str
+    key: Key
+    kind: Kind
+
+
+class SpawnCode(Code):
+    """The code of session, resume, exec and arrow chains: it wants to know what will take its value."""
+
+    __slots__ = ()
+
+    def __init__(self, node: tree.Node, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+
+    @property
+    def spawned(self) -> Spawned:
+        raise NotImplementedError
+
+    async def spawn(self, s: ExecutionContext, destination: Destination | None) -> Value:
+        raise NotImplementedError
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return await self.spawn(s, None)
+
+
+# ---------------------------------------------------------------- binding
+
+_FREE: Final = ("let", "output")
+
+
+def bind(
+    s: ExecutionContext, layer: Layer, name: str, kind: Kind, value: Value, node: tree.Node, spawned: Spawned | None
+) -> Slot:
+    """Give a name of a table its value; declares it when it is new there."""
+    slot = layer.table.get(name)
+    previous = slot is not None
+    cell = s.run.cell
+    if slot is None:
+        key = Key(name, layer.frame.execution_id, layer.iterations)
+        slot = Slot(name, kind, value, key, s.source, node.span, spawned, cell)
+        layer.table[name] = slot
+    else:
+        if slot.kind != kind and not (slot.kind == "output" and kind == "let" and slot.cell == cell):
+            slot.kind = kind
+            if kind != "output":
+                layer.outputs.pop(name, None)
+        slot.value, slot.source, slot.span, slot.spawned = value, s.source, node.span, spawned
+        slot.cell = cell
+    s.run.changed(slot)
+    if s.host.listeners:
+        s.emit(Bound(s.place(node.span), name, slot.kind, value, slot.key, spawned, previous))
+    return slot
+
+
+def writable(s: ExecutionContext, node: tree.Name) -> None:
+    """E137 for a name that is temporary here."""
+    temp = s.temps.get(node.id)
+    if temp is not None:
+        raise _immutable(s, node, temp)
+
+
+def _immutable(s: ExecutionContext, node: tree.Name, temp: Temp) -> RunError:
+    return located(s, ValueTypeError(f"'{node.id}' is a {temp.word} and cannot be changed", code="E137"), node)
+
+
+def home_of(s: ExecutionContext, node: tree.Name) -> tuple[Layer, Kind]:
+    """Where an assignment writes, and the kind it keeps. Raises E130, E137."""
+    slot = s.layer.table.get(node.id)
+    if slot is not None and slot.kind in _FREE and node.id not in s.temps:
+        return s.layer, slot.kind
+    found = find_home(node.id, s.temps, s.layer)
+    if found is None:
+        return s.layer, "let"
+    what, layer = found
+    if isinstance(what, Temp):
+        raise _immutable(s, node, what)
+    if node.id not in layer.table:
+        return layer, "let"  # a soft export: the assignment makes it a variable there
+    if what.kind == "const":
+        raise located(s, ValueTypeError(f"'{node.id}' is a const and cannot be reassigned", code="E130"), node)
+    if what.kind == "input":
+        raise located(s, ValueTypeError(f"'{node.id}' is an input and cannot be changed", code="E137"), node)
+    return layer, what.kind
+
+
+async def produce(s: ExecutionContext, code: Code, destination: Destination) -> tuple[Value, Spawned | None]:
+    """The value for a name; a spawn learns where its binding goes."""
+    if isinstance(code, SpawnCode):
+        return await call(code.spawn(s, destination)), code.spawned
+    return await value_of(code, s), None
+
+
+@statement(tree.Let)
+class LetStep(Step):
+    __slots__ = ("code",)
+
+    binds = True
+
+    def __init__(self, node: tree.Let, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = code = compile_expression(node.value)
+        way = code.now
+        if way is None or node.destructured:
+            return
+        name, kind = node.names[0], node.kind
+
+        def now(s: ExecutionContext) -> Value:
+            writable(s, name)
+            value = way(s)
+            bind(s, s.layer, name.id, kind, value, node, None)
+            return value
+
+        self.now = now
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        node = self.node
+        for name in node.names:
+            writable(s, name)
+        if node.destructured:
+            return await self._several(s)
+        name = node.names[0].id
+        value, spawned = await produce(s, self.code, Destination(name, s.key(name), node.kind))
+        bind(s, s.layer, name, node.kind, value, node, spawned)
+        return value
+
+    async def _several(self, s: ExecutionContext) -> Value:
+        value = await value_of(self.code, s)
+        found: list[Value] = []
+        for name in self.node.names:
+            try:
+                found.append(await judging.member(s, name, value, name.id))
+            except RunError as error:
+                raise located(s, error, name) from None
+        for name, part in zip(self.node.names, found, strict=True):
+            bind(s, s.layer, name.id, self.node.kind, part, self.node, None)
+        return value
+
+
+@statement(tree.Assign)
+class AssignStep(Step):
+    __slots__ = ("code",)
+
+    binds = True
+
+    def __init__(self, node: tree.Assign, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = code = compile_expression(node.value)
+        way = code.now
+        if way is None:
+            return
+        name = node.name
+
+        def now(s: ExecutionContext) -> Value:
+            layer, kind = home_of(s, name)
+            value = way(s)
+            bind(s, layer, name.id, kind, value, node, None)
+            return value
+
+        self.now = now
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        name = self.node.name
+        layer, kind = home_of(s, name)
+        key = Key(name.id, layer.frame.execution_id, layer.iterations)
+        value, spawned = await produce(s, self.code, Destination(name.id, key, kind))
+        layer, kind = home_of(s, name)  # something may have declared it meanwhile
+        bind(s, layer, name.id, kind, value, self.node, spawned)
+        return value
+
+
+@statement(tree.Output)
+class OutputStep(Step):
+    __slots__ = ("code",)
+
+    binds = True
+
+    def __init__(self, node: tree.Output, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = compile_expression(node.value)
+        way, name = self.code.now, node.name
+        if way is None or name is None:
+            return
+
+        def now(s: ExecutionContext) -> Value:
+            writable(s, name)
+            value = way(s)
+            self._bind(s, value, None)
+            return value
+
+        self.now = now
+
+    def _bind(self, s: ExecutionContext, value: Value, spawned: Spawned | None) -> None:
+        name = self.node.name.id
+        s.layer.outputs[name] = bind(s, s.layer, name, "output", value, self.node, spawned)
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        name = self.node.name
+        if name is None:
+            raise ControlFlow("return", await value_of(self.code, s), valued=True, fields=_is_object(self.node))
+        writable(s, name)
+        value, spawned = await produce(s, self.code, Destination(name.id, s.key(name.id), "output"))
+        self._bind(s, value, spawned)
+        return value
+
+
+def _is_object(node: tree.Output) -> bool:
+    return isinstance(node.value, tree.Object)
+
+
+@statement(tree.Input)
+class InputStep(Step):
+    __slots__ = ()
+
+    binds = True
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        name = self.node.name
+        writable(s, name)
+        value = supplied(s, name.id)
+        if value is None:
+            value = await self._ask(s)
+        bind(s, s.layer, name.id, "input", value, self.node, None)
+        return value
+
+    async def _ask(self, s: ExecutionContext) -> str:
+        name, prompt = self.node.name.id, self.node.prompt
+        text = await render(s, prompt.text if isinstance(prompt, tree.Discretion) else prompt)
+        await s.flush()
+        await s.admitted()
+        try:
+            return await s.outside(s.host.ports.user.ask(Question(name, text)))
+        except NobodyToAsk as error:
+            message = f"no value for input '{name}': {str(error) or 'nobody is here to ask'}"
+            hint = f"supply it: --input {name}=VALUE, or %input {name}=VALUE in a notebook"
+            raise located(s, InputError(message, hint=hint, nobody=True), self.node) from None
+        except EOFError:
+            raise located(s, InputError(f"no value for input '{name}': the input ended"), self.node) from None
+
+
+def supplied(s: ExecutionContext, name: str) -> Value:
+    """The value that the caller or the front end gave for an input, None without one."""
+    if name in s.run.supplied:
+        return s.run.supplied[name]
+    return None if s.run.program else s.host.supplied.get(name)

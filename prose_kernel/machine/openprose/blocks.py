@@ -1,0 +1,128 @@
+"""Block calls: frames, limits, results, soft exports (openprose.md 3.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prose_kernel.errors import ValueTypeError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine.openprose.code import Body, Code, expression, value_of
+from prose_kernel.machine.openprose.control_flow import ControlFlow
+from prose_kernel.machine.openprose.failures import located, recursion_error
+from prose_kernel.machine.openprose.frames import (
+    DEFAULT_BLOCK_DEPTH,
+    GLOBAL_DEPTH_LIMIT,
+    Caller,
+    Frame,
+    Layer,
+    Slot,
+    Temp,
+)
+from prose_kernel.machine.openprose.runs import BlockEntry, ExecutionContext
+from prose_kernel.runtime.events import BlockEntered, BlockLeft
+from prose_kernel.runtime.ports import Key
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+
+@expression(tree.BlockCall, lambda node: node.arguments)
+class BlockCallCode(Code):
+    __slots__ = ()
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return await self._call(s, bare=False)
+
+    async def as_statement(self, s: ExecutionContext) -> Value:
+        return await self._call(s, bare=True)
+
+    async def _call(self, s: ExecutionContext, *, bare: bool) -> Value:
+        node: tree.BlockCall = self.node
+        entry = s.run.blocks.get(node.block.id)
+        if entry is None:
+            raise located(s, ValueTypeError(f"block '{node.block.id}' is not defined", code="E140"), node.block)
+        arguments = [(await value_of(part, s), _origin(s, part.node)) for part in self.parts]
+        frame = _frame(s, node, entry, tuple(value for value, _ in arguments))
+        layer = Layer(frame)
+        temps: dict[str, Temp] = {}
+        for at, parameter in enumerate(entry.node.parameters):
+            value, key = arguments[at] if at < len(arguments) else (None, None)
+            temps[parameter.id] = Temp(value, "parameter", key)
+        if s.host.scheduler.due():
+            await s.breathe()
+        value, exports = await call(_invoke(s, entry, frame, layer, temps, used=self.used))
+        if bare and exports:
+            s.layer.exports.update(exports)
+        return value
+
+
+def _origin(s: ExecutionContext, node: tree.Node) -> Key | None:
+    """The binding that an argument stands for, when it is a plain variable."""
+    found = s.find(node.id) if isinstance(node, tree.Name) else None
+    return found.key if found is not None else None
+
+
+def _frame(s: ExecutionContext, node: tree.BlockCall, entry: BlockEntry, arguments: tuple[Value, ...]) -> Frame:
+    """The frame of a new invocation. Raises E206 when the stack is full."""
+    name = node.block.id
+    same = next((frame.same for frame in s.frame.stack() if frame.block == name), 0) + 1
+    limit = entry.node.max_depth or DEFAULT_BLOCK_DEPTH
+    if same > limit:
+        raise located(s, recursion_error(name, limit), node)
+    if s.frame.depth >= GLOBAL_DEPTH_LIMIT:
+        raise located(s, recursion_error(name, GLOBAL_DEPTH_LIMIT), node)
+    caller = Caller(s.temps, s.layer, s.location(node.span))
+    return Frame(s.next_execution(), name, arguments, caller, s.frame.depth + 1, same)
+
+
+async def _invoke(
+    s: ExecutionContext, entry: BlockEntry, frame: Frame, layer: Layer, temps: dict[str, Temp], *, used: bool
+) -> tuple[Value, dict[str, Slot]]:
+    """Run the body in its frame; the value of the invocation, and the names that a bare `do` makes readable."""
+    outer = s.frame, s.layer, s.temps, s.source, s.statement
+    name, number = entry.node.name.id, frame.execution_id
+    assert number is not None
+    place = s.place(s.statement.span) if s.host.listeners else None
+    if place is not None:
+        s.emit(BlockEntered(place, name, number, frame.arguments))
+    s.frame, s.layer, s.temps, s.source = frame, layer, temps, entry.source
+    try:
+        result = await call(_result(s, _body(entry, used), layer))
+    finally:
+        s.frame, s.layer, s.temps, s.source, s.statement = outer
+    if place is not None:
+        s.emit(BlockLeft(place, name, number))
+    return result
+
+
+def _body(entry: BlockEntry, used: bool) -> Body:
+    body = entry.bodies.get(used)
+    if body is None:
+        body = entry.bodies[used] = Body(entry.node.body, used)
+    return body
+
+
+async def _result(s: ExecutionContext, body: Body, layer: Layer) -> tuple[Value, dict[str, Slot]]:
+    value: Value = None
+    left = False
+    try:
+        value = await call(body.run(s))
+    except ControlFlow as leave:
+        if leave.how != "return":
+            raise
+        if leave.valued:
+            return leave.value, {}
+        value, left = leave.value, True
+    outputs = layer.outputs
+    if outputs:
+        values = {name: slot.value for name, slot in outputs.items()}
+        return (next(iter(values.values())) if len(values) == 1 else values), outputs
+    return value, {} if left else _branch_names(body, layer)
+
+
+def _branch_names(body: Body, layer: Layer) -> dict[str, Slot]:
+    """The names of a `parallel` that ends a block without outputs."""
+    last = body.nodes[-1] if body.nodes else None
+    if not isinstance(last, tree.ExpressionStatement) or not isinstance(last.value, tree.Parallel):
+        return {}
+    names: Sequence[str] = [b.name.id for b in last.value.branches if b.name is not None]
+    return {name: layer.table[name] for name in names if name in layer.table}

@@ -1,0 +1,246 @@
+"""Statements that steer: if, choice, try, do, throw, return, break, assert (openprose.md 3.9, 3.12)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from prose_kernel.errors import RunError, ThrowError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine.openprose import judging
+from prose_kernel.machine.openprose.code import Body, Code, Step, compile_expression, expression, statement, value_of
+from prose_kernel.machine.openprose.control_flow import ControlFlow
+from prose_kernel.machine.openprose.failures import error_value, forget_trace
+from prose_kernel.machine.openprose.frames import Temp
+from prose_kernel.machine.openprose.interpolation import render
+from prose_kernel.machine.openprose.judging import Arms, Asking
+from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, OptionChosen, TryEntered
+from prose_kernel.runtime.ports import Binding
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import ErrorValue, Value, inserted_text
+
+
+@statement(tree.ExpressionStatement)
+class ExpressionStep(Step):
+    __slots__ = ("code",)
+
+    def __init__(self, node: tree.ExpressionStatement, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = compile_expression(node.value, used)
+        self.now = self.code.now
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return await call(self.code.as_statement(s))
+
+
+@expression(tree.Do)
+class DoCode(Code):
+    __slots__ = ("body",)
+
+    def __init__(self, node: tree.Do, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.body = Body(node.body, used)
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return await call(self.body.run(s))
+
+
+# ---------------------------------------------------------------- choosing
+
+
+@expression(tree.If)
+class IfCode(Code):
+    __slots__ = ("arms", "otherwise", "ways")
+
+    def __init__(self, node: tree.If, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.arms = [(compile_expression(arm.condition), Body(arm.body, used)) for arm in node.arms]
+        after = [*((arm.condition,) for arm in node.arms[1:]), node.otherwise or ()]
+        self.ways: list[Arms] = [(("yes", arm.body), ("no", no)) for arm, no in zip(node.arms, after, strict=True)]
+        self.otherwise = Body(node.otherwise, used) if node.otherwise is not None else None
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        arm, body = 0, None
+        for number, (condition, candidate) in enumerate(self.arms, 1):
+            if await judging.holds(condition, s, Asking(arms=self.ways[number - 1])):
+                arm, body = number, candidate
+                break
+        else:
+            if self.otherwise is not None:
+                arm, body = len(self.arms) + 1, self.otherwise
+        if s.host.listeners:
+            s.emit(ArmChosen(s.place(self.node.span), arm))
+        return await call(body.run(s)) if body is not None else None
+
+
+@expression(tree.Choice)
+class ChoiceCode(Code):
+    __slots__ = ("bodies", "ways")
+
+    def __init__(self, node: tree.Choice, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.bodies: dict[str, Body] = {}
+        ways: dict[str, Sequence[tree.Node]] = {}
+        for option in node.options:
+            self.bodies.setdefault(option.label.raw, Body(option.body, used))
+            ways.setdefault(option.label.raw, option.body)
+        self.ways: Arms = tuple(ways.items())
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        criteria = self.node.criteria
+        label = await judging.choose(s, criteria, await render(s, criteria.text), self.ways)
+        if s.host.listeners:
+            s.emit(OptionChosen(s.place(self.node.span), label))
+        return await call(self.bodies[label].run(s))
+
+
+@statement(tree.Assert)
+class AssertStep(Step):
+    __slots__ = ("condition",)
+
+    valued = False
+
+    def __init__(self, node: tree.Assert, used: bool) -> None:
+        super().__init__(node, used)
+        self.condition = compile_expression(node.condition)
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        if not await judging.holds(self.condition, s, Asking()):
+            message = self.node.message
+            raise ThrowError(await render(s, message) if message is not None else "assertion failed")
+        return None
+
+
+# ---------------------------------------------------------------- leaving
+
+
+@statement(tree.Throw)
+class ThrowStep(Step):
+    __slots__ = ("code",)
+
+    valued = False
+
+    def __init__(self, node: tree.Throw, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = compile_expression(node.value) if node.value is not None else None
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        if self.code is None:
+            if s.catching is None:
+                raise ThrowError("")
+            raise s.catching.error.with_traceback(None)
+        value = await value_of(self.code, s)
+        if isinstance(value, ErrorValue):
+            raise value.error.with_traceback(None)
+        raise ThrowError(inserted_text(value))
+
+
+@statement(tree.Return)
+class ReturnStep(Step):
+    __slots__ = ("code",)
+
+    valued = False
+
+    def __init__(self, node: tree.Return, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = compile_expression(node.value) if node.value is not None else None
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        if self.code is None:
+            raise ControlFlow("return")
+        fields = isinstance(self.node.value, tree.Object)
+        raise ControlFlow("return", await value_of(self.code, s), valued=True, fields=fields)
+
+
+@statement(tree.Break)
+class BreakStep(Step):
+    __slots__ = ()
+
+    valued = False
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        raise ControlFlow("break")
+
+
+@statement(tree.Continue)
+class ContinueStep(Step):
+    __slots__ = ()
+
+    valued = False
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        raise ControlFlow("continue")
+
+
+# ---------------------------------------------------------------- errors
+
+
+@expression(tree.Try)
+class TryCode(Code):
+    __slots__ = ("body", "catch", "final")
+
+    def __init__(self, node: tree.Try, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.body = Body(node.body, used)
+        self.catch = Body(node.catch.body, used) if node.catch is not None else None
+        self.final = Body(node.final, False) if node.final is not None else None
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        if s.host.listeners:
+            s.emit(TryEntered(s.place(self.node.span)))
+        if self.final is None:
+            return await call(self._guarded(s))
+        try:
+            value = await call(self._guarded(s))
+        except GeneratorExit:
+            raise
+        except asyncio.CancelledError:
+            # Neither an error nor a `return` in here may take the place of an interrupt.
+            with contextlib.suppress(RunError, ControlFlow):
+                await call(self._finally(s))
+            raise
+        except BaseException:
+            await call(self._finally(s))
+            raise
+        await call(self._finally(s))
+        return value
+
+    async def _guarded(self, s: ExecutionContext) -> Value:
+        try:
+            return await call(self.body.run(s))
+        except RunError as error:
+            if self.catch is None:
+                raise
+            forget_trace(error)
+            caught = error_value(error)
+        return await call(self._caught(s, caught, self.catch))
+
+    async def _caught(self, s: ExecutionContext, caught: ErrorValue, body: Body) -> Value:
+        name = self.node.catch.name
+        if s.host.listeners:
+            s.emit(Caught(s.place(self.node.catch.span), name.id if name else None, caught.error))
+        temps, before = s.temps, s.catching
+        if name is not None:
+            s.temps = {**temps, name.id: self._temp(s, name, caught)}
+        s.catching = caught
+        try:
+            return await call(body.run(s))
+        finally:
+            s.temps, s.catching = temps, before
+
+    def _temp(self, s: ExecutionContext, name: tree.Name, caught: ErrorValue) -> Temp:
+        """A catch variable is kept like a binding (7.4), unless a variable of that name has the place already."""
+        if s.find(name.id) is not None:
+            return Temp(caught, "catch variable")
+        key = s.key(name.id)
+        source = s.source.slice(self.node.catch.span).partition("\n")[0]
+        s.run.put(Binding(key, "const", caught, source))
+        return Temp(caught, "catch variable", key)
+
+    async def _finally(self, s: ExecutionContext) -> None:
+        if s.host.listeners:
+            s.emit(FinallyEntered(s.place(self.node.span)))
+        assert self.final is not None
+        await call(self.final.run(s))

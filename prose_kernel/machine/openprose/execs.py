@@ -1,0 +1,158 @@
+"""`exec`: the machine's half (openprose.md 5.1 to 5.7; exec-and-tasks.md 2.1 to 2.6)."""
+
+from __future__ import annotations
+
+import contextlib
+import os.path
+from collections.abc import AsyncIterator
+from typing import Final, Literal, cast
+
+from prose_kernel.errors import ExecError
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.durations import parse_duration
+from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
+from prose_kernel.machine.openprose.code import expression
+from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.frames import Spawned
+from prose_kernel.machine.openprose.interpolation import refused, render
+from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Stream
+from prose_kernel.runtime.values import ExecText, Value
+
+OnFail = Literal["throw", "continue", "ignore"]
+
+DEFAULT_TIMEOUT: Final = "2m"
+_CODES: Final = {"timeout": "E204", "spawn": "E205", "cwd": "E205"}
+
+
+@contextlib.asynccontextmanager
+async def permit(s: ExecutionContext) -> AsyncIterator[None]:
+    """One of the places that the concurrency setting gives to commands and sessions."""
+    permits = s.host.permits
+    if permits is None:
+        yield
+        return
+    taken = False
+
+    async def take() -> None:
+        nonlocal taken
+        await permits.acquire()
+        taken = True  # also when the branch is cancelled before it has its turn again
+
+    try:
+        await s.outside(take())
+        yield
+    finally:
+        if taken:
+            permits.release()
+
+
+def word(value: object) -> str:
+    """A property's word, bare or quoted."""
+    if isinstance(value, tree.Name):
+        return value.id
+    if isinstance(value, tree.Duration):
+        return value.text
+    return value.raw if isinstance(value, tree.Text) else ""
+
+
+@expression(tree.Exec)
+class ExecCode(SpawnCode):
+    __slots__ = ()
+
+    @property
+    def spawned(self) -> Spawned:
+        return "exec"
+
+    async def spawn(self, s: ExecutionContext, destination: Destination | None) -> Value:
+        if s.cancellation.stopped:
+            return None  # a branch that its siblings have cancelled starts nothing new
+        node: tree.Exec = self.node
+        found = {p.name.id: p.value for p in node.properties}
+        on_fail = cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw")
+        limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
+        request = await self._request(s, found.get("cwd"), limit)
+        await s.flush()
+        spawn = s.host.next_spawn()
+        bound_to = destination.name if destination else None
+        written, span = node.command.raw, node.span
+        if s.host.listeners:
+            s.emit(CommandStarted(s.place(span), spawn, request, written, bound_to, self.used))
+        await s.admitted()
+        async with permit(s):
+            result = await s.outside(s.host.ports.commands.run(request, _display(s, spawn, node)))
+        moved = self._move(s, request, result)
+        raised = result.kind is not None and on_fail == "throw"
+        s.recent.note(f"exec {_short(written)}: exit code {result.exit_code}")
+        if s.host.listeners:
+            place = s.place(span)
+            s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved, self.used))
+        if raised:
+            raise located(s, _error(written, request, result, limit), node)
+        return ExecText(result.stdout, result, bare=result.kind is not None and on_fail == "ignore")
+
+    async def _request(self, s: ExecutionContext, cwd: object, limit: str) -> CommandRequest:
+        node: tree.Exec = self.node
+        command = await render(s, node.command, refused)
+        if not command.strip():
+            raise located(s, ExecError("the command is empty", code="E050"), node.command)
+        seconds = parse_duration(limit)
+        if seconds is None:
+            hint = 'write a duration: "30s", "5m"'
+            raise located(s, ExecError(f"'{limit}' is not a duration", code="E051", hint=hint), node)
+        if not isinstance(cwd, tree.Text):
+            return CommandRequest(command, s.cwd, seconds)
+        directory = os.path.expanduser(await render(s, cwd, refused))  # noqa: ASYNC240, PTH111 - no file is touched
+        return CommandRequest(command, os.path.join(s.cwd, directory), seconds, track=False)  # noqa: PTH118
+
+    def _move(self, s: ExecutionContext, request: CommandRequest, result: CommandResult) -> str | None:
+        """Commit the shell's final directory (5.6); says where to, when that is another one."""
+        after = result.cwd_after
+        if not request.track or after is None or after == s.cwd:
+            return None
+        s.cwd = after
+        return after
+
+
+def _display(s: ExecutionContext, spawn: int, node: tree.Exec) -> OnOutput | None:
+    if not s.host.listeners:
+        return None
+    place = s.place(node.span)
+
+    def show(stream: Stream, text: str) -> None:
+        s.emit(CommandOutput(place, spawn, stream, text))
+
+    return show
+
+
+def _error(written: str, request: CommandRequest, result: CommandResult, limit: str) -> ExecError:
+    details: dict[str, object] = {"command": written, "exit_code": result.exit_code}
+    details.update(stderr=result.stderr, stdout=result.stdout, timed_out=result.timed_out, kind=result.kind)
+    if request.command != written:
+        details["interpolated"] = request.command
+    if result.kind == "cwd":
+        details["directory"] = request.cwd
+    if result.signal is not None:
+        details["signal"] = result.signal
+    for flag in ("stdout_truncated", "stderr_truncated"):
+        if getattr(result, flag):
+            details[flag] = True
+    return ExecError(_message(request, result, limit), code=_CODES.get(result.kind or "", "E203"), details=details)
+
+
+def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
+    if result.kind == "timeout":
+        return f"exec timed out after {limit}"
+    if result.kind in ("spawn", "cwd"):
+        # The directory's path varies from run to run; what the program wrote stands under the caret.
+        reason = " ".join((result.spawn_error or result.stderr).replace(f": {request.cwd}", "").split())
+        return f"exec could not start: {reason}" if reason else "exec could not start"
+    if result.kind == "signal" and result.signal is not None:
+        return f"exec was ended by {result.signal} (exit code {result.exit_code})"
+    return f"exec failed with exit code {result.exit_code}"
+
+
+def _short(command: str) -> str:
+    text = " ".join(command.split())
+    return f'"{text[:57]}..."' if len(text) > 60 else f'"{text}"'

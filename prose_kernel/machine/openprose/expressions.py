@@ -1,0 +1,224 @@
+"""Plain expressions: names, literals, operators, members (openprose.md 3.11, 3.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prose_kernel.errors import RunError, ValueTypeError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine.openprose import interpolation, judging
+from prose_kernel.machine.openprose.code import Code, all_now, expression, value_of
+from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.judging import Asking
+from prose_kernel.machine.openprose.operators import OPERATORS
+from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.runtime.values import Value
+
+__all__ = ["interpolation"]
+
+
+def undefined(s: ExecutionContext, node: tree.Name) -> RunError:
+    """E208, with the words for a name that is known as something else."""
+    name = node.id
+    hint = None
+    if name in s.run.gate_names:
+        hint = "a gate binds nothing"
+    elif name in s.run.agents:
+        hint = f"'{name}' is an agent: `session: {name}`"
+    elif name in s.run.blocks:
+        hint = f"'{name}' is a block: `do {name}(...)`"
+    return located(s, ValueTypeError(f"'{name}' is not defined here", code="E208", hint=hint), node)
+
+
+@expression(tree.Name)
+class NameCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Name, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        name = node.id
+
+        def now(s: ExecutionContext) -> Value:
+            temp = s.temps.get(name)
+            if temp is not None:
+                return temp.value
+            slot = s.layer.table.get(name)
+            if slot is not None:
+                return slot.value
+            found = s.find(name)
+            if found is None:
+                raise undefined(s, node)
+            return found.value
+
+        self.now = now
+
+
+@expression(tree.Number)
+class NumberCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Number, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        value = node.value
+        self.now = lambda s: value
+
+
+@expression(tree.Duration)
+class DurationCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Duration, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        text = node.text
+        self.now = lambda s: text
+
+
+@expression(tree.Constant)
+class ConstantCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Constant, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        value = node.value
+        self.logical = isinstance(value, bool)
+        self.now = lambda s: value
+
+
+@expression(tree.Discretion, lambda node: (node.text,))
+class DiscretionCode(Code):
+    """A marker as a value: the judge's boolean; uncertain is false."""
+
+    __slots__ = ()
+
+    def __init__(self, node: tree.Discretion, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.judged = True
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return await judging.holds(self, s, Asking())
+
+
+# ---------------------------------------------------------------- arrays and objects
+
+
+@expression(tree.Array, lambda node: node.elements)
+class ArrayCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Array, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        ways = all_now(parts)
+        if ways is not None:
+            self.now = lambda s: [way(s) for way in ways]
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return [await value_of(part, s) for part in self.parts]
+
+
+@expression(tree.Object, lambda node: [entry.value for entry in node.entries])
+class ObjectCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Object, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        ways = all_now(parts)
+        if ways is not None:
+            pairs = [(entry.key, way) for entry, way in zip(node.entries, ways, strict=True)]
+            self.now = lambda s: {key: way(s) for key, way in pairs}
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return {e.key: await value_of(p, s) for e, p in zip(self.node.entries, self.parts, strict=True)}
+
+
+@expression(tree.Member, lambda node: (node.value,))
+class MemberCode(Code):
+    __slots__ = ()
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        value = await value_of(self.parts[0], s)
+        try:
+            return await judging.member(s, self.node, value, self.node.name.id)
+        except RunError as error:
+            raise located(s, error, self.node.name) from None
+
+
+@expression(tree.Index, lambda node: (node.value, node.index))
+class IndexCode(Code):
+    __slots__ = ()
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        value = await value_of(self.parts[0], s)
+        at = await value_of(self.parts[1], s)
+        try:
+            return await judging.index(s, self.node, value, at)
+        except RunError as error:
+            raise located(s, error, self.node.index) from None
+
+
+# ---------------------------------------------------------------- operators
+
+
+@expression(tree.Binary, lambda node: (node.left, node.right))
+class BinaryCode(Code):
+    __slots__ = ("_operate",)
+
+    def __init__(self, node: tree.Binary, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.logical = node.operator not in ("+", "-")
+        self._operate = operate = OPERATORS[node.operator]
+        ways = all_now(parts)
+        if ways is None:
+            return
+        left, right = ways
+
+        def now(s: ExecutionContext) -> Value:
+            a, b = left(s), right(s)
+            try:
+                return operate(a, b)
+            except RunError as error:
+                raise located(s, error, node) from None
+
+        self.now = now
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        left = await value_of(self.parts[0], s)
+        right = await value_of(self.parts[1], s)
+        try:
+            return self._operate(left, right)
+        except RunError as error:
+            raise located(s, error, self.node) from None
+
+
+@expression(tree.Not, lambda node: (node.operand,))
+class NotCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Not, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        ways = all_now(parts)
+        if ways is not None and parts[0].logical:
+            way = ways[0]
+            self.logical = True
+            self.now = lambda s: not way(s)
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return await judging.holds(self, s, Asking())
+
+
+@expression(tree.Logical, lambda node: node.operands)
+class LogicalCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Logical, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        ways = all_now(parts)
+        if ways is None or not all(p.logical for p in parts):
+            return
+        self.logical = True
+        if node.operator == "or":
+            self.now = lambda s: any(way(s) for way in ways)
+        else:
+            self.now = lambda s: all(way(s) for way in ways)
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return await judging.holds(self, s, Asking())

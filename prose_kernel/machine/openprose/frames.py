@@ -1,0 +1,171 @@
+"""Frames and names (openprose.md 3.5, 3.6).
+
+A frame belongs to the root or to one block invocation. Its table is flat: bodies open no scope. A branch of `parallel`
+lays a layer of its own over the table, which the join publishes. Temporary names stand before the table; behind it
+come the soft exports, then the caller, up to the root: scope is dynamic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from prose_kernel.language.source import Location, Source, Span
+from prose_kernel.machine.openprose.statements import statement_text
+from prose_kernel.runtime.ports import Binding, Key
+from prose_kernel.runtime.values import Value
+
+Kind = Literal["input", "output", "let", "const"]
+Spawned = Literal["exec", "session", "resume"]
+
+GLOBAL_DEPTH_LIMIT = 500
+DEFAULT_BLOCK_DEPTH = 100
+
+
+class Temp:
+    """A temporary name's value: immutable, gone with its body. `key` is the binding it stands for, if there is one."""
+
+    __slots__ = ("key", "value", "word")
+
+    def __init__(self, value: Value, word: str, key: Key | None = None) -> None:
+        self.value = value
+        self.word = word
+        self.key = key
+
+
+Temps = dict[str, Temp]
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A variable of a table. `source` and `span` are the statement that made its value."""
+
+    name: str
+    kind: Kind
+    value: Value
+    key: Key
+    source: Source
+    span: Span
+    spawned: Spawned | None = None
+    cell: int = 0
+
+    def binding(self) -> Binding:
+        return Binding(self.key, self.kind, self.value, statement_text(self.source, self.span))
+
+
+@dataclass(slots=True, eq=False)
+class Layer:
+    """The names of a frame, or those that one branch has bound over it. `iterations` are the `__i{index}` of 7.4."""
+
+    frame: Frame
+    parent: Layer | None = None
+    iterations: tuple[int, ...] = ()
+    table: dict[str, Slot] = field(default_factory=dict)
+    exports: dict[str, Slot] = field(default_factory=dict)
+    outputs: dict[str, Slot] = field(default_factory=dict)
+
+    def publish(self) -> None:
+        """Hand everything bound in this layer to the one below (the join of 3.7)."""
+        below = self.parent
+        if below is None:
+            return
+        below.table.update(self.table)
+        below.exports.update(self.exports)
+        below.outputs.update(self.outputs)
+
+    def chain(self) -> Iterator[Layer]:
+        layer: Layer | None = self
+        while layer is not None:
+            yield layer
+            layer = layer.parent
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """What a block invocation sees behind its own names: its caller at the moment of the call."""
+
+    temps: Temps
+    layer: Layer
+    location: Location
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """The root, or one block invocation. `same` counts the frames of this block on the stack, itself included."""
+
+    execution_id: int | None = None
+    block: str | None = None
+    arguments: tuple[Value, ...] = ()
+    caller: Caller | None = None
+    depth: int = 0
+    same: int = 0
+
+    @property
+    def parent_execution_id(self) -> int:
+        above = self.caller.layer.frame.execution_id if self.caller else None
+        return above or 0
+
+    def stack(self) -> Iterator[Frame]:
+        frame: Frame | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.caller.layer.frame if frame.caller else None
+
+
+def find(name: str, temps: Temps, layer: Layer) -> Temp | Slot | None:
+    """What a name means here, or None (3.5: temporary names, table, soft exports, then the caller's in that order)."""
+    while True:
+        temp = temps.get(name)
+        if temp is not None:
+            return temp
+        for part in layer.chain():
+            slot = part.table.get(name)
+            if slot is not None:
+                return slot
+        for part in layer.chain():
+            slot = part.exports.get(name)
+            if slot is not None:
+                return slot
+        caller = layer.frame.caller
+        if caller is None:
+            return None
+        temps, layer = caller.temps, caller.layer
+
+
+def find_home(name: str, temps: Temps, layer: Layer) -> tuple[Temp | Slot, Layer] | None:
+    """Like `find`, with the layer that holds the name; a soft export is reported with the layer it was made in."""
+    while True:
+        temp = temps.get(name)
+        if temp is not None:
+            return temp, layer
+        for part in layer.chain():
+            slot = part.table.get(name)
+            if slot is not None:
+                return slot, part
+        for part in layer.chain():
+            slot = part.exports.get(name)
+            if slot is not None:
+                return slot, part
+        caller = layer.frame.caller
+        if caller is None:
+            return None
+        temps, layer = caller.temps, caller.layer
+
+
+def visible(temps: Temps, layer: Layer) -> dict[str, Value]:
+    """Every visible name with its value, innermost meaning first."""
+    found: dict[str, Value] = {}
+    while True:
+        for name, temp in temps.items():
+            found.setdefault(name, temp.value)
+        for part in layer.chain():
+            for name, slot in part.table.items():
+                found.setdefault(name, slot.value)
+        for part in layer.chain():
+            for name, slot in part.exports.items():
+                found.setdefault(name, slot.value)
+        caller = layer.frame.caller
+        if caller is None:
+            return found
+        temps, layer = caller.temps, caller.layer

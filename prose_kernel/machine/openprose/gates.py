@@ -1,0 +1,127 @@
+"""`gate`: the machine's half; who decides is the port's business (openprose.md 5.8, 5.9)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final
+
+from prose_kernel.errors import GateRejected
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.durations import parse_duration
+from prose_kernel.machine.openprose.code import Step, compile_expression, statement, value_of
+from prose_kernel.machine.openprose.execs import word
+from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.interpolation import render
+from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.sessions import run_session
+from prose_kernel.runtime.events import GateOpened, GateResolved
+from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.runtime.values import Value, inserted_text
+
+DEFAULT_TIMEOUT: Final = "30m"
+
+
+@statement(tree.Gate)
+class GateStep(Step):
+    __slots__ = ()
+
+    valued = False
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        if s.cancellation.stopped:
+            return None
+        node: tree.Gate = self.node
+        found = {p.name.id: p.value for p in node.properties}
+        on_reject = found.get("on_reject")
+        action = on_reject if isinstance(on_reject, tree.OnReject) else tree.OnReject("throw")
+        text = await render(s, action.text) if action.text is not None else None
+        request = await self._request(s, found, action, text)
+        s.run.gate_names[node.name.id] = None
+        while True:
+            decision = await self._decide(s, request)
+            if decision.status == "approved":
+                return None
+            if action.action != "retry" or _is_hopeless(decision):
+                break
+            request = _again(request)
+        await self._rejected(s, action, text, request, decision)
+        return None
+
+    async def _request(
+        self, s: ExecutionContext, found: Mapping[str, object], action: tree.OnReject, text: str | None
+    ) -> GateRequest:
+        name, prompt = self.node.name.id, found.get("prompt")
+        limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
+        seconds = parse_duration(limit, gate=True)
+        if seconds is None:
+            raise located(s, GateRejected(f"'{limit}' is not a duration", code="E197"), self.node)
+        return GateRequest(
+            _record_id(s, name),
+            name,
+            await render(s, prompt) if isinstance(prompt, tree.Text) else "",
+            await _allowed(s, found.get("allow")),
+            seconds,
+            limit,
+            action.action if text is None else f'{action.action} "{text}"',
+            s.frame.execution_id,
+        )
+
+    async def _decide(self, s: ExecutionContext, request: GateRequest) -> GateDecision:
+        await s.flush()
+        if s.host.listeners:
+            s.emit(GateOpened(s.place(self.node.span), request))
+        await s.admitted()
+        decision = await s.outside(s.host.ports.gates.decide(request))
+        s.recent.note(f"gate {request.name}: {decision.status}")
+        if s.host.listeners:
+            s.emit(GateResolved(s.place(self.node.span), request, decision))
+        return decision
+
+    async def _rejected(
+        self, s: ExecutionContext, action: tree.OnReject, text: str | None, request: GateRequest, decision: GateDecision
+    ) -> None:
+        if action.action == "continue":
+            return
+        if action.action == "session" and action.text is not None:
+            await run_session(s, tree.Session(title=action.text, span=action.span), None)
+            return
+        timed_out = decision.status == "timeout"
+        what = f"timed out after {request.timeout_text}" if timed_out else "rejected"
+        raise GateRejected(
+            text if text is not None else f"gate {request.name} {what}",
+            code="E214" if timed_out else "E213",
+            details={
+                "gate": request.id,
+                "status": decision.status,
+                "resolved_by": decision.by,
+                "comment": decision.comment,
+            },
+            nobody=decision.reason == "nobody",
+        )
+
+
+def _record_id(s: ExecutionContext, name: str) -> str:
+    """The gate's name with its frame and iterations; reached again in the same place `--2`, `--3`."""
+    parts = [name]
+    if s.frame.execution_id is not None:
+        parts.append(f"__{s.frame.execution_id}")
+    parts.extend(f"__i{index}" for index in s.layer.iterations)
+    base = "".join(parts)
+    count = s.run.gates[base] = s.run.gates.get(base, 0) + 1
+    return base if count == 1 else f"{base}--{count}"
+
+
+async def _allowed(s: ExecutionContext, value: object) -> tuple[str, ...]:
+    if not isinstance(value, tree.Array):
+        return ("user",)
+    return tuple([inserted_text(await value_of(compile_expression(e), s)) for e in value.elements])
+
+
+def _is_hopeless(decision: GateDecision) -> bool:
+    """Whether opening the gate again would never end: nobody can answer, or the answer was given beforehand (5.10)."""
+    return decision.reason == "nobody" or decision.source == "option"
+
+
+def _again(request: GateRequest) -> GateRequest:
+    return dataclasses.replace(request, attempt=request.attempt + 1)

@@ -1,0 +1,112 @@
+"""`{path}` inside texts, put in when the text is used (openprose.md 1.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from prose_kernel.errors import ExecError, ValueTypeError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine.openprose import judging
+from prose_kernel.machine.openprose.code import Code, expression
+from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.frames import Slot, Temp
+from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value, inserted_text
+
+Part = str | tree.Interpolation
+Missing = Callable[[ExecutionContext, tree.Interpolation], str]
+
+
+def kept(s: ExecutionContext, part: tree.Interpolation) -> str:
+    """An unresolvable name outside of commands: the braces stay (W108).
+
+    A name that is declared nowhere has been reported by the checker; here is reported what only a run can show.
+    """
+    if part.name in s.run.declared and s.run.warns_once(part):
+        s.warn("W108", f"'{part.name}' is not defined here; {part.raw} stays as it is", part.span)
+    return part.raw
+
+
+def kept_silently(s: ExecutionContext, part: tree.Interpolation) -> str:
+    """The same in an agent's prompt, where only a name declared nowhere counts."""
+    return part.raw
+
+
+def refused(s: ExecutionContext, part: tree.Interpolation) -> str:
+    """An unresolvable name in a command: E053."""
+    if part.after_dollar:
+        hint = f"write `${part.name}`, or `$\\{{{part.raw[1:-1]}\\}}` to keep the braces for the shell"
+    else:
+        hint = f"define `{part.name}` first, or write `\\{{{part.raw[1:-1]}\\}}` to pass the braces on"
+    error = ExecError(f"variable '{part.name}' is not defined", code="E053", hint=hint)
+    raise located(s, error, part)
+
+
+async def render(s: ExecutionContext, text: tree.Text, missing: Missing = kept) -> str:
+    """The text with its interpolations, left to right, once."""
+    literal = text.literal
+    if literal is not None:
+        return literal
+    pieces = []
+    for part in text.parts:
+        if isinstance(part, str):
+            pieces.append(part)
+        elif not part.steps:
+            pieces.append(_plain(s, part, missing))
+        else:
+            pieces.append(await call(_path(s, part, missing)))
+    return "".join(pieces)
+
+
+def _plain(s: ExecutionContext, part: tree.Interpolation, missing: Missing) -> str:
+    found = s.find(part.name)
+    return missing(s, part) if found is None else inserted_text(found.value)
+
+
+async def _path(s: ExecutionContext, part: tree.Interpolation, missing: Missing) -> str:
+    found = s.find(part.name)
+    if found is None:
+        return missing(s, part)
+    value: Value = found.value
+    try:
+        for step in part.steps:
+            if isinstance(step, str):
+                value = await judging.member(s, part, value, step)
+            else:
+                value = await judging.index(s, part, value, _position(s, step))
+    except ValueTypeError as error:
+        raise located(s, error, part) from None
+    return inserted_text(value)
+
+
+def _position(s: ExecutionContext, step: int | tree.Name) -> Value:
+    if isinstance(step, int):
+        return step
+    found: Temp | Slot | None = s.find(step.id)
+    if found is None:
+        raise ValueTypeError(f"'{step.id}' is not defined", code="E208")
+    return found.value
+
+
+@expression(tree.Text)
+class TextCode(Code):
+    """A text as an expression, or as the words of a marker."""
+
+    __slots__ = ()
+
+    def __init__(self, node: tree.Text, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        literal = node.literal
+        if literal is not None:
+            self.now = lambda s: literal
+        elif all(isinstance(p, str) or not p.steps for p in node.parts):
+            pieces = node.parts
+
+            def now(s: ExecutionContext) -> Value:
+                return "".join([p if isinstance(p, str) else _plain(s, p, kept) for p in pieces])
+
+            self.now = now
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        return await render(s, self.node)

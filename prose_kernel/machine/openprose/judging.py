@@ -1,0 +1,247 @@
+"""The machine's side of the judge protocol (openprose.md 3.3, 3.4, 3.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from prose_kernel.errors import JudgeError, Undecided, ValueTypeError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine.openprose.code import Code, value_of
+from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.frames import visible
+from prose_kernel.machine.openprose.operators import truth
+from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.runtime import structured_text as readings
+from prose_kernel.runtime.events import Judged
+from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Reference, Value, inserted_text
+
+Arms = tuple[tuple[str, Sequence[tree.Node]], ...]
+"""What follows each answer: a word for it, and the statements."""
+
+DRY_RUN = "dry-run"
+_TOLD_OF_AN_ARM = 3
+
+
+@dataclass(slots=True)
+class Asking:
+    """What a condition belongs to. `no_progress` is set when the judge saw none; a loop then ends. `arms` are told when
+    a dry run leaves the answer open."""
+
+    loop: Literal["until", "while"] | None = None
+    index: int | None = None
+    maximum: int | None = None
+    no_progress: bool = False
+    arms: Arms = ()
+
+    @property
+    def default(self) -> bool:
+        """What uncertainty means (3.4): an arm is not taken, a loop goes on."""
+        return self.loop == "while"
+
+
+def _request(s: ExecutionContext, text: str, asking: Asking | None = None) -> JudgeRequest:
+    asking = asking or Asking()
+    return JudgeRequest(
+        text,
+        f"{s.path}/j{s.count('judge')}",
+        s.run.name,
+        visible(s.temps, s.layer),
+        s.recent.steps,
+        asking.loop,
+        asking.index,
+        asking.maximum,
+    )
+
+
+def _nobody(s: ExecutionContext, error: Undecided, node: tree.Node) -> JudgeError:
+    return located(s, JudgeError(str(error), hint=error.hint, nobody=True), node)
+
+
+def _told(s: ExecutionContext, node: tree.Node, question: str, answer: Value, said: Verdict | Pick | Finding) -> None:
+    s.recent.note(f"**{question}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
+    if s.host.listeners:
+        s.emit(Judged(s.place(node.span), question, answer, said.by, said.reason, said.details))
+
+
+def _both_ways(s: ExecutionContext, arms: Arms) -> str:
+    """What would be done after each answer, for a dry run, in which nobody gives one."""
+    return "; ".join(f"{answer}: {_beginning(s, body)}" for answer, body in arms)
+
+
+def _beginning(s: ExecutionContext, body: Sequence[tree.Node]) -> str:
+    lines = []
+    for node in body[:_TOLD_OF_AN_ARM]:
+        text = s.source.slice(node.span).partition("\n")[0].strip()
+        shown = text if len(text) <= 60 else f"{text[:59]}…"
+        lines.append(f"line {s.source.line_column(node.span.start)[0]} `{shown}`")
+    more = len(body) - len(lines)
+    return ", ".join(lines) + (f" and {more} more" if more else "") if lines else "nothing"
+
+
+async def _ready(s: ExecutionContext) -> None:
+    """A judge may be asked now: what is bound can be read, and it is this branch's turn."""
+    await s.flush()
+    await s.admitted()
+
+
+async def decide(s: ExecutionContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
+    """The judge's yes, no or uncertain. Raises E211 when nobody can judge."""
+    try:
+        return await _verdict(s, node, text, asking)
+    except Undecided as error:
+        raise _nobody(s, error, node) from None
+
+
+async def _verdict(s: ExecutionContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
+    await _ready(s)
+    verdict: Verdict = await s.outside(s.host.ports.judge.decide(_request(s, text, asking)))
+    if verdict.no_progress:
+        asking.no_progress = True
+    if verdict.by == DRY_RUN and asking.arms:
+        verdict = replace(verdict, reason=f"{verdict.reason}: {_both_ways(s, asking.arms)}")
+    _told(s, node, text, verdict.answer, verdict)
+    return verdict.answer
+
+
+async def choose(s: ExecutionContext, node: tree.Node, text: str, arms: Arms) -> str:
+    """The word of one of the arms; a label that is none of them is asked for once more, then E211 (3.4)."""
+    labels = tuple(label for label, _ in arms)
+    await _ready(s)
+    pick = Pick("", "")
+    for _ in range(2):
+        try:
+            pick = await s.outside(s.host.ports.judge.choose(_request(s, text), labels))
+        except Undecided as error:
+            raise _nobody(s, error, node) from None
+        if pick.label in labels:
+            if pick.by == DRY_RUN:
+                pick = replace(pick, reason=f"undecided: {_both_ways(s, arms)}")
+            _told(s, node, text, pick.label, pick)
+            return pick.label
+    shown = ", ".join(f'"{label}"' for label in labels)
+    raise located(s, JudgeError(f'the judge chose "{pick.label}", which is none of {shown}'), node)
+
+
+# ---------------------------------------------------------------- reading text
+
+
+async def member(s: ExecutionContext, node: tree.Node, value: Value, name: str) -> Value:
+    """`value.name` (3.11), by the judge where the rules leave it open."""
+    try:
+        return readings.member(value, name)
+    except readings.JudgeNeeded as needed:
+        return await _extract(s, node, needed.text, name)
+
+
+async def _extract(s: ExecutionContext, node: tree.Node, text: str, name: str) -> Value:
+    await _ready(s)
+    try:
+        found = await s.outside(s.host.ports.judge.extract(_request(s, name), text, name))
+    except Undecided as error:
+        raise ValueTypeError(f"the text has no field '{name}'", hint=error.hint) from None
+    _told(s, node, name, found.value, found)
+    return found.value
+
+
+async def index(s: ExecutionContext, node: tree.Node, value: Value, at: Value) -> Value:
+    """`value[at]` (3.11)."""
+    try:
+        return readings.index(value, at)
+    except readings.JudgeNeeded:
+        if isinstance(at, (str, Reference)):
+            return await member(s, node, value, inserted_text(at))
+        return readings.element(await items(s, node, value), at)
+
+
+async def items(s: ExecutionContext, node: tree.Node, value: Value) -> list[Value]:
+    """A value as a collection (3.11): rules, then the judge, then lines."""
+    try:
+        return readings.collection(value)
+    except readings.JudgeNeeded as needed:
+        text = needed.text
+    await _ready(s)
+    try:
+        found = await s.outside(s.host.ports.judge.items(_request(s, "items"), text))
+    except Undecided:
+        return readings.lines(text)
+    parts: list[Value] = list(found.value) if isinstance(found.value, list) else [found.value]
+    _told(s, node, "items", parts, found)
+    return parts
+
+
+# ---------------------------------------------------------------- conditions
+
+
+async def is_true(s: ExecutionContext, value: Value, node: tree.Node) -> bool:
+    """Truth of a value (3.10); free text goes to the judge, and counts as true when nobody can tell."""
+    answer = truth(value)
+    if answer is None:
+        asking = Asking()
+        answer = await _is_text_true(s, value, node, asking)
+        return asking.default if answer is None else answer
+    return answer
+
+
+async def _is_text_true(s: ExecutionContext, value: Value, node: tree.Node, asking: Asking) -> bool | None:
+    """The judge's word on free text, None while uncertain; without anybody who could tell it is true (3.10)."""
+    try:
+        return await _verdict(s, node, inserted_text(value), asking)
+    except Undecided:
+        return True
+
+
+async def holds(code: Code, s: ExecutionContext, asking: Asking) -> bool:
+    """Whether a condition holds; uncertainty by the rule of what it belongs to."""
+    if code.logical and code.now is not None:
+        return code.now(s) is True
+    answer = await call(condition(code, s, asking))
+    return asking.default if answer is None else answer
+
+
+async def condition(code: Code, s: ExecutionContext, asking: Asking) -> bool | None:
+    """A condition's value, None while uncertain: markers by the judge, and only if the rest leaves it open (3.9)."""
+    node = code.node
+    if isinstance(node, tree.Discretion):
+        words = inserted_text(await value_of(code.parts[0], s))
+        return await decide(s, node, words, asking)
+    if isinstance(node, tree.Not):
+        answer = await call(condition(code.parts[0], s, asking))
+        return None if answer is None else not answer
+    if isinstance(node, tree.Logical):
+        return await _logical(node.operator == "or", code.parts, s, asking)
+    value = await value_of(code, s)
+    answer = truth(value)
+    return answer if answer is not None else await _is_text_true(s, value, node, asking)
+
+
+async def _logical(decisive: bool, operands: Sequence[Code], s: ExecutionContext, asking: Asking) -> bool | None:
+    """`and` / `or`: operands without a marker first; what needs the judge only while the result is open."""
+    open_texts: dict[int, Value] = {}
+    for at, operand in enumerate(operands):
+        if operand.judged:
+            continue
+        if isinstance(operand.node, (tree.Not, tree.Logical)):
+            answer = await call(condition(operand, s, asking))
+        else:
+            value = await value_of(operand, s)
+            answer = truth(value)
+            if answer is None:
+                open_texts[at] = value
+        if answer is decisive:
+            return decisive
+    uncertain = False
+    for at, operand in enumerate(operands):
+        if at in open_texts:
+            answer = await _is_text_true(s, open_texts[at], operand.node, asking)
+        elif operand.judged:
+            answer = await call(condition(operand, s, asking))
+        else:
+            continue
+        if answer is decisive:
+            return decisive
+        uncertain = uncertain or answer is None
+    return None if uncertain else not decisive

@@ -1,0 +1,211 @@
+"""`repeat`, `for`, `loop` (openprose.md 3.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from prose_kernel.errors import RunError, ValueTypeError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine.openprose import judging
+from prose_kernel.machine.openprose.anonymous_bindings import kept_element
+from prose_kernel.machine.openprose.code import Body, Code, compile_expression, expression, run_flat, value_of
+from prose_kernel.machine.openprose.control_flow import ControlFlow
+from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.frames import Temp
+from prose_kernel.machine.openprose.interpolation import render
+from prose_kernel.machine.openprose.judging import Asking
+from prose_kernel.machine.openprose.operators import as_number
+from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.runtime.events import LoopLeft, LoopPass
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import ExecText, Value
+
+
+class _Passes:
+    """The passes of one loop: runs the body, leaves on `break`, tells the listeners."""
+
+    __slots__ = ("body", "maximum", "node", "s", "value")
+
+    def __init__(self, s: ExecutionContext, node: tree.Node, body: Body, maximum: int | None) -> None:
+        self.s = s
+        self.node = node
+        self.body = body
+        self.maximum = maximum
+        self.value: Value = None
+
+    def begins(self, index: int) -> None:
+        s = self.s
+        if s.host.listeners:
+            s.emit(LoopPass(s.place(self.node.span), index, self.maximum))
+
+    def left(self, index: int, reason: str) -> None:
+        s = self.s
+        if s.host.listeners:
+            s.emit(LoopLeft(s.place(self.node.span), index, self.maximum, reason))
+
+    async def all(self, count: int, begin: Callable[[int], None], used: bool) -> Value:
+        """So many passes, each after `begin`; the array of their values when somebody wants it."""
+        found: list[Value] = []
+        index, reason = -1, "end"
+        for index in range(count):
+            begin(index)
+            self.begins(index)
+            goes_on = await self.one()
+            if used:
+                found.append(kept_element(self.s, self.value, self.node))
+            if not goes_on:
+                reason = "break"
+                break
+        self.left(index, reason)
+        return found if used else None
+
+    async def one(self) -> bool:
+        """Run the body once, without its own coroutine where nothing can wait; False after `break`."""
+        s = self.s
+        ways = self.body.flat(s)
+        try:
+            if ways is None:
+                self.value = await call(self.body.run(s))
+            else:
+                self.value = run_flat(ways, self.body, s)
+        except ControlFlow as leave:
+            if leave.how == "return":
+                raise
+            self.value = None
+            return leave.how == "continue"
+        if s.host.scheduler.due():
+            await s.breathe()
+        return True
+
+
+@expression(tree.For, lambda node: (node.collection,))
+def for_code(node: tree.For, parts: Sequence[Code] = (), used: bool = True) -> Code:
+    from prose_kernel.machine.openprose.branches import ParallelForCode
+
+    return ForCode(node, parts, used) if node.modifiers is None else ParallelForCode(node, parts, used)
+
+
+class ForCode(Code):
+    __slots__ = ("body",)
+
+    def __init__(self, node: tree.For, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.body = Body(node.body, used)
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        items = await collection(self.parts[0], s)
+        outer = s.temps
+        s.temps = temps = dict(outer)
+        item, number = self.node.item.id, self.node.index
+
+        def begin(index: int) -> None:
+            temps[item] = Temp(items[index], "loop variable")
+            if number is not None:
+                temps[number.id] = Temp(index, "loop variable")
+
+        try:
+            return await _Passes(s, self.node, self.body, len(items)).all(len(items), begin, self.used)
+        finally:
+            s.temps = outer
+
+
+async def collection(code: Code, s: ExecutionContext) -> list[Value]:
+    """The items of a loop's or pipeline's collection. Raises E210 at its place."""
+    value = await value_of(code, s)
+    if isinstance(value, list):
+        return value
+    try:
+        return await judging.items(s, code.node, value)
+    except RunError as error:
+        raise located(s, error, code.node) from None
+
+
+@expression(tree.Repeat, lambda node: (node.count,))
+class RepeatCode(Code):
+    __slots__ = ("body",)
+
+    def __init__(self, node: tree.Repeat, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.body = Body(node.body, used)
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        count = self._count(s, await value_of(self.parts[0], s))
+        variable = self.node.variable
+        outer = s.temps
+        s.temps = temps = dict(outer) if variable is not None else outer
+
+        def begin(index: int) -> None:
+            if variable is not None:
+                temps[variable.id] = Temp(index, "loop variable")
+
+        try:
+            return await _Passes(s, self.node, self.body, count).all(count, begin, self.used)
+        finally:
+            s.temps = outer
+
+    def _count(self, s: ExecutionContext, value: Value) -> int:
+        number = as_number(value)
+        if isinstance(number, float) and number.is_integer() and not isinstance(value, ExecText):
+            number = int(number)
+        if not isinstance(number, int):
+            error = ValueTypeError("the count of `repeat` must be a whole number", code="E161")
+            raise located(s, error, self.node.count)
+        if number < 1:
+            error = ValueTypeError("the count of `repeat` must be positive", code="E160")
+            raise located(s, error, self.node.count)
+        return number
+
+
+@expression(tree.Loop)
+class LoopCode(Code):
+    __slots__ = ("body", "condition")
+
+    def __init__(self, node: tree.Loop, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.body = Body(node.body, used)
+        self.condition = compile_expression(node.condition) if node.condition is not None else None
+
+    async def _run(self, s: ExecutionContext) -> Value:
+        variable = self.node.variable
+        outer = s.temps
+        if variable is not None:
+            s.temps = dict(outer)
+        try:
+            return await self._loop(s)
+        finally:
+            s.temps = outer
+
+    async def _loop(self, s: ExecutionContext) -> Value:
+        node: tree.Loop = self.node
+        maximum = node.maximum
+        passes = _Passes(s, node, self.body, maximum)
+        index = 0
+        while True:
+            if node.variable is not None:
+                s.temps[node.variable.id] = Temp(index, "loop variable")
+            if maximum is None or index < maximum:
+                passes.begins(index)
+            reason = await self._exit(s, index) if self.condition is not None else None
+            if reason is None and maximum is not None and index >= maximum:
+                reason = "max"
+            if reason is None and not await passes.one():
+                reason = "break"
+            if reason is not None:
+                passes.left(index, reason)
+                return passes.value
+            index += 1
+
+    async def _exit(self, s: ExecutionContext, index: int) -> str | None:
+        """Why the condition ends the loop before this pass, None when it does not."""
+        assert self.condition is not None
+        node: tree.Loop = self.node
+        asking = Asking(node.mode, index, node.maximum)
+        if await judging.holds(self.condition, s, asking) is (node.mode == "until"):
+            return await self._reason(s)
+        return "no-progress" if asking.no_progress else None
+
+    async def _reason(self, s: ExecutionContext) -> str:
+        condition = self.node.condition
+        if isinstance(condition, tree.Discretion):
+            return f"**{await render(s, condition.text)}**"
+        return s.source.slice(condition.span).strip()

@@ -1,0 +1,1 @@
+"""What a session may read, write, run and reach."""

@@ -1,0 +1,142 @@
+"""Which addresses the `network` patterns of a session cover: hosts, hosts with a port, URLs (exec-and-tasks.md 3.3)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote
+
+from prose_kernel.errors import PermissionDenied
+from prose_kernel.permissions.globs import Glob
+
+_ADDRESS: Final = re.compile(
+    r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?(?P<host>\[[0-9a-f:.]+\]|[^\s/?#@:\\\[\]]+)(?::(?P<port>\d{1,5}))?"
+    r"(?P<path>[/?#].*)?",
+    re.IGNORECASE,
+)
+_PORTS: Final = {"http": 80, "https": 443}
+_LABELS: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*|\[[0-9a-f:.]+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What is called, or a pattern for it. `scheme`, `port` and `path` are None where nothing is said."""
+
+    host: str
+    scheme: str | None = None
+    port: int | None = None
+    path: str | None = None
+
+
+def address(text: str) -> Address | None:
+    """A URL or a host, taken apart strictly; None for what is neither (user names in a URL, odd characters)."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return None
+    host = _host(match["host"])
+    scheme = match["scheme"].lower() if match["scheme"] else None
+    if host is None or (scheme is not None and scheme not in _PORTS):
+        return None
+    port = int(match["port"]) if match["port"] else _PORTS.get(scheme or "")
+    path = re.split(r"[?#]", match["path"] or "", maxsplit=1)[0]
+    return Address(host, scheme, port, path or ("/" if scheme or match["path"] else None))
+
+
+def _host(text: str) -> str | None:
+    """Lower case, ASCII, without a final dot; None when it is no host name."""
+    text = text.lower().removesuffix(".")
+    try:
+        text = text if text.isascii() else text.encode("idna").decode("ascii")
+    except UnicodeError:
+        return None
+    return text if _LABELS.fullmatch(text) else None
+
+
+# ---------------------------------------------------------------- patterns
+
+
+@dataclass(frozen=True, slots=True)
+class HostPattern:
+    """One `network` pattern. `depth` tells which hosts below `host` it covers: none, one more label, any number, or
+    every host (`host` is then empty)."""
+
+    host: str
+    depth: int
+    scheme: str | None
+    port: int | None
+    path: tuple[Glob, ...] | None
+
+    @property
+    def exact(self) -> bool:
+        return self.depth == 0
+
+    def covers(self, target: Address) -> bool:
+        if self.scheme not in (None, target.scheme) or self.port not in (None, target.port):
+            return False
+        return self._covers_host(target.host) and self._covers_path(target.path)
+
+    def _covers_host(self, host: str) -> bool:
+        if self.depth == 0:
+            return host == self.host
+        if not self.host:
+            return True
+        if self.depth == 2 and host == self.host:
+            return True
+        more = host.removesuffix(f".{self.host}")
+        return more != host and bool(more) and (self.depth == 2 or "." not in more)
+
+    def _covers_path(self, path: str | None) -> bool:
+        if self.path is None:
+            return True
+        if path is None:
+            return False
+        decoded = unquote(path)
+        if {".", ".."} & set(decoded.split("/")) or "\\" in decoded:
+            return False
+        return any(glob.matches(decoded) for glob in self.path)
+
+
+def check(pattern: str) -> None:
+    """Raises `PermissionDenied` for a URL pattern that climbs with `..`."""
+    if ".." in pattern.split("/"):
+        raise PermissionDenied(
+            f"the permission `network: {pattern}` is refused: `..` is not allowed in a pattern",
+            hint="write the path as it is requested",
+        )
+
+
+@lru_cache(maxsize=256)
+def host_pattern(text: str) -> HostPattern | None:
+    """A pattern, compiled; None for what makes no sense, which covers nothing.
+
+    `api.d` is that host, `*.d` one more label, `**.d` the host and all below, `*` every host. A port or a scheme
+    narrows it, and so does a path, which is a glob (a final `/` covers everything below).
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        scheme, rest = "", text
+    elif scheme.lower() not in _PORTS:
+        return None
+    host, slash, path = rest.partition("/")
+    depth = 0
+    match = re.fullmatch(r"(\*{1,2})(?:\.(.+?))?(:\d{1,5})?", host)
+    if match is not None:
+        depth, host = (len(match[1]), match[2]) if match[2] else (2, "any")
+        host += match[3] or ""
+    found = address(host)
+    if found is None:
+        return None
+    scheme = scheme.lower()
+    port = found.port if found.port is not None else _PORTS.get(scheme)
+    named = "" if match is not None and not match[2] else found.host
+    return HostPattern(named, depth, scheme or None, port, _paths(path) if slash else None)
+
+
+def _paths(path: str) -> tuple[Glob, ...] | None:
+    """The globs of a URL pattern's path; None for `/` alone, which is everything."""
+    if not path:
+        return None
+    decoded = "/" + unquote(path)
+    return (Glob(decoded.rstrip("/")), Glob(decoded + "**")) if decoded.endswith("/") else (Glob(decoded),)

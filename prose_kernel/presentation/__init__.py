@@ -1,0 +1,1 @@
+"""Text for people, shared by the notebook and the command line."""

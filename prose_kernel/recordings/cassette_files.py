@@ -1,0 +1,189 @@
+"""Cassette files on disk: where they are, what is in them, and what in them makes no sense."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+from prose_kernel.errors import UsageError
+from prose_kernel.recordings import records
+from prose_kernel.recordings.records import BadLine, Record
+from prose_kernel.sessions.options import CassetteOptions, Surroundings
+
+DIRECTORY = "cassettes"
+SUFFIX = ".jsonl"
+UNNAMED = "session"
+
+Signature = tuple[int, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A record where it stands. `used`: this run has replayed or written it. `replaced`: a later one counts."""
+
+    file: str
+    line: int
+    record: Record
+    raw: bytes
+    used: bool = False
+    replaced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A line that does not count: its bytes, and why. `torn`: the last one, not written to its end."""
+
+    line: int
+    raw: bytes
+    why: str
+    torn: bool = False
+    newer: bool = False
+
+
+@dataclass(slots=True)
+class CassetteFile:
+    """A cassette as it was read: `name` is what people are told."""
+
+    path: Path
+    name: str
+    signature: Signature | None = None
+    entries: list[Entry] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> Iterable[str]:
+        newer = [bad for bad in self.bad if bad.newer]
+        for bad in self.bad:
+            if bad.torn:
+                yield f"{self.name}, line {bad.line}: the last record was not written to its end; it is left out"
+            elif not bad.newer:
+                yield f"{self.name}, line {bad.line} is left out: {bad.why}"
+        if newer:
+            more = f" and {len(newer) - 1} more" if len(newer) > 1 else ""
+            yield (
+                f"{self.name}, line {newer[0].line}{more}: left out, written by a newer prose_kernel ({newer[0].why})"
+            )
+
+
+def signature_of(path: Path) -> Signature | None:
+    """What changes when a file does; None: there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def read_file(path: Path, name: str) -> CassetteFile:
+    """A cassette. Raises `OSError`; a line that makes no sense is put aside, never fatal."""
+    signature = signature_of(path)
+    return parse(path.read_bytes(), path, name, signature)
+
+
+def parse(data: bytes, path: Path, name: str, signature: Signature | None = None) -> CassetteFile:
+    """The records in the bytes of a cassette."""
+    found = CassetteFile(path, name, signature)
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    torn = lines.pop() if lines else b""
+    for number, line in enumerate(lines, 1):
+        if line and not line.isspace():
+            _take(found, number, line)
+    if torn and not torn.isspace():
+        _take(found, len(lines) + 1, torn, last=True)
+    _supersede(found.entries)
+    return found
+
+
+def _take(found: CassetteFile, number: int, line: bytes, *, last: bool = False) -> None:
+    try:
+        record = records.read(line)
+    except BadLine as bad:
+        found.bad.append(Bad(number, line, str(bad), torn=last))
+        return
+    if record.v > records.VERSION:
+        found.bad.append(Bad(number, line, f"format version {record.v}", newer=True))
+    elif record.t not in records.TYPES:
+        found.bad.append(Bad(number, line, f"records of type {record.t!r}", newer=True))
+    else:
+        found.entries.append(Entry(found.name, number, record, line))
+        if b'"ws":' in line or b'"home":' in line:
+            _learn(found, record)
+
+
+def _learn(found: CassetteFile, record: Record) -> None:
+    """The directories of the machine that this was recorded on: they count as this machine's in keys."""
+    try:
+        meta = records.part(record.meta, records.Meta)
+    except BadLine:
+        return
+    for place, word in ((meta.ws, "«ws»"), (meta.home, "«home»")):
+        if place.startswith("/") and 3 < len(place) < 400:
+            found.places[place] = word
+
+
+def _supersede(entries: Iterable[Entry]) -> None:
+    """In one file a first attempt replaces everything that was recorded earlier under its key and path; a further
+    attempt what was recorded for the same attempt."""
+    latest: dict[tuple[str, str], dict[int, Entry]] = {}
+    for entry in entries:
+        record = entry.record
+        if record.t not in records.ANSWERS:
+            continue
+        attempts = latest.setdefault((record.key, record.at), {})
+        dropped = list(attempts.values()) if record.tried == 1 else [attempts.get(record.tried)]
+        for former in dropped:
+            if former is not None:
+                former.replaced = True
+        if record.tried == 1:
+            attempts.clear()
+        attempts[record.tried] = entry
+
+
+# ---------------------------------------------------------------- where they are
+
+
+def own_path(options: CassetteOptions, where: Surroundings) -> Path:
+    """The cassette that is written: by its name, after the notebook, or `cassettes/session.jsonl`.
+
+    Raises `UsageError` for a name that leads out of the workspace.
+    """
+    workspace = Path(where.cwd)
+    if options.name:
+        return _named(options.name, workspace)
+    stem = UNNAMED
+    if where.notebook and PurePath(where.notebook).suffix == ".ipynb":
+        stem = PurePath(where.notebook).stem
+    return workspace / DIRECTORY / (stem + SUFFIX)
+
+
+def _named(name: str, workspace: Path) -> Path:
+    plain = PurePath(name)
+    relative = plain if "/" in name or name.endswith(SUFFIX) else PurePath(DIRECTORY, name + SUFFIX)
+    if relative.suffix != SUFFIX:
+        relative = relative.with_name(relative.name + SUFFIX)
+    path = Path(os.path.normpath(workspace / relative))
+    if re.search(r"[\x00-\x1f]", name) or not path.is_relative_to(workspace):
+        raise UsageError(
+            f"cassette {name!r}: a cassette is kept below the working directory",
+            hint="give a name (`demo`) or a relative path (`recordings/demo.jsonl`)",
+        )
+    return path
+
+
+def shown_name(path: Path, workspace: Path) -> str:
+    """A cassette's path as people are told it."""
+    return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else path.name
+
+
+def all_paths(own: Path, workspace: Path) -> list[Path]:
+    """Every cassette that a replay reads: the own one first, then those in `cassettes/` by name."""
+    directory = workspace / DIRECTORY
+    try:
+        others = sorted(path for path in directory.iterdir() if path.suffix == SUFFIX and path.name[0] != ".")
+    except OSError:
+        others = []
+    return [own, *(path for path in others if path != own)]

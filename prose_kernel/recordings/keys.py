@@ -1,0 +1,180 @@
+"""What makes two requests the same: the content of a question, without what differs from run to run (sessions.md 4.2).
+
+A record's `req` says everything that counts, long texts by their digest; its key is the digest of that object. So a key
+can be checked, and made again after a redaction, from the record alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from prose_kernel.errors import PermissionDenied, ProseError
+from prose_kernel.machine.openprose.context import full_content
+from prose_kernel.permissions.policy import Policy
+from prose_kernel.recordings.records import canonical
+from prose_kernel.recordings.redaction import Redaction, holds_private_key
+from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest
+from prose_kernel.runtime.text import NAME
+from prose_kernel.runtime.values import Value
+from prose_kernel.sessions.options import Rule, Surroundings
+
+PREFIX: Final = "k1:"
+WHOLE: Final = 65_536
+"""Characters of a prompt that a record holds; of a longer one it holds the beginning and the digest."""
+HEAD: Final = 1_000
+"""Characters of a context or of another long text that are held, for people and for telling what has changed."""
+SHOWN: Final = 20
+"""Bindings that a judge is shown when the question names none."""
+
+Req = dict[str, Any]
+ToolNames = Callable[[SessionRequest], tuple[str, ...]]
+
+
+def key_of(req: Mapping[str, Any]) -> str:
+    """The key of a record with this `req`."""
+    return PREFIX + hashlib.sha256(canonical(req)).hexdigest()
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def held(text: str, whole: int = 0) -> Any:
+    """A text as `req` holds it: itself up to `whole` characters, else its digest, length and beginning."""
+    if len(text) <= whole:
+        return text
+    return {"sha256": digest(text), "chars": len(text), "head": text[:HEAD]}
+
+
+class Identity:
+    """Makes `req` of a request. `permissions` are the host's rules."""
+
+    def __init__(
+        self, redaction: Redaction, where: Surroundings, tool_names: ToolNames, permissions: Mapping[str, Rule]
+    ) -> None:
+        self.redaction = redaction
+        self._where = where
+        self._cwd = where.cwd
+        self._tool_names = tool_names
+        self._permissions = dict(permissions)
+
+    # ------------------------------------------------------------ what is asked
+
+    def session(self, request: SessionRequest) -> Req:
+        same = self.redaction.identity
+        memory = same(request.memory.text) if request.memory is not None and request.memory.text else ""
+        return _without_empty(
+            {
+                "kind": request.kind,
+                "model": request.model,
+                "system": held(same(request.system), WHOLE) if request.system else None,
+                "prompt": held(same(request.task), WHOLE),
+                "context": self._context(request.context or ()),
+                "memory": "sha256:" + digest(memory) if memory else None,
+                "skills": {same(name): self._skill(name) for name in request.skills},
+                "tools": sorted(self._tool_names(request)),
+                "perm": "sha256:" + digest(same(self._rules(request))),
+            }
+        )
+
+    def holds_private_key(self, request: SessionRequest) -> bool:
+        """Whether anything that the session would be told holds a private key."""
+        memory = request.memory.text if request.memory is not None else None
+        context = [self._content(item) for item in request.context or () if not item.missing]
+        return any(holds_private_key(text) for text in (request.task, request.system, memory, *context) if text)
+
+    def judgement(
+        self, kind: str, request: JudgeRequest, *, options: tuple[str, ...] = (), value: str = "", path: str = ""
+    ) -> Req:
+        """A question to the judge: its text and schema, and the bindings that whoever answers is shown."""
+        same = self.redaction.identity
+        bindings = shown_bindings(request) if kind in ("decide", "choose") else {}
+        return _without_empty(
+            {
+                "kind": kind,
+                "condition": held(same(request.text), WHOLE),
+                "options": [same(option) for option in options],
+                "loop": request.loop,
+                "path": same(path),
+                "text": held(same(value)) if value else None,
+                "bindings": {same(name): held(same(_text(value))) for name, value in bindings.items()},
+            }
+        )
+
+    def race(self, text: str) -> Req:
+        """A `parallel` that somebody wins, by how it is written."""
+        return {"kind": "race", "text": held(self.redaction.identity(text), WHOLE)}
+
+    # ------------------------------------------------------------ parts
+
+    def _context(self, items: tuple[ContextItem, ...]) -> Req:
+        found: Req = {}
+        for item in items:
+            name, number = item.name, 1
+            while name in found:
+                number += 1
+                name = f"{item.name}~{number}"
+            text = None if item.missing else self._content(item)
+            found[name] = {"missing": True} if text is None else held(self.redaction.identity(text))
+        return found
+
+    def _content(self, item: ContextItem) -> str | None:
+        """What a context holds: as it was given, or what stands at its place."""
+        if item.text is not None:
+            return item.text
+        if item.content is not None:
+            return _text(item.content)
+        return self._file(item.location) if item.location else None
+
+    def _file(self, location: str) -> str | None:
+        path = Path(self._cwd, location).expanduser()
+        try:
+            return path.read_bytes().decode("utf-8", "replace") if path.is_file() else None
+        except OSError:
+            return None
+
+    def _skill(self, name: str) -> str:
+        """The digest of what a skill says, where it is a file here; its name alone counts otherwise."""
+        for place in (name, f"{name}/SKILL.md"):
+            text = self._file(place)
+            if text is not None:
+                return "sha256:" + digest(self.redaction.identity(text))
+        return "named"
+
+    def policy(self, request: SessionRequest) -> Policy:
+        """The rules of a session over those of the host. Raises `PermissionDenied` for one that makes no sense."""
+        where = self._where
+        return Policy.of(
+            request.permissions,
+            self._permissions,
+            where.cwd,
+            state_dir=where.state_dir,
+            environment=where.environment,
+        )
+
+    def _rules(self, request: SessionRequest) -> str:
+        try:
+            return self.policy(request).digest
+        except PermissionDenied:  # whoever runs the session says so
+            return canonical({"host": self._permissions, "stated": dict(request.permissions)}).decode()
+
+
+def shown_bindings(request: JudgeRequest) -> dict[str, Value]:
+    """The bindings that a judge is shown: those that the question names, else the latest ones."""
+    named = [name for name in dict.fromkeys(NAME.findall(request.text)) if name in request.bindings]
+    names = named or [*request.bindings][-SHOWN:]
+    return {name: request.bindings[name] for name in names}
+
+
+def _text(value: Value) -> str:
+    try:
+        return full_content(value)
+    except (ProseError, OSError):
+        return "(cannot be read)"
+
+
+def _without_empty(req: Req) -> Req:
+    return {name: value for name, value in req.items() if value not in (None, "", [], {}, ())}

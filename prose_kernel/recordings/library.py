@@ -1,0 +1,142 @@
+"""The recordings of one run: what is recorded, what is used, what is still to be written (sessions.md 4.2)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from prose_kernel.runtime.ports import Clock, SessionRequest
+from prose_kernel.runtime.services import Asker
+from prose_kernel.sessions.options import CassetteMode, CassetteOptions, Rule, Surroundings
+
+if TYPE_CHECKING:
+    from prose_kernel.recordings.cassette_store import Shelf
+
+# Nothing is imported, compiled or read before the first session or judgement: most cells have none.
+
+ToolNames = Callable[[SessionRequest], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What would answer a session: the record, and how it was found. `failure` tells that it is a recorded error."""
+
+    key: str
+    at: str
+    file: str
+    line: int
+    how: Literal["path", "key", "reuse"]
+    origin: str = ""
+    provider: str = ""
+    resolved: str = ""
+    recorded: str = ""
+    failure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """That nothing is recorded for a session; `message` and `hint` are what `CassetteMiss` says."""
+
+    key: str
+    at: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """A record that the run has not used, of a cassette that it has used."""
+
+    file: str
+    line: int
+    type: str
+    at: str
+
+
+def no_tools(request: SessionRequest) -> tuple[str, ...]:
+    return ()
+
+
+class Cassettes:
+    """All recordings that a run may replay, and the one it writes.
+
+    One object for each run, kept when the provider changes; `tool_names` says which tools the permissions of a session
+    could ever allow (whoever answers), `permissions` are the host's rules. Raises `UsageError` for options that make
+    no sense. Close it when the run ends.
+    """
+
+    def __init__(
+        self,
+        options: CassetteOptions,
+        where: Surroundings,
+        clock: Clock,
+        *,
+        tool_names: ToolNames = no_tools,
+        permissions: Mapping[str, Rule] | None = None,
+    ) -> None:
+        self.options = options
+        self.where = where
+        self.clock = clock
+        self._tool_names = tool_names
+        self._permissions = dict(permissions or {})
+        self._opened: Shelf | None = None
+        self._warnings: deque[str] = deque()
+        self._mode: CassetteMode = options.mode or "replay"
+        if options.name:
+            from prose_kernel.recordings.cassette_files import own_path
+
+            own_path(options, where)  # says now what a name lacks
+
+    @property
+    def shelf(self) -> Shelf:
+        """The cassettes, open: reads them when it is first asked for."""
+        if self._opened is None:
+            from prose_kernel.recordings.cassette_store import Shelf
+
+            self._opened = Shelf(
+                self.options, self.where, self.clock, self._tool_names, self._permissions, self._warnings.append
+            )
+        return self._opened
+
+    def mode(self, asker: Asker) -> CassetteMode:
+        """The mode in force: as chosen, else `auto` where somebody can answer, `replay` where nobody can."""
+        answered = asker.available and self.where.attended
+        self._mode = self.options.mode or ("auto" if answered else "replay")
+        return self._mode
+
+    def find(self, request: SessionRequest) -> Hit | Miss:
+        """What a replay would do with this session, without using the record up."""
+        from prose_kernel.recordings.recorded_sessions import looked_up
+
+        return looked_up(self.shelf, request)
+
+    def note_ask(self, at: str, question: str, answer: str) -> None:
+        """Write down a permission question and its answer, for reading; it never grants anything."""
+        if self._mode in ("auto", "record"):
+            shelf = self.shelf
+            shelf.add_at_once("ask", at, None, {"question": question, "answer": answer}, shelf.meta())
+
+    def unused(self) -> tuple[Unused, ...]:
+        """Records of the cassettes in use that this run has not needed, in file order."""
+        if self._opened is None:
+            return ()
+        return tuple(Unused(e.file, e.line, e.record.t, e.record.at) for e in self._opened.unused())
+
+    def used(self) -> frozenset[tuple[str, bytes]]:
+        """The lines that this run has used, each with the path of its cassette: what `prose cassette prune` keeps."""
+        if self._opened is None:
+            return frozenset()
+        return frozenset((str(c.path), entry.raw) for c in self._opened.cassettes for entry in c.entries if entry.used)
+
+    def take_warnings(self) -> tuple[str, ...]:
+        """What went wrong with recordings since the last call, one line each; `RecordedSessions` shows them itself."""
+        taken = tuple(self._warnings)
+        self._warnings.clear()
+        return taken
+
+    def close(self) -> None:
+        """The run is over: write what is pending, take out what was replaced. A second call does nothing."""
+        if self._opened is not None:
+            self._opened.close()

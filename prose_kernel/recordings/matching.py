@@ -1,0 +1,152 @@
+"""Which record answers a request: by key and path, then the next unused one of the key, then the last (4.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from prose_kernel.recordings import records
+from prose_kernel.recordings.cassette_files import Entry
+from prose_kernel.sessions.options import Repeats
+
+How = Literal["path", "key", "reuse"]
+_CELL = re.compile(r"c\d+(?=/|\Z)")
+
+
+def tail(at: str) -> str:
+    """An execution path without its cell: what stays the same when cells are renumbered."""
+    return _CELL.sub("", at, count=1)
+
+
+@dataclass(slots=True, eq=False)
+class Take:
+    """All attempts that are recorded under one key and path of one file, by their number (from 1)."""
+
+    file: str
+    key: str
+    at: str
+    attempts: dict[int, Entry] = field(default_factory=dict)
+    used: bool = False
+
+    def entry(self, attempt: int) -> Entry | None:
+        """The record of an attempt. A first one whose record is lost gets the first that there is."""
+        found = self.attempts.get(attempt)
+        if found is None and attempt == 1 and self.attempts:
+            found = self.attempts[min(self.attempts)]
+        return found
+
+    @property
+    def last(self) -> Entry:
+        return self.attempts[max(self.attempts)]
+
+
+class _Queue:
+    """Takes in order; the next unused one costs nothing to find, however many are used up."""
+
+    __slots__ = ("_next", "takes")
+
+    def __init__(self) -> None:
+        self.takes: list[Take] = []
+        self._next = 0
+
+    def add(self, take: Take) -> None:
+        self.takes.append(take)
+
+    def unused(self) -> Take | None:
+        while self._next < len(self.takes) and self.takes[self._next].used:
+            self._next += 1
+        return self.takes[self._next] if self._next < len(self.takes) else None
+
+
+class Index:
+    """The takes of all cassettes, in the order in which they are preferred."""
+
+    def __init__(self, repeats: Repeats) -> None:
+        self._repeats = repeats
+        self._exact: dict[tuple[str, str], Take] = {}
+        self._by_tail: dict[tuple[str, str], _Queue] = {}
+        self._by_key: dict[str, _Queue] = {}
+        self._bound: dict[tuple[str, str], tuple[Take, How]] = {}
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """The records of one file that count. Files are added in order of preference."""
+        made: dict[tuple[str, str], Take] = {}
+        for entry in entries:
+            record = entry.record
+            if entry.replaced or record.t not in records.ANSWERS:
+                continue
+            place = (record.key, record.at)
+            take = made.get(place)
+            if take is None:
+                take = made[place] = Take(entry.file, record.key, record.at)
+                self._put(take)
+            take.attempts[record.tried] = entry
+            take.used = take.used or entry.used
+
+    def renewed(self, files: Iterable[Iterable[Entry]]) -> Index:
+        """An index of what is on disk now, which knows what this run has used."""
+        fresh = Index(self._repeats)
+        for entries in files:
+            fresh.add(entries)
+        for (key, at), (take, how) in self._bound.items():
+            same = next((t for t in fresh._takes(key) if (t.file, t.at) == (take.file, take.at)), None)
+            if same is not None:
+                fresh.use(same, how, at)
+        return fresh
+
+    def _takes(self, key: str) -> list[Take]:
+        queue = self._by_key.get(key)
+        return queue.takes if queue is not None else []
+
+    def _put(self, take: Take) -> None:
+        self._exact.setdefault((take.key, take.at), take)
+        self._by_tail.setdefault((take.key, tail(take.at)), _Queue()).add(take)
+        self._by_key.setdefault(take.key, _Queue()).add(take)
+
+    def record(self, entry: Entry) -> list[Entry]:
+        """A record that this run has just written, with those that it replaces in the same file."""
+        place = (entry.record.key, entry.record.at)
+        take = self._exact.get(place)
+        replaced: list[Entry] = []
+        if take is None or take.file != entry.file:
+            take = Take(entry.file, *place, used=True)
+            self._exact[place] = take
+            self._by_key.setdefault(take.key, _Queue()).add(take)
+        elif entry.record.tried == 1:
+            replaced, take.attempts = list(take.attempts.values()), {}
+        elif (former := take.attempts.get(entry.record.tried)) is not None:
+            replaced = [former]
+        take.attempts[entry.record.tried] = entry
+        take.used = entry.used = True
+        self._bound[place] = (take, "path")
+        return replaced
+
+    def find(self, key: str, at: str) -> tuple[Take, How] | None:
+        """The take that answers a request, which is not used up by asking."""
+        exact = self._exact.get((key, at))
+        if exact is not None:
+            return exact, "path"
+        bound = self._bound.get((key, at))
+        if bound is not None:
+            return bound
+        for queue in (self._by_tail.get((key, tail(at))), self._by_key.get(key)):
+            if queue is not None and (take := queue.unused()) is not None:
+                return take, "key"
+        if self._repeats == "reuse" and key in self._by_key:
+            return self._by_key[key].takes[-1], "reuse"
+        return None
+
+    def count(self, key: str) -> int:
+        """How many takes there are of a key."""
+        return len(self._takes(key))
+
+    def use(self, take: Take, how: How, at: str) -> None:
+        """A request at this path is answered by the take, and its further attempts are too."""
+        take.used = True
+        self._bound[take.key, at] = (take, how)
+
+    def __iter__(self) -> Iterator[Take]:
+        for queue in self._by_key.values():
+            yield from queue.takes

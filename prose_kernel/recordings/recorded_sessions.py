@@ -1,0 +1,273 @@
+"""Sessions with a recording in front of them: looked up first, called and recorded where the mode allows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel import errors
+from prose_kernel.errors import CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError, RecordedTimeout
+from prose_kernel.machine.openprose.sessions import TIME_IS_UP
+from prose_kernel.permissions.policy import Ask, PermissionDesk
+from prose_kernel.recordings.library import Cassettes, Hit, Miss
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Sessions, ToolUse, Usage
+from prose_kernel.runtime.services import Asker
+
+if TYPE_CHECKING:
+    from prose_kernel.recordings.cassette_files import Entry
+    from prose_kernel.recordings.cassette_store import Shelf
+    from prose_kernel.recordings.matching import How, Take
+    from prose_kernel.recordings.records import Answer, Failure, Meta
+
+OnProgress = Callable[[SessionProgress], None]
+
+NOT_RECORDED: Final = (CassetteMiss, NoProvider, PermissionDenied, ProviderAuth)
+"""Failures that say something about this machine's settings, and nothing about the session."""
+
+
+class RecordedSessions:
+    """The `Sessions` port over another one. `inner` None: nobody answers what is not recorded (`%provider replay`).
+
+    `desk` asks the person before a recorded file is written where the rules say `prompt`.
+    """
+
+    def __init__(
+        self, inner: Sessions | None, cassettes: Cassettes, *, asker: Asker, desk: PermissionDesk | None = None
+    ) -> None:
+        self._inner = inner
+        self._cassettes = cassettes
+        self._asker = asker
+        self._desk = desk
+
+    async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
+        """The recorded answer or failure of this attempt, else that of the inner provider, which is then recorded.
+
+        Raises `CassetteMiss` where nothing is recorded and nobody may be called.
+        """
+        mode = "replay" if self._inner is None else self._cassettes.mode(self._asker)
+        if mode == "off" and self._inner is not None:
+            return await self._inner.run(request, on_progress)
+        shelf = self._cassettes.shelf
+        try:
+            attempt = _Attempt(shelf, request)
+            if mode != "record" and (found := attempt.lookup(failed=mode == "replay")) is not None:
+                return await self._replay(attempt, *found, on_progress)
+            if mode == "replay" or self._inner is None:
+                raise attempt.missed()
+            return await self._call(attempt, self._inner, on_progress)
+        finally:
+            shelf.took_part(request.at)
+            for warning in self._cassettes.take_warnings():
+                self._asker.show(f"Warning: {warning}")
+
+    # ------------------------------------------------------------ replaying
+
+    async def _replay(
+        self, attempt: _Attempt, take: Take, how: How, entry: Entry, on_progress: OnProgress
+    ) -> SessionResult:
+        from prose_kernel.recordings import records
+        from prose_kernel.recordings.records import BadLine
+
+        shelf, request = attempt.shelf, attempt.request
+        shelf.use(take, how, request.at, entry)
+        realtime = shelf.options.realtime
+        try:
+            meta = records.part(entry.record.meta, records.Meta)
+            if realtime and meta.ms > 0:
+                await shelf.clock.sleep(meta.ms / 1000)
+            if entry.record.t == "error":
+                raise _failure(records.part(entry.record.out, records.Failure), replayed=not realtime)
+            answer = records.part(entry.record.out, records.Answer)
+        except BadLine as bad:
+            raise ProviderError(
+                f"{entry.file}, line {entry.line} cannot be replayed: {bad}",
+                retryable=False,
+                hint="record the session again: `prose run --cassette-mode=record FILE`",
+            ) from None
+        if answer.writes:
+            await self._write(attempt, entry, answer)
+        result = _result(answer, meta, entry)
+        for use in result.trace:
+            on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use))
+        return result
+
+    async def _write(self, attempt: _Attempt, entry: Entry, answer: Answer) -> None:
+        """Make the files again that the session wrote."""
+        from prose_kernel.recordings.effects import Replayed
+
+        shelf, request = attempt.shelf, attempt.request
+        policy = shelf.identity.policy(request)
+        source = f"{entry.file}, line {entry.line}"
+
+        async def may_write(name: str) -> bool:
+            if self._desk is None:
+                return False
+            ruling = await self._desk.ask(Ask.of(request, "write", f"write {name} (replayed)", name))
+            return ruling.answer == "allow"
+
+        await Replayed(request, policy, shelf.where.cwd, shelf.redaction, source).apply(answer.writes, may_write)
+
+    # ------------------------------------------------------------ calling and recording
+
+    async def _call(self, attempt: _Attempt, inner: Sessions, on_progress: OnProgress) -> SessionResult:
+        attempt.refuse_private_key()
+        shelf = attempt.shelf
+        begun = shelf.clock.monotonic()
+        try:
+            result = await inner.run(attempt.request, on_progress)
+        except asyncio.CancelledError as cancelled:
+            if TIME_IS_UP in cancelled.args:
+                attempt.record_timeout(shelf.clock.monotonic() - begun)
+            raise
+        except NOT_RECORDED:
+            raise
+        except ProviderError as failure:
+            await attempt.record_failure(failure, shelf.clock.monotonic() - begun)
+            raise
+        await attempt.record(result, shelf.clock.monotonic() - begun)
+        return result
+
+
+class _Attempt:
+    """One attempt at a session: its identity, its record."""
+
+    def __init__(self, shelf: Shelf, request: SessionRequest) -> None:
+        from prose_kernel.recordings.keys import key_of
+
+        self.shelf = shelf
+        self.request = request
+        self.number = request.attempt + 1
+        self.req = shelf.identity.session(request)
+        self.key = key_of(self.req)
+
+    def lookup(self, *, failed: bool = True) -> tuple[Take, How, Entry] | None:
+        """The record of this attempt. Without `failed`, a session that ended in a failure does not count: whoever can
+        be asked now may have other settings, another model, more room."""
+        return self.shelf.lookup(self.key, self.request.at, self.number, failed=failed)
+
+    def missed(self) -> CassetteMiss:
+        request = self.request
+        message, hint = self.shelf.miss(f"session {request.at}", self.req, self.key, request.at, request.program)
+        return CassetteMiss(message, hint=hint)
+
+    def refuse_private_key(self) -> None:
+        """What holds a private key is neither sent nor recorded. Raises `ProviderError`."""
+        if self.shelf.identity.holds_private_key(self.request):
+            raise ProviderError(
+                f"session {self.request.at} is not run: its prompt or context holds a private key (PEM), which must not"
+                " be recorded",
+                retryable=False,
+                hint="take the key out, or record nothing: `%cassette --mode off`, `--cassette-mode off`",
+            )
+
+    # ------------------------------------------------------------ recording
+
+    def _meta(self, seconds: float, **told: Any) -> Meta:
+        request = self.request
+        return self.shelf.meta(
+            agent=request.agent or "", label=request.label or "", ms=max(0, round(seconds * 1000)), **told
+        )
+
+    async def record(self, result: SessionResult, seconds: float) -> None:
+        from prose_kernel.recordings.answers import answer_of
+
+        answer, warnings = answer_of(result, self.request, self.shelf)
+        for warning in warnings:
+            self.shelf.warn(warning)
+        if answer is None:
+            return
+        resolved = result.details.get("model")
+        meta = self._meta(
+            seconds,
+            origin=result.origin,
+            provider=result.provider,
+            resolved=str(resolved) if resolved else "",
+            effects="partial" if result.origin == "agent" else "",
+            usage=_usage(result.usage),
+        )
+        await self.shelf.add("session", self.request.at, self.req, answer, meta, self.number)
+
+    async def record_failure(self, failure: ProviderError, seconds: float) -> None:
+        from prose_kernel.recordings.records import Failure, builtins
+
+        out = builtins(
+            Failure(
+                type(failure).__name__,
+                str(failure),
+                failure.retryable,
+                failure.hint,
+                getattr(failure, "retry_after", None),
+            )
+        )
+        await self.shelf.add("error", self.request.at, self.req, out, self._meta(seconds), self.number)
+
+    def record_timeout(self, seconds: float) -> None:
+        from prose_kernel.recordings.records import Failure, builtins
+
+        out = builtins(Failure(RecordedTimeout.__name__, "the session ran into its time limit"))
+        self.shelf.add_at_once("error", self.request.at, self.req, out, self._meta(seconds), self.number)
+
+
+# ---------------------------------------------------------------- records as results
+
+
+def looked_up(shelf: Shelf, request: SessionRequest) -> Hit | Miss:
+    """What a replay would do with a session."""
+    from prose_kernel.recordings import records
+    from prose_kernel.recordings.records import BadLine
+
+    attempt = _Attempt(shelf, request)
+    found = attempt.lookup()
+    if found is None:
+        miss = attempt.missed()
+        return Miss(attempt.key, request.at, str(miss), miss.hint or "")
+    _, how, entry = found
+    try:
+        meta = records.part(entry.record.meta, records.Meta)
+    except BadLine:
+        meta = records.Meta()
+    failed = entry.record.t == "error"
+    place = (entry.record.at, entry.file, entry.line, how)
+    return Hit(attempt.key, *place, meta.origin, meta.provider, meta.resolved, meta.recorded, failed)
+
+
+def _result(answer: Answer, meta: Meta, entry: Entry) -> SessionResult:
+    details = {
+        "recorded": meta.recorded,
+        "provider": meta.provider,
+        "model": meta.resolved,
+        "cassette": entry.file,
+        "effects": meta.effects,
+        "cut": answer.cut,
+    }
+    return SessionResult(
+        answer.text,
+        answer.summary,
+        meta.provider,
+        meta.origin,
+        {name: value for name, value in details.items() if value},
+        tuple(ToolUse(used.tool, used.summary, used.outcome, used.detail) for used in answer.trace),
+        memory_after=answer.memory_after,
+        segment=answer.segment,
+        replayed=True,
+    )
+
+
+def _failure(failure: Failure, *, replayed: bool) -> ProviderError:
+    kind = getattr(errors, failure.kind, None)
+    if not (isinstance(kind, type) and issubclass(kind, ProviderError)) or issubclass(kind, NOT_RECORDED):
+        kind = ProviderError
+    error: ProviderError = kind(failure.message, hint=failure.hint)
+    error.retryable = failure.retryable
+    error.replayed = replayed
+    if isinstance(error, errors.ProviderRateLimit):
+        error.retry_after = failure.retry_after
+    return error
+
+
+def _usage(usage: Usage | None) -> Mapping[str, float]:
+    if usage is None:
+        return {}
+    told = {"requests": usage.requests, "in": usage.tokens_in, "out": usage.tokens_out, "cost": usage.cost}
+    return {name: value for name, value in told.items() if value}

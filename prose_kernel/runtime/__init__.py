@@ -1,0 +1,1 @@
+"""What every language's machine stands on: ports, services, values, events, scheduling."""

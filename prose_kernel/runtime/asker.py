@@ -1,0 +1,100 @@
+"""The person: inputs, and one conversation at a time.
+
+Several branches may want the same person at once: an input, a gate, a session that a person answers, a condition. They
+take turns, in the order they came. `SerialAsker` owns the turn; whatever asks more than one question holds it with
+`async with asker.turn():`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from types import TracebackType
+
+from prose_kernel.errors import NobodyToAsk
+from prose_kernel.runtime.ports import Question
+from prose_kernel.runtime.services import Asker
+
+_held: ContextVar[tuple[Turn, ...]] = ContextVar("prose_kernel_turns", default=())
+
+
+class SerialAsker:
+    """An `Asker` whose conversations never mix.
+
+    A lone `ask` takes a turn by itself. Inside `async with asker.turn():` any number of `show` and `ask` calls belong
+    together, also those of tasks started there; nested turns join the outer one. Waiting turns are served in order and
+    may be cancelled.
+    """
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._lock = asyncio.Lock()
+        self._turn: Turn | None = None
+
+    @property
+    def available(self) -> bool:
+        return self._asker.available
+
+    def turn(self) -> Turn:
+        """The right to talk to the person, for an `async with`."""
+        return Turn(self)
+
+    async def ask(self, prompt: str) -> str:
+        async with self.turn():
+            return await self._asker.ask(prompt)
+
+    def show(self, text: str) -> None:
+        self._asker.show(text)
+
+
+class Turn:
+    """One conversation with the person; made by `SerialAsker.turn`."""
+
+    def __init__(self, asker: SerialAsker) -> None:
+        self._asker = asker
+        self._outer: tuple[Turn, ...] = ()
+        self._joined = False
+
+    async def __aenter__(self) -> None:
+        self._outer = _held.get()
+        self._joined = self._asker._turn in self._outer
+        if self._joined:
+            return
+        await self._asker._lock.acquire()
+        self._asker._turn = self
+        _held.set((*self._outer, self))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._joined:
+            return
+        _held.set(self._outer)
+        self._asker._turn = None
+        self._asker._lock.release()
+
+
+def serial(asker: Asker) -> SerialAsker:
+    """The asker itself when it already takes turns, else one that does. All who ask must share the same one."""
+    return asker if isinstance(asker, SerialAsker) else SerialAsker(asker)
+
+
+class PersonUser:
+    """The `User` port: inputs answered by the person at the front end (openprose.md 6.3).
+
+    The prompt is shown exactly as written; an empty answer is a legal value.
+    """
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = serial(asker)
+
+    async def ask(self, question: Question) -> str:
+        """The answer as typed. Raises `NobodyToAsk` when nobody is here or the input has ended."""
+        if not self._asker.available:
+            raise NobodyToAsk("nobody is here to ask")
+        try:
+            return await self._asker.ask(question.prompt or f"{question.name}: ")
+        except EOFError:
+            raise NobodyToAsk("the person's input has ended") from None
+        except NobodyToAsk:
+            raise NobodyToAsk("nobody is here to ask") from None

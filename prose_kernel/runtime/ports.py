@@ -1,0 +1,483 @@
+"""The doors to the outside: everything that the machine cannot decide by itself.
+
+The machine says what the program wants; an implementation answers. Requests and results are frozen, picklable data, so
+that a leaf operation can be executed elsewhere without the machine knowing. Implementations live in `commands`,
+`sessions`, `state` and the front ends; the machine imports none of them.
+
+`Gates` is a door of its own, because only an outside principal may come through it (openprose.md 5.10): sessions,
+judges and commands have no call that could decide one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.values import Value
+
+# ---------------------------------------------------------------- commands
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRequest:
+    """One `exec`: the interpolated shell text, the directory to run in, the limit in seconds.
+
+    `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`.
+    """
+
+    command: str
+    cwd: str
+    timeout: float
+    track: bool = True
+
+
+Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What a command did (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
+
+    `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`; None on success. Streams are decoded and cut
+    to 30,000 code points. `duration`, `max_rss` and `cpu_s` are volatile and belong into metadata only.
+    """
+
+    outcome: Outcome
+    exit_code: int
+    stdout: str = ""
+    stderr: str = ""
+    kind: Literal["exit", "signal", "timeout", "spawn", "cwd"] | None = None
+    signal: str | None = None
+    timed_out: bool = False
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    replaced_bytes: int = 0
+    pipes_held: bool = False
+    background_left: int = 0
+    cwd_after: str | None = None
+    spawn_error: str | None = None
+    duration: float = 0.0
+    max_rss: int = 0
+    cpu_s: float = 0.0
+
+
+Stream = Literal["stdout", "stderr"]
+OnOutput = Callable[[Stream, str], None]
+
+
+class Commands(Protocol):
+    async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        """Run one command to its end. `on_output` gets decoded text in few, large pieces, in the caller's loop.
+
+        Never raises for anything the command does. Cancelling the call ends the command by the ladder of its cause
+        (`asyncio.CancelledError` then propagates once nothing of its group is left).
+        """
+        ...
+
+
+# ---------------------------------------------------------------- sessions
+
+
+@dataclass(frozen=True, slots=True)
+class ContextItem:
+    """One line of a session's context (openprose.md 4.3): a name with a place to read it from, or with its text.
+
+    `missing` marks the name of a cancelled branch: it is listed as having no result. `content` is what stands at
+    `location`, for those who must know it without going there: a recording's key, a provider without tools. It may be
+    a reference, which is read only then; None where nobody but the session can tell (the memory file of an agent).
+    """
+
+    name: str
+    location: str | None = None
+    text: str | None = None
+    missing: bool = False
+    content: Value = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a session's answer is to be written, and the header the file must have (openprose.md 4.2 point 6, 7.4)."""
+
+    name: str
+    location: str
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockScope:
+    """The execution scope section of a session inside a block (openprose.md 4.2 point 3)."""
+
+    execution_id: int
+    block: str
+    depth: int
+    parent_execution_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentMemory:
+    """The memory of a persistent agent: its directory, and whether it is to be read first (`resume`).
+
+    `text` is what the memory holds when the session starts (None: nothing yet, or not to be read), `segment` the file
+    of this invocation; both are filled in by the sessions room, which holds the directory's lock by then.
+    """
+
+    agent: str
+    scope: str
+    directory: str
+    resume: bool
+    text: str | None = None
+    segment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """One attempt at a `session` or `resume`, with everything resolved but the assembled message.
+
+    `task` and `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`.
+    `at` is the deterministic execution path (`c2/3/b1/i0/s0`). `timeout` is in seconds.
+    """
+
+    kind: Literal["session", "resume"]
+    task: str
+    at: str
+    system: str | None = None
+    agent: str | None = None
+    label: str | None = None
+    model: str | None = None
+    context: tuple[ContextItem, ...] | None = None
+    skills: tuple[str, ...] = ()
+    permissions: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    memory: AgentMemory | None = None
+    scope: BlockScope | None = None
+    target: Target | None = None
+    program: str = ""
+    position: int = 0
+    finished: tuple[str, ...] = ()
+    attempt: int = 0
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """One call of a tool by a session, as its trace shows it; nothing in it differs from run to run.
+
+    `summary` says on one line what was asked (`src/main.py`, `make test`); `detail` holds the beginning of what came
+    back, or why it was refused.
+    """
+
+    tool: str
+    summary: str
+    outcome: Literal["ok", "refused", "failed"] = "ok"
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileWrite:
+    """A file that a session wrote: the path as it named it, and the text before (None: no such file) and after
+    (None: removed, or no text)."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a session or a judgement consumed: requests to the model, tokens in and out, cost in US dollars where it is
+    known. A replayed answer consumes nothing."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResult:
+    """A session's answer. `text` None means: the session has written its binding itself.
+
+    `origin` says who made the answer: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by
+    hand), `scripted`, `dry-run`; it is the same when the answer is replayed. `trace` holds the calls of tools in order.
+    `memory_after` and `segment` are the texts of a persistent agent's two files when the provider knows them (None:
+    they are not written yet), `writes` the other files that the session wrote with our tools. `usage`, `replayed`,
+    and `details` (resolved model, provider's facts, date) are volatile: metadata and trace only.
+    """
+
+    text: str | None
+    summary: str = ""
+    provider: str = ""
+    origin: str = ""
+    details: Mapping[str, object] = field(default_factory=dict)
+    trace: tuple[ToolUse, ...] = ()
+    writes: tuple[FileWrite, ...] = ()
+    memory_after: str | None = None
+    segment: str | None = None
+    usage: Usage | None = None
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionProgress:
+    """Something a running session lets be seen: a piece of its text, a note (whole), or a tool that it has called.
+
+    A session that starts its text anew (after a tool call) sends a piece that begins with a blank line.
+    """
+
+    kind: Literal["text", "note", "tool"]
+    text: str
+    tool: ToolUse | None = None
+
+
+class Sessions(Protocol):
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        """Run one attempt. Raises `ProviderError` (with `retryable`); honours cancellation and `request.timeout`
+        is enforced by the machine."""
+        ...
+
+
+# ---------------------------------------------------------------- judge
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRequest:
+    """A question to the judge with its context (openprose.md 3.4).
+
+    `bindings` maps every visible name to its value; a judge reads what it needs through `read`.
+    """
+
+    text: str
+    at: str
+    program: str = ""
+    bindings: Mapping[str, Value] = field(default_factory=dict)
+    recent: tuple[str, ...] = ()
+    loop: Literal["until", "while"] | None = None
+    loop_index: int | None = None
+    loop_maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`answer` None is "uncertain"; `no_progress` ends a loop. `by` (`rules`, `scripted`, `model`, `agent`, `human`,
+    `authored`, `dry-run`) and `reason` say who decided and why, the same when replayed; `details` is volatile."""
+
+    answer: bool | None
+    by: str
+    reason: str = ""
+    no_progress: bool = False
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The label that `choose` picked, and by whom and why. A label not in the list makes the machine ask once more."""
+
+    label: str
+    by: str
+    reason: str = ""
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `extract` or `items` found in a text (for `items` a list), and by whom and why."""
+
+    value: Value
+    by: str
+    reason: str = ""
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+class Judge(Protocol):
+    """Every call raises `Undecided` when nobody in the chain can answer; the machine makes E211 of it."""
+
+    async def decide(self, request: JudgeRequest) -> Verdict: ...
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick: ...
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding: ...
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding: ...
+
+
+# ---------------------------------------------------------------- races
+
+
+class Races(Protocol):
+    """Who won a `parallel` that does not wait for all its branches (`first`, `any`; sessions.md 4.2).
+
+    A race is known by its execution path and the text it is written in. It is recorded only when sessions took part in
+    it, so that a replay, in which every session answers at once, ends the same way.
+    """
+
+    def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
+        """The branches that ended before the race was decided, in the order they did; None: let them race."""
+        ...
+
+    async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None:
+        """The race is over: these branches ended, in this order; the last one decided it."""
+        ...
+
+
+# ---------------------------------------------------------------- user and gates
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An `input` (openprose.md 6.3): the name it binds and the text to show as written."""
+
+    name: str
+    prompt: str
+
+
+class User(Protocol):
+    async def ask(self, question: Question) -> str:
+        """The person's answer. Raises `NobodyToAsk`. Questions of parallel branches are asked one at a time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GateRequest:
+    """A gate that opens (openprose.md 5.8, 5.9): record id, gate name, evaluated properties; `timeout` in seconds."""
+
+    id: str
+    name: str
+    prompt: str
+    allow: tuple[str, ...]
+    timeout: float
+    timeout_text: str
+    on_reject: str
+    execution_id: int | None = None
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GateDecision:
+    """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`."""
+
+    status: Literal["approved", "rejected", "timeout"]
+    by: str
+    comment: str = ""
+    reason: str | None = None
+    source: str | None = None
+
+
+class Gates(Protocol):
+    async def decide(self, request: GateRequest) -> GateDecision:
+        """Write the record, ask or wait or deny by mode, return the one decision that won.
+
+        When the call is cancelled the record is closed (`rejected` by `system`, reason `cancelled`) first.
+        """
+        ...
+
+
+# ---------------------------------------------------------------- store
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Where a binding lives inside its run: name, frame, and the indexes of the parallel iterations around it.
+
+    Its file name is `name[__execution_id][__i{index}...]` (openprose.md 7.4).
+    """
+
+    name: str
+    execution_id: int | None = None
+    iterations: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A value to keep. `source` is the text of the statement that made it. `label` is a labelled session's."""
+
+    key: Key
+    kind: Literal["input", "output", "let", "const"]
+    value: Value
+    source: str
+    label: str | None = None
+
+
+class Store(Protocol):
+    """Keeps what a run leaves behind. `put` and `read` are synchronous and cheap: writing may be deferred to `flush`,
+    which the machine calls before anything outside could look, and at the end of each cell or run.
+
+    `chain` names the import directories around this store, empty for the run itself."""
+
+    @property
+    def chain(self) -> tuple[str, ...]: ...
+
+    @property
+    def by_value(self) -> bool:
+        """Whether sessions cannot read what is kept here: context is passed by value then (7.6)."""
+        ...
+
+    @property
+    def lost(self) -> str | None:
+        """Why nothing can be kept outside of memory, in a sentence for people; None while all is well (E219)."""
+        ...
+
+    def put(self, binding: Binding) -> None: ...
+
+    def read(self, key: Key) -> str:
+        """The value of a binding as text. Raises `StateError` when it is not there (E218 is the machine's)."""
+        ...
+
+    def mark(self, key: Key) -> object:
+        """What a binding is like now, to be compared with a later mark: equal means that nobody has written it in
+        between. None when there is no such binding."""
+        ...
+
+    def location(self, key: Key) -> str:
+        """Where a session may read the binding, as it is told (`.prose/runs/<run>/bindings/plan.md`)."""
+        ...
+
+    def header(self, binding: Binding) -> str:
+        """The header that the binding's file must have, for a session that writes it itself."""
+        ...
+
+    def memory(self, agent: str, persist: str) -> str:
+        """The memory directory of a persistent agent (4.4); `persist` is `true`, `project`, `user`, a path."""
+        ...
+
+    def has_memory(self, agent: str, persist: str) -> bool: ...
+
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> Store:
+        """The store of an imported program's call (`imports/{handle}--{slug}[--number]`), with its source kept."""
+        ...
+
+    async def flush(self) -> None:
+        """Everything put so far is on disk afterwards. Raises `StateError` naming what could not be kept."""
+        ...
+
+
+# ---------------------------------------------------------------- time
+
+
+class Clock(Protocol):
+    """The only time the machine and the gates know; tests bring their own."""
+
+    def now(self) -> datetime:
+        """Wall clock, UTC."""
+        ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """All doors of one machine."""
+
+    commands: Commands
+    sessions: Sessions
+    judge: Judge
+    user: User
+    gates: Gates
+    store: Store
+    clock: Clock
+    races: Races | None = None

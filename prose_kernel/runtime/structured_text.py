@@ -1,0 +1,189 @@
+"""Reading structure out of text: members, indexes, items (openprose.md 3.11).
+
+Everything here is decided without a judge; `JudgeNeeded` says that only a judge could go on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, cast
+
+from prose_kernel.errors import ImportProgramError, ValueTypeError
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, kind_of
+
+_FENCE = re.compile(r"^(`{3,})[ \t]*(?:json\w*)?[ \t]*\n(.*?)\n?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL | re.IGNORECASE)
+_BULLET = re.compile(r"^([ \t]*)(?:[-*+•]|\d{1,9}[.)])[ \t]+(\S.*)$", re.MULTILINE)
+_EXEC_HINT: Final = "use a marker, `if **result shows a failure**:`, or pass it as context"
+
+
+class JudgeNeeded(Exception):
+    """The rules leave it open; `text` is what a judge would have to read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class ProgramResult(dict[str, Value]):
+    """The value of a program call: its outputs by name. `alias` is the name it was called by."""
+
+    __slots__ = ("alias",)
+
+    def __init__(self, outputs: dict[str, Value], alias: str) -> None:
+        super().__init__(outputs)
+        self.alias = alias
+
+
+def json_in(text: str) -> object:
+    """The JSON that a text is, or its first fenced block; `None` also when there is none."""
+    stripped = text.strip()
+    if stripped[:1] in ("{", "["):
+        found = _parsed(stripped)
+        if found is not None:
+            return found
+    fence = _FENCE.search(text)
+    return _parsed(fence.group(2)) if fence else None
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+# ---------------------------------------------------------------- members
+
+
+def member(value: Value, name: str) -> Value:
+    """`value.name`. Raises E028, E138, E209, or `JudgeNeeded` for prose."""
+    match value:
+        case ProgramResult():
+            if name not in value:
+                raise ImportProgramError(f"program '{value.alias}' has no output '{name}'", code="E028")
+            return value[name]
+        case dict():
+            return _field(value, name)
+        case ErrorValue():
+            if name not in value.fields:
+                raise ValueTypeError(f"the error has no field '{name}'")
+            return cast("Value", value.fields[name])
+        case ExecText():
+            raise exec_has_no_members(name)
+        case str() | Reference():
+            text = value if isinstance(value, str) else value.read()
+            data = json_in(text)
+            if isinstance(data, dict):
+                return _field(data, name)
+            if text.strip() and not isinstance(data, list):
+                raise JudgeNeeded(text)
+            raise ValueTypeError(f"the text has no field '{name}'")
+        case _:
+            raise ValueTypeError(f"{_a(value)} has no field '{name}'")
+
+
+def _field(value: dict[str, Value], name: str) -> Value:
+    if name not in value:
+        known = ", ".join(list(value)[:8])
+        raise ValueTypeError(f"the object has no field '{name}'", hint=f"it has: {known}" if known else None)
+    return value[name]
+
+
+def exec_has_no_members(name: str) -> ValueTypeError:
+    return ValueTypeError(f"the result of exec is text; it has no '{name}'", code="E138", hint=_EXEC_HINT)
+
+
+def index(value: Value, at: Value) -> Value:
+    """`value[at]`. Raises E138, E209, E210, or `JudgeNeeded`."""
+    if isinstance(value, ExecText):
+        raise exec_has_no_members("[...]")
+    if isinstance(at, (str, Reference, ExecText)) and not isinstance(value, list):
+        key = at if isinstance(at, str) else at.read() if isinstance(at, Reference) else at.text.rstrip("\n")
+        return member(value, key)
+    return element(value if isinstance(value, list) else collection(value), at)
+
+
+def element(items: list[Value], at: Value) -> Value:
+    """One element of an array, by a number from 0, or text that is one."""
+    number = int(at) if isinstance(at, str) and at.strip().isdecimal() and len(at) < 20 else at
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ValueTypeError("an index is a whole number from 0")
+    if number >= len(items):
+        raise ValueTypeError(f"index {number} is out of range; the array has {len(items)} elements")
+    return items[number]
+
+
+# ---------------------------------------------------------------- collections
+
+
+def collection(value: Value) -> list[Value]:
+    """The items of a value. Raises E210, or `JudgeNeeded` for prose that rules 1 to 3 do not split."""
+    match value:
+        case list():
+            return value
+        case ExecText():
+            return _items(value.text.rstrip("\n"))
+        case str():
+            return _items(value)
+        case Reference():
+            return _items(value.read())
+        case dict():
+            only = _only_array(value)
+            if only is not None:
+                return only
+            raise not_a_collection(value)
+        case _:
+            raise not_a_collection(value)
+
+
+def _items(text: str) -> list[Value]:
+    if not text.strip():
+        raise ValueTypeError("an empty text is not a collection", code="E210")
+    data = json_in(text)
+    if isinstance(data, list):
+        return cast("list[Value]", data)
+    if isinstance(data, dict):
+        only = _only_array(data)
+        if only is not None:
+            return only
+    listed = _listed(text)
+    if listed is not None:
+        return listed
+    raise JudgeNeeded(text)
+
+
+def _only_array(value: dict[str, Value]) -> list[Value] | None:
+    arrays = [item for item in value.values() if isinstance(item, list)]
+    return arrays[0] if len(arrays) == 1 else None
+
+
+def _listed(text: str) -> list[Value] | None:
+    """Top-level bullet or numbered lines, two or more."""
+    found = _BULLET.findall(text)
+    if not found:
+        return None
+    outer = min(len(indent.expandtabs()) for indent, _ in found)
+    items: list[Value] = [item.rstrip() for indent, item in found if len(indent.expandtabs()) == outer]
+    return items if len(items) > 1 else None
+
+
+def lines(text: str) -> list[Value]:
+    """What remains when no judge can split a text: its non-empty lines, if there are several. Raises E210."""
+    found: list[Value] = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(found) < 2:
+        raise ValueTypeError("this text is not a collection", code="E210", hint="write an array: [a, b]")
+    return found
+
+
+def not_a_collection(value: Value) -> ValueTypeError:
+    return ValueTypeError(f"{_a(value)} is not a collection", code="E210")
+
+
+def _a(value: Value) -> str:
+    word = kind_of(value)
+    return word if word == "null" else f"an {word}" if word[0] in "aeo" else f"a {word}"

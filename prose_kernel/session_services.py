@@ -1,0 +1,284 @@
+"""The doors of this room, made from options in one call: what a workspace plugs into its machine.
+
+A session passes, from outside in: the memory of its agent, the recordings, whoever answers. A question to the judge:
+the rules, the script, the recordings, a model or agent, the person. Nothing is imported, read or started before it is
+needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import UsageError
+from prose_kernel.judge.chain import Asked, JudgeChain, UnrecordedIsNobody
+from prose_kernel.permissions.policy import PermissionDesk
+from prose_kernel.recordings.library import Cassettes
+from prose_kernel.recordings.recorded_judge import RecordedJudge
+from prose_kernel.recordings.recorded_races import RecordedRaces
+from prose_kernel.recordings.recorded_sessions import RecordedSessions
+from prose_kernel.runtime.asker import PersonUser, SerialAsker, serial
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import Clock, Commands, Judge, Races, SessionRequest, Sessions, User
+from prose_kernel.runtime.services import Asker, Guard, Terminals
+from prose_kernel.sessions.counting import CountedJudge, CountedSessions
+from prose_kernel.sessions.memory import Memories, RememberingSessions
+from prose_kernel.sessions.options import SessionOptions, Surroundings
+from prose_kernel.sessions.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
+from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
+from prose_kernel.sessions.providers.detection import Announced, Detected, detect
+from prose_kernel.sessions.usage import UsageTotals
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.description import Description
+    from prose_kernel.sessions.providers.scripted import Script
+
+
+@dataclass(frozen=True, slots=True)
+class SessionServices:
+    """What a machine gets from this room.
+
+    `asker` is the person all of them share: gates must be given the same one, so that questions take turns.
+    `commands` is set when commands must not run either (a dry run); None means: run them. `choice` tells who answers
+    sessions, `detected` whose key is there while nobody was chosen; `usage` is what the run has consumed. Close the
+    doors when the run ends.
+    """
+
+    sessions: Sessions
+    judge: Judge
+    user: User
+    asker: SerialAsker
+    cassettes: Cassettes
+    usage: UsageTotals
+    choice: Choice
+    means: ProviderContext = field(repr=False)
+    live: LiveProviders = field(repr=False)
+    notes: _Notes = field(repr=False)
+    memories: Memories = field(repr=False)
+    commands: Commands | None = None
+    races: Races | None = None
+    detected: Detected | None = None
+
+    def describe(self, request: SessionRequest) -> Description:
+        """What the session would be sent, to whom, with which tools and permissions, and what is recorded for it."""
+        from prose_kernel.sessions.description import describe
+
+        return describe(request, self)
+
+    async def retire(self) -> None:
+        """End the agents' processes; others have taken the place of these doors, with the recordings."""
+        await self.live.close()
+
+    async def close(self) -> None:
+        """End the agents' processes and write what is still to be recorded. A second call does nothing."""
+        try:
+            await self.live.close()
+        finally:
+            self.cassettes.close()
+
+
+class _Notes:
+    """Where the answers to permission questions are written down: in the recordings of the moment, if there are any."""
+
+    def __init__(self) -> None:
+        self.cassettes: Cassettes | None = None
+
+    def ask(self, at: str, question: str, answer: str) -> None:
+        if self.cassettes is not None:
+            self.cassettes.note_ask(at, question, answer)
+
+
+def connect(
+    asker: Asker,
+    options: SessionOptions | None = None,
+    where: Surroundings | None = None,
+    *,
+    clock: Clock | None = None,
+    interrupt: Callable[[], object] | None = None,
+    guard: Guard | None = None,
+    terminals: Terminals | None = None,
+    more_tools: MoreTools | None = None,
+    before: SessionServices | None = None,
+) -> SessionServices:
+    """The doors for these options.
+
+    A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. `guard`
+    starts the processes of CLI agents, `terminals` their commands. `before` are the doors that these ones replace in
+    the same run: its recordings stay open. Raises `UsageError` for an unknown provider or judge, and for a script that
+    makes no sense; then nothing has changed.
+    """
+    return _Connecting(asker, options, where, clock, interrupt).doors(guard, terminals, more_tools, before)
+
+
+class _Connecting:
+    """The parts of one set of doors while they are put together."""
+
+    def __init__(
+        self,
+        asker: Asker,
+        options: SessionOptions | None,
+        where: Surroundings | None,
+        clock: Clock | None,
+        interrupt: Callable[[], object] | None,
+    ) -> None:
+        self.person = serial(asker)
+        self.options = options or SessionOptions()
+        self.where = where or Surroundings(".")
+        self.clock = clock or SystemClock()
+        self.interrupt = interrupt
+        self.choice = choice_of(self.options.provider, self.options)
+        self.judges = judge_choice(self.options)
+        self.script = self._script()
+        if self.choice.kind == "replay" and self.options.cassette.mode in ("off", "record"):
+            mode = self.options.cassette.mode
+            raise UsageError(f"provider replay answers from recordings alone, and the cassette mode is {mode}")
+        self.detected = detect(self.options, self.where)
+
+    def doors(
+        self,
+        guard: Guard | None,
+        terminals: Terminals | None,
+        more_tools: MoreTools | None,
+        before: SessionServices | None,
+    ) -> SessionServices:
+        notes = before.notes if before is not None else _Notes()
+        # the same desk for the whole run: an answer "always" holds for it
+        desk = before.means.desk if before is not None else PermissionDesk(self.person, self.clock, notes.ask)
+        means = ProviderContext(self.options, self.where, self.clock, desk, guard, terminals, more_tools)
+        self.desk = desk
+        self.memories = before.memories if before is not None else Memories()
+        self.live = LiveProviders(means)
+        self.cassettes = self._cassettes(means, before)
+        self.announced = Announced(self.detected, self.person, self._notice) if self.detected is not None else None
+        commands: Commands | None = None
+        if self.choice.kind == "dry-run":
+            from prose_kernel.sessions.providers.dry_run import DryRunCommands
+
+            commands = DryRunCommands()
+        usage = before.usage if before is not None else UsageTotals()
+        doors = SessionServices(
+            sessions=CountedSessions(self._sessions(lambda request: doors.describe(request)), usage),
+            judge=CountedJudge(self._judge(), usage),
+            user=PersonUser(self.person),
+            asker=self.person,
+            cassettes=self.cassettes,
+            usage=usage,
+            choice=self.choice,
+            means=means,
+            live=self.live,
+            notes=notes,
+            memories=self.memories,
+            commands=commands,
+            races=RecordedRaces(self.cassettes, asker=self.person) if self._recording else None,
+            detected=self.detected,
+        )
+        notes.cassettes = self.cassettes if self._recording else None
+        return doors
+
+    # ------------------------------------------------------------ recordings
+
+    @property
+    def _recording(self) -> bool:
+        return self.choice.kind not in ("scripted", "dry-run")
+
+    def _cassettes(self, means: ProviderContext, before: SessionServices | None) -> Cassettes:
+        options = self.options
+        if (
+            before is not None
+            and before.means.options.cassette == options.cassette
+            and before.means.options.permissions == options.permissions
+            and before.means.where == self.where
+        ):
+            return before.cassettes
+        made = Cassettes(
+            options.cassette,
+            self.where,
+            self.clock,
+            tool_names=means.tool_names,
+            permissions=options.permissions,
+        )
+        if before is not None:
+            before.cassettes.close()
+        return made
+
+    # ------------------------------------------------------------ sessions
+
+    def _sessions(self, describe: Callable[[SessionRequest], Description]) -> Sessions:
+        if self.choice.kind == "dry-run":
+            from prose_kernel.sessions.providers.dry_run import DryRunSessions
+
+            return DryRunSessions(describe)
+        if self.choice.kind == "scripted":
+            return RememberingSessions(self._scripted(), self.where, self.clock, self.memories)
+        recorded: Sessions = RecordedSessions(self._answering(), self.cassettes, asker=self.person, desk=self.desk)
+        if self.choice.kind == "nobody" and self.options.cassette.mode is None:
+            from prose_kernel.sessions.providers import unconfigured
+
+            recorded = unconfigured.UnrecordedIsNobody(recorded, self.person)
+        return RememberingSessions(recorded, self.where, self.clock, self.memories)
+
+    def _answering(self) -> Sessions | None:
+        """Who answers what is not recorded; None: nobody may."""
+        match self.choice.kind:
+            case "replay":
+                return None
+            case "human":
+                from prose_kernel.sessions.providers.human import HumanSessions
+
+                return HumanSessions(self.person, self.interrupt)
+            case "nobody":
+                from prose_kernel.sessions.providers.unconfigured import Unconfigured
+
+                return Unconfigured(self.person, self.interrupt, self._detected_sessions)
+            case _:
+                return LiveSessions(self.live, self.choice)
+
+    def _detected_sessions(self) -> Sessions | None:
+        choice = self.announced.choice() if self.announced is not None else None
+        return self.live.sessions(choice) if choice is not None else None
+
+    def _notice(self, detected: Detected) -> str:
+        from prose_kernel.sessions.providers import vendors
+
+        model = vendors.find(detected.choice.name, self.options).model
+        return detected.notice(model or "the one each session names", self.cassettes.mode(self.person))
+
+    def _script(self) -> Script | None:
+        if not self.options.script:
+            if self.choice.kind == "scripted":
+                raise UsageError("provider scripted has no script", hint="set PROSE_SCRIPT to a YAML file of replies")
+            return None
+        from prose_kernel.sessions.providers.scripted import load_script
+
+        return load_script(self.options.script)
+
+    def _scripted(self) -> Sessions:
+        from prose_kernel.sessions.providers.scripted import ScriptedSessions
+
+        assert self.script is not None
+        return ScriptedSessions(self.script, self.clock)
+
+    # ------------------------------------------------------------ the judge
+
+    def _judge(self) -> Judge:
+        rules = self.options.judge.rules
+        if self.choice.kind == "dry-run":
+            return JudgeChain(rules, None, self.script, dry_run=True)
+        if self.choice.kind == "replay":
+            others: Judge = RecordedJudge(Asked(rules=rules), self.cassettes, asker=self.person)
+        else:
+            others = Asked(self.person, self._live_judge, rules=rules)
+            if self._recording:
+                others = RecordedJudge(others, self.cassettes, asker=self.person)
+            if self._recording and self.judges.kind == "nobody" and self.options.cassette.mode is None:
+                others = UnrecordedIsNobody(others, self.person, rules=rules)
+        return JudgeChain(rules, scripted=self.script, others=others)
+
+    def _live_judge(self) -> Judge | None:
+        """The model or agent that judges now."""
+        choice: Choice | None = self.judges
+        if self.judges.kind == "nobody":
+            detects = self.options.judge.provider is None and self.announced is not None
+            choice = self.announced.choice() if detects and self.announced is not None else None
+        return self.live.judge(choice, judge_model(choice, self.options)) if choice is not None else None

@@ -1,1 +1,0 @@
-"""Recordings: sessions and judgements are written down once and replayed for ever."""

@@ -1,0 +1,181 @@
+"""The models and CLI agents of a run: made when first needed, shared by sessions and judge, closed at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import PermissionDenied
+from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.runtime.ports import Clock, Judge, SessionProgress, SessionRequest, SessionResult, Sessions
+from prose_kernel.runtime.services import Guard, Terminals
+from prose_kernel.sessions.options import SessionOptions, Surroundings
+from prose_kernel.sessions.providers.choice import Choice
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.providers.acp import AcpSessions
+    from prose_kernel.sessions.providers.model_judge import ModelJudge
+    from prose_kernel.sessions.providers.models import ModelSessions
+    from prose_kernel.sessions.tools.tool import Tool
+    from prose_kernel.sessions.tools.workbench import SessionWorkbench
+
+MoreTools = Callable[[SessionRequest, Policy, PermissionDesk], "Sequence[Tool]"]
+"""The tools that other rooms bring to a session, as its permissions allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderContext:
+    """What live providers work with."""
+
+    options: SessionOptions
+    where: Surroundings
+    clock: Clock
+    desk: PermissionDesk
+    guard: Guard | None = None
+    terminals: Terminals | None = None
+    more_tools: MoreTools | None = None
+
+    def policy(self, request: SessionRequest) -> Policy:
+        """The rules of a session. Raises `PermissionDenied` for a pattern that makes no sense."""
+        where = self.where
+        return Policy.of(
+            request.permissions,
+            self.options.permissions,
+            where.cwd,
+            state_dir=where.state_dir,
+            environment=where.environment,
+        )
+
+    def tool_names(self, request: SessionRequest) -> tuple[str, ...]:
+        """The tools that a session's permissions could ever allow, whoever answers."""
+        from prose_kernel.sessions.tools.workbench import tool_names
+
+        try:
+            policy = self.policy(request)
+        except PermissionDenied:  # whoever runs the session says so
+            return ()
+        return tool_names(request, policy, [tool.spec.name for tool in self.brought(request, policy)])
+
+    def workbench(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
+        """The tools of one attempt."""
+        from prose_kernel.sessions.tools.workbench import SessionWorkbench
+
+        policy = self.policy(request)
+        return SessionWorkbench(request, policy, self.desk, self.where, on_progress, self.brought(request, policy))
+
+    def brought(self, request: SessionRequest, policy: Policy) -> Sequence[Tool]:
+        return self.more_tools(request, policy, self.desk) if self.more_tools is not None else ()
+
+
+class LiveProviders:
+    """All models and agents of one run. Nothing is imported or started before it is used."""
+
+    def __init__(self, means: ProviderContext) -> None:
+        self._means = means
+        self._limit: asyncio.Semaphore | None = None
+        self._sessions: dict[Choice, ModelSessions] = {}
+        self._judges: dict[tuple[Choice, str | None], ModelJudge] = {}
+        self._agents: dict[str, AcpSessions] = {}
+
+    def sessions(self, choice: Choice) -> Sessions:
+        """Who answers sessions for a choice of a model or an agent. Raises `ProviderError` when it cannot be."""
+        if choice.kind == "agent":
+            return self._agent(choice.name)
+        found = self._sessions.get(choice)
+        if found is None:
+            found = self._sessions[choice] = self._model(choice)
+        return found
+
+    def judge(self, choice: Choice, model: str | None) -> Judge:
+        """The same as a judge, with its own model if one is named."""
+        if choice.kind == "agent":
+            from prose_kernel.sessions.providers.agent_judge import AgentJudge
+
+            return AgentJudge(choice.name, self._agent(choice.name), model=model)
+        found = self._judges.get((choice, model))
+        if found is None:
+            found = self._judges[choice, model] = self._model_judge(choice, model)
+        return found
+
+    async def close(self) -> None:
+        """End the agents' processes and the connections. A second call does nothing."""
+        agents, self._agents = self._agents, {}
+        judges, self._judges = self._judges, {}
+        sessions, self._sessions = self._sessions, {}
+        closing = [*(a.close() for a in agents.values()), *(j.close() for j in judges.values())]
+        closing += [s.close() for s in sessions.values()]
+        for problem in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(problem, BaseException):
+                raise problem  # all of them have been closed by now
+
+    def _model(self, choice: Choice) -> ModelSessions:
+        from prose_kernel.sessions.providers import vendors
+        from prose_kernel.sessions.providers.models import ModelSessions
+
+        means = self._means
+        return ModelSessions(
+            choice.name,
+            vendors.find(choice.name, means.options),
+            choice.model,
+            workbench=means.workbench,
+            where=means.where,
+            limit=self._at_once(),
+            rounds=means.options.tool_rounds,
+        )
+
+    def _model_judge(self, choice: Choice, model: str | None) -> ModelJudge:
+        from prose_kernel.sessions.providers import vendors
+        from prose_kernel.sessions.providers.model_judge import ModelJudge
+
+        means = self._means
+        server = vendors.find(choice.name, means.options)
+        return ModelJudge(
+            choice.name,
+            server,
+            model or choice.model,
+            where=means.where,
+            limit=self._at_once(),
+            clock=means.clock,
+        )
+
+    def _at_once(self) -> asyncio.Semaphore:
+        """Sessions and judgements share it: what is live at once in this run."""
+        if self._limit is None:
+            from prose_kernel.sessions.providers.model_calls import AT_ONCE
+
+            self._limit = asyncio.Semaphore(self._means.options.max_parallel or AT_ONCE)
+        return self._limit
+
+    def _agent(self, name: str) -> AcpSessions:
+        found = self._agents.get(name)
+        if found is None:
+            from prose_kernel.errors import NoProvider
+            from prose_kernel.sessions.providers.acp import AcpSessions
+
+            means = self._means
+            if means.guard is None:
+                raise NoProvider(f"{name} cannot be started here: nobody would end its process")
+            found = self._agents[name] = AcpSessions(
+                name,
+                means.options.agents[name],
+                policy_of=means.policy,
+                desk=means.desk,
+                where=means.where,
+                limit=means.options.max_parallel,
+                guard=means.guard,
+                terminals=means.terminals,
+            )
+        return found
+
+
+class LiveSessions:
+    """The `Sessions` port of one choice, which is made at the first session."""
+
+    def __init__(self, live: LiveProviders, choice: Choice) -> None:
+        self._live = live
+        self._choice = choice
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        return await self._live.sessions(self._choice).run(request, on_progress)
