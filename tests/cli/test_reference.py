@@ -20,7 +20,7 @@ from machine.fakes import World
 from sessions.people import ScriptedPerson
 
 from prose_kernel import reference
-from prose_kernel.cli.explain import explain
+from prose_kernel.cli.main import cli
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.source import Source
@@ -152,9 +152,7 @@ ANSWERED = [shown for shown in EXAMPLES if shown.runs == "answered"]
 
 @pytest.mark.parametrize("shown", RUN, ids=lambda e: f"line-{e.line}")
 async def test_an_example_fails_as_its_fence_says(shown: Example, directory: Path) -> None:
-    workspace = Workspace(
-        Settings(cassette_mode="off"), Start(directory), asker=ScriptedPerson(available=False)
-    )
+    workspace = Workspace(Settings(cassette_mode="off"), Start(directory), asker=ScriptedPerson(available=False))
     try:
         with pytest.raises(RunError) as failed:
             await workspace.execute(shown.text)
@@ -172,8 +170,7 @@ async def test_an_example_with_answers_warns_as_its_fence_says(shown: Example) -
 
 
 def test_the_page_has_its_examples() -> None:
-    assert len(EXAMPLES) > 180
-    assert len(RUN) > 10
+    assert len(EXAMPLES) > 180 and len(RUN) > 10
     shown = set().union(*(e.codes | e.run_codes for e in EXAMPLES))
     assert sorted(ENTRIES - shown) == ["E109", "E214", "E218", "E219", "E220", "W003", "W220"]
 
@@ -182,7 +179,7 @@ def test_the_page_has_its_examples() -> None:
 
 
 def explained(*words: str) -> str:
-    return CliRunner().invoke(explain, words, catch_exceptions=False).output
+    return CliRunner().invoke(cli, ["explain", *words], catch_exceptions=False).output
 
 
 def test_a_code_is_explained() -> None:
