@@ -24,7 +24,7 @@ from prose_kernel.cli.main import cli
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.source import Source
-from prose_kernel.machine.events import Warned
+from prose_kernel.runtime.events import Warned
 from prose_kernel.settings import Settings
 from prose_kernel.state.programs import LocalPrograms
 from prose_kernel.workspace import Start, Workspace
