@@ -194,6 +194,11 @@ def test_magics_that_the_reference_names_exist(page: str) -> None:
     assert named
 
 
+def test_every_magic_is_in_the_reference() -> None:
+    named = {name for page in REFERENCE for span in inline(page) for name in re.findall(r"%([a-z]\w*)", span)}
+    assert sorted(MAGICS.keys() - named) == []
+
+
 @pytest.mark.parametrize("page", REFERENCE)
 def test_options_of_prose_that_the_reference_names_exist(page: str) -> None:
     helped = COMMAND_LINE.read_text(encoding="utf-8")
