@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import pytest
 from sessions.providers.agents import TESTS, marked
+from waiting import until
 
 
 @pytest.fixture
@@ -64,9 +64,7 @@ def test_a_program_runs_with_an_agent_and_replays_without_it(tmp_path: Path, mar
 def test_an_interrupt_ends_a_stubborn_agent_with_all_that_it_started(tmp_path: Path, mark: str) -> None:
     program = 'parallel:\n  x = session "do: hang"\n  y = session """\ndo: fork\ndo: hang\n"""\n'
     with prose(tmp_path, program, "--cassette-mode=off") as running:
-        end = time.monotonic() + 60
-        while len(marked(f"ACP_MARK={mark}")) < 2 and time.monotonic() < end and running.poll() is None:
-            time.sleep(0.02)
+        until(lambda: running.poll() is not None or len(marked(f"ACP_MARK={mark}")) >= 2)
         running.send_signal(signal.SIGINT)
         said = running.communicate(timeout=60)[0]
     assert "interrupted" in said
