@@ -223,16 +223,13 @@ async def _nothing_grows(run: Runner, count: int) -> None:
     gc.collect()
     assert (descriptors(), threading.active_count(), zombies()) == before
     assert before[2] == 0
-    assert _resident() - memory < 8 * 1024 * 1024
-
-
-async def test_hazards_31_32_nothing_grows_over_many_commands(run: Runner) -> None:
-    await _nothing_grows(run, 500)
+    assert _resident() - memory < max(count * 800, 3 * 1024 * 1024)
 
 
 @pytest.mark.slow
-async def test_hazards_31_32_nothing_grows_over_ten_thousand_commands(run: Runner) -> None:
-    await _nothing_grows(run, 10_000)
+async def test_hazards_31_32_nothing_grows_over_thousands_of_commands(run: Runner) -> None:
+    """Nor does memory, by more than about a kilobyte a command. The thorough profile runs the ten thousand of the reference."""
+    await _nothing_grows(run, 10_000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 2_500)
 
 
 def test_groups_that_have_ended_are_forgotten() -> None:
