@@ -91,13 +91,14 @@ clean:
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv >.make/venv.log 2>&1 || { rm -rf .venv; \
 	  "$(PYTHON)" -m virtualenv -q .venv >>.make/venv.log 2>&1; } || { rm -rf .venv; tail -n 12 .make/venv.log; \
 	  echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	$(INSTALL) --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1" $(if $(UV),uv)
 	@touch $@
 
 # The package itself is installed editable, with what models and CLI agents need; its kernelspec and labextension are copies,
 # hence the dependency on them.
 PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/* labextension/* labextension/static/*)
-INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
+# `make UV=1 test` installs with uv: a sixth of the processor time. It does not read pip's configuration, so it has to be asked for.
+INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
 
 .make/package: $(PACKAGE)
 	$(INSTALL) -e '.[llm,acp]'

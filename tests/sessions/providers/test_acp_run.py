@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,11 +29,19 @@ def mark(tmp_path: Path) -> str:
     return mark
 
 
-def prose(cwd: Path, program: str, *options: str) -> subprocess.Popen[str]:
+@contextmanager
+def prose(cwd: Path, program: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, which does not outlive the block whatever the test finds."""
     (cwd / "p.prose").write_text(program)
     argv = [sys.executable, "-c", "from prose_kernel.cli.main import main; main()", "run", *options, "p.prose"]
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent), "CI": ""}
-    return subprocess.Popen(argv, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with subprocess.Popen(
+        argv, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 PROGRAM = """\
