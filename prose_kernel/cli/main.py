@@ -29,6 +29,7 @@ COMMANDS = {
     "cassette": "prose_kernel.cli.cassette:cassette",
     "tasks": "prose_kernel.cli.tasks:tasks",
     "help": "prose_kernel.cli.help:help_",
+    "explain": "prose_kernel.cli.explain:explain",
     "examples": "prose_kernel.cli.examples:examples",
     "install": "prose_kernel.cli.install:install",
     "doctor": "prose_kernel.cli.doctor:doctor",

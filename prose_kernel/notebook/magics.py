@@ -112,6 +112,15 @@ async def help_(call: Call) -> None:
     return None
 
 
+@magic("%explain CODE|SECTION", "what the language reference says about a code (E004) or in a section (3.7)")
+async def explain(call: Call) -> None:
+    use(call, explain, 1, 2)
+    from prose_kernel import reference
+
+    found = reference.section(" ".join(call.words))
+    call.show(Display({"text/markdown": found, "text/plain": found}))
+
+
 # ---------------------------------------------------------------- doing
 
 
