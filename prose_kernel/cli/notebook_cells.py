@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from prose_kernel.cells.runner import Cells
 from prose_kernel.cli.notebook_file import Cell
 from prose_kernel.cli.terminal import Screen
-from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.output import Display, Problem
-from prose_kernel.notebook.rendering import CellView
+from prose_kernel.presentation.cell_view import CellView
+from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import Value
 from prose_kernel.workspace import Start, Workspace

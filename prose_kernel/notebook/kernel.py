@@ -22,10 +22,10 @@ from typing import Any
 from ipykernel.kernelbase import Kernel
 
 import prose_kernel
-from prose_kernel.notebook.cells import Cells, in_cell
+from prose_kernel.cells.runner import Cells, in_cell
 from prose_kernel.notebook.history import History
-from prose_kernel.notebook.output import Display, Problem
 from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.runtime.ports import Stream
 
 CONCURRENT = frozenset(
@@ -288,7 +288,7 @@ class ProseKernel(Kernel):
         """`user_expressions`: names of bindings, each as a MIME bundle."""
         if not wanted:
             return {}
-        from prose_kernel.notebook.cards import value_display
+        from prose_kernel.presentation.cards import value_display
 
         values = self.cells.values()
         found: dict[str, object] = {}
@@ -380,7 +380,7 @@ class ProseKernel(Kernel):
         }
 
     async def do_complete(self, code: str, cursor_pos: int | None) -> dict[str, object]:
-        from prose_kernel.notebook.completion import complete
+        from prose_kernel.cells.completion import complete
 
         found = complete(self.cells, code, len(code) if cursor_pos is None else cursor_pos)
         return {
@@ -399,7 +399,7 @@ class ProseKernel(Kernel):
     async def do_inspect(
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: object = ()
     ) -> dict[str, object]:
-        from prose_kernel.notebook.inspection import inspect
+        from prose_kernel.cells.inspection import inspect
 
         found = inspect(self.cells, code, cursor_pos, detail_level)
         if found is None:
@@ -407,7 +407,7 @@ class ProseKernel(Kernel):
         return {"status": "ok", "found": True, "data": dict(found.data), "metadata": found.metadata}
 
     async def do_is_complete(self, code: str) -> dict[str, object]:
-        from prose_kernel.notebook.completion import completeness_of
+        from prose_kernel.cells.completion import completeness_of
 
         status, indent = completeness_of(code)
         return {"status": status, "indent": indent} if status == "incomplete" else {"status": status}

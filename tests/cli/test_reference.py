@@ -17,6 +17,7 @@ import pytest
 from cli.generated import DOCS, PACKAGE
 from click.testing import CliRunner
 from machine.fakes import World
+from prose_kernel.machine.events import Warned
 from sessions.people import ScriptedPerson
 
 from prose_kernel import reference
@@ -24,7 +25,6 @@ from prose_kernel.cli.explain import explain
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.source import Source
-from prose_kernel.machine.events import Warned
 from prose_kernel.settings import Settings
 from prose_kernel.state.programs import LocalPrograms
 from prose_kernel.workspace import Start, Workspace
@@ -152,9 +152,7 @@ ANSWERED = [shown for shown in EXAMPLES if shown.runs == "answered"]
 
 @pytest.mark.parametrize("shown", RUN, ids=lambda e: f"line-{e.line}")
 async def test_an_example_fails_as_its_fence_says(shown: Example, directory: Path) -> None:
-    workspace = Workspace(
-        Settings(cassette_mode="off"), Start(directory), asker=ScriptedPerson(available=False)
-    )
+    workspace = Workspace(Settings(cassette_mode="off"), Start(directory), asker=ScriptedPerson(available=False))
     try:
         with pytest.raises(RunError) as failed:
             await workspace.execute(shown.text)

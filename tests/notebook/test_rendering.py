@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from notebook.recording import Commands, Recording, bound, exec_text, place, session_finished, step
 
-from prose_kernel.notebook.rendering import DISPLAYS, CellView
+from prose_kernel.presentation.cell_view import DISPLAYS, CellView
 from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import GateDecision, GateRequest

@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 from notebook.recording import Recording, place, step
 
 from prose_kernel.errors import SessionError
-from prose_kernel.notebook.rendering import DISPLAYS, CellView
-from prose_kernel.notebook.session_cards import LIVE, SHOWN, Streamed, live_display
+from prose_kernel.presentation.cell_view import DISPLAYS, CellView
+from prose_kernel.presentation.session_cards import LIVE, SHOWN, Streamed, live_display
 from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from prose_kernel.notebook import tables
-from prose_kernel.notebook.output import Display
+from prose_kernel.cells import tables
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import LITERAL, clip, html_text, visible
 from prose_kernel.runtime.services import CommandCompleted, TaskOutput, TaskSnapshot
 

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel.cells.registry import Call, magic, use
 from prose_kernel.errors import TaskRefused, UsageError
-from prose_kernel.notebook import task_cards
-from prose_kernel.notebook.output import Output
-from prose_kernel.notebook.registry import Call, magic, use
+from prose_kernel.presentation import task_cards
+from prose_kernel.presentation.display import Output
 from prose_kernel.presentation.safety import TerminalText
 from prose_kernel.runtime.ports import OnOutput, Stream
 from prose_kernel.runtime.services import (
@@ -32,8 +32,8 @@ from prose_kernel.runtime.services import (
 )
 
 if TYPE_CHECKING:
+    from prose_kernel.cells.runner import Cells
     from prose_kernel.commands.tasks.service import TaskService
-    from prose_kernel.notebook.cells import Cells
     from prose_kernel.workspace import Workspace
 
 _REFRESH = 1.0
@@ -237,7 +237,7 @@ class _Card:
 
 
 def _outside_of_cells() -> None:
-    from prose_kernel.notebook.cells import in_cell
+    from prose_kernel.cells.runner import in_cell
 
     in_cell.set(False)
 
@@ -335,7 +335,7 @@ async def resume(call: Call) -> None:
     if found is None:
         call.say("No continuation waits.")
         return
-    from prose_kernel.notebook.python_values import give
+    from prose_kernel.cells.python_values import give
 
     name = f"task_{found.number}_result"
     await give(call.cells, {name: found.text})

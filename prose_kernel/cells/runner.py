@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel.cells.scan import Segment, segments
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.notebook.output import Output, Problem
-from prose_kernel.notebook.scan import Segment, segments
+from prose_kernel.presentation.display import Output, Problem
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
     from prose_kernel.language.openprose import Compiled
-    from prose_kernel.notebook.rendering import CellView
+    from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.runtime.services import TaskFollowUp
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Workspace
@@ -127,7 +127,7 @@ class Cells:
         """Load what the first cell will need, so that it need not wait for it; may run in a thread."""
         from prose_kernel.language.openprose import compile_source
         from prose_kernel.language.source import Source
-        from prose_kernel.notebook import rendering
+        from prose_kernel.presentation import cell_view as rendering
         from prose_kernel.workspace import Workspace
 
         _ = rendering, Workspace
@@ -140,8 +140,8 @@ class Cells:
 
         `live` tells that a person is watching. An interrupt ends the cell with a problem named `KeyboardInterrupt`.
         """
-        from prose_kernel.notebook.problems import problem_of
-        from prose_kernel.notebook.rendering import CellView
+        from prose_kernel.presentation.cell_view import CellView
+        from prose_kernel.presentation.problems import problem_of
 
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         token = in_cell.set(True)
@@ -168,7 +168,7 @@ class Cells:
     async def _run(self, code: str, output: Output, view: CellView) -> Value:
         await self._tell_of_tasks(output, view)
         if code.startswith("%%"):
-            from prose_kernel.notebook import tasks
+            from prose_kernel.cells import task_magics as tasks
 
             line, _, body = code[2:].partition("\n")
             if line.split(None, 1)[:1] and line.split(None, 1)[0] in tasks.CELL_MAGICS:
@@ -179,7 +179,7 @@ class Cells:
             await self._preview(pieces, output, view)
             return None
         if page := _help_wanted(code):
-            from prose_kernel.notebook.inspection import help_page
+            from prose_kernel.cells.inspection import help_page
 
             output.page(help_page(self, page))
             return None
@@ -188,7 +188,7 @@ class Cells:
         value: Value = None
         for piece in pieces:
             if piece.magic:
-                from prose_kernel.notebook.magics import run_line
+                from prose_kernel.cells.magics import run_line
 
                 view.settle()
                 await run_line(self, piece.text, output, view)
@@ -199,13 +199,13 @@ class Cells:
 
     async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
         if not self.looked_back or (self._workspace is not None and self._workspace.started_tasks is not None):
-            from prose_kernel.notebook.tasks import tell_news
+            from prose_kernel.cells.task_magics import tell_news
 
             await tell_news(self, output, live=view.live)
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
         """A cell that begins with `%prompt` and goes on: all of it is looked at, not run."""
-        from prose_kernel.notebook.magics import run_line
+        from prose_kernel.cells.magics import run_line
 
         for piece in pieces[1:]:
             if piece.magic:
@@ -217,7 +217,7 @@ class Cells:
 
     def _check_whole(self, pieces: list[Segment]) -> None:
         """A cell whose programs have errors, or that has a magic unknown to us, does nothing at all."""
-        from prose_kernel.notebook.magics import find
+        from prose_kernel.cells.magics import find
 
         for piece in pieces:
             if piece.magic:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from prose_kernel.notebook import cards, keywords, tables
-from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.scan import inside
+from prose_kernel.cells import keywords, tables
+from prose_kernel.cells.scan import inside
+from prose_kernel.presentation import cards
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced, preview
 from prose_kernel.runtime.values import kind_of
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.cells.runner import Cells
 
 _WORD = re.compile(r"%?[A-Za-z_][\w-]*")
 
@@ -111,7 +112,7 @@ def _entry(word: str, entry: keywords.Entry) -> Display:
 
 
 def _magic(word: str) -> Display | None:
-    from prose_kernel.notebook.magics import MAGICS
+    from prose_kernel.cells.magics import MAGICS
 
     found = MAGICS.get(word)
     if found is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from prose_kernel.notebook import tables
-from prose_kernel.notebook.registry import Call, magic, use
+from prose_kernel.cells import tables
+from prose_kernel.cells.registry import Call, magic, use
 
 
 @magic("%boundaries", "which shell runs commands, and what is enforced on programs of agents here")

@@ -7,16 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel.cells import keywords
 from prose_kernel.errors import UsageError
 from prose_kernel.language.openprose import tree
-from prose_kernel.notebook import cards, keywords
-from prose_kernel.notebook.output import Display
+from prose_kernel.presentation import cards
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import clip, fenced, inline_code, inline_text, markdown, visible
 from prose_kernel.runtime.values import ExecText, Reference, full_text, kind_of
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.cells import Cells
-    from prose_kernel.notebook.registry import Magic
+    from prose_kernel.cells.registry import Magic
+    from prose_kernel.cells.runner import Cells
 
 ROWS = 1000
 """Rows of a table that are shown; the rest is counted."""
@@ -190,6 +191,6 @@ def magics(known: Iterable[Magic]) -> Display:
 
 def helpful_words() -> list[str]:
     """Every word that `%help WORD` knows without a run."""
-    from prose_kernel.notebook.magics import MAGICS
+    from prose_kernel.cells.magics import MAGICS
 
     return sorted({*keywords.KEYWORDS, *keywords.PROPERTIES, *MAGICS})

@@ -11,14 +11,15 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.cells import boundaries, session_magics, tables
+from prose_kernel.cells import task_magics as tasks
+from prose_kernel.cells.registry import MAGICS, Call, Magic, magic, use
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook import boundaries, session_magics, tables, tasks
-from prose_kernel.notebook.output import Display, Output
-from prose_kernel.notebook.registry import MAGICS, Call, Magic, magic, use
+from prose_kernel.presentation.display import Display, Output
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.cells import Cells
-    from prose_kernel.notebook.rendering import CellView
+    from prose_kernel.cells.runner import Cells
+    from prose_kernel.presentation.cell_view import CellView
 
 __all__ = ["MAGICS", "boundaries", "find", "run_line", "session_magics", "tasks"]
 
@@ -99,7 +100,7 @@ async def help_(call: Call) -> None:
     use(call, help_, 0, 1)
     if not call.words:
         return call.show(tables.magics(MAGICS.values()))
-    from prose_kernel.notebook.inspection import describe
+    from prose_kernel.cells.inspection import describe
 
     found = describe(call.cells, call.words[0])
     if found is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prose_kernel.cells import tables
+from prose_kernel.cells.registry import Call, magic, use
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.notebook import tables
-from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.registry import Call, magic, use
+from prose_kernel.presentation.display import Display
 
 if TYPE_CHECKING:
     from prose_kernel.sessions.usage import Line
@@ -177,7 +177,7 @@ def _usage_row(line: Line) -> tuple[str, ...]:
     raw=True,
 )
 async def prompt(call: Call) -> None:
-    from prose_kernel.notebook.prompts import prompts_display
+    from prose_kernel.cells.prompts import prompts_display
 
     text = call.text or call.below
     if not text.strip():

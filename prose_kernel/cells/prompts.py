@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from prose_kernel.notebook import tables
-from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.session_cards import clip_block
+from prose_kernel.cells import tables
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced, inline_text, visible
+from prose_kernel.presentation.session_cards import clip_block
 from prose_kernel.sessions.request import headline
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.output import Display, Output
+from prose_kernel.presentation.display import Display, Output
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.cells import Cells
-    from prose_kernel.notebook.rendering import CellView
+    from prose_kernel.cells.runner import Cells
+    from prose_kernel.presentation.cell_view import CellView
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
-from prose_kernel.notebook import cards
-from prose_kernel.notebook.output import Display, Output
-from prose_kernel.notebook.problems import warning_lines
-from prose_kernel.notebook.session_view import SessionViews
+from prose_kernel.presentation import cards
+from prose_kernel.presentation.display import Display, Output
+from prose_kernel.presentation.problems import warning_lines
 from prose_kernel.presentation.safety import TerminalText, clip
+from prose_kernel.presentation.session_view import SessionViews
 from prose_kernel.runtime.events import (
     Bound,
     BranchFinished,

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.session_cards import text_display
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import LITERAL, clip, html_text, preview, visible
+from prose_kernel.presentation.session_cards import text_display
 from prose_kernel.runtime.events import CommandFinished
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, kind_of, plain
