@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells import keywords, tables
+from prose_kernel.cells.registry import MAGICS
 from prose_kernel.cells.scan import inside
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display
@@ -112,20 +113,8 @@ def _entry(word: str, entry: keywords.Entry) -> Display:
 
 
 def _magic(word: str) -> Display | None:
-    from prose_kernel.cells.magics import MAGICS
-
     found = MAGICS.get(word)
     if found is None:
         return None
     text = f"{found.usage}\n\n{found.summary}"
     return Display({"text/markdown": f"`{found.usage}`\n\n{found.summary}", "text/plain": text})
-
-
-def help_page(cells: Cells, word: str) -> Display:
-    """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
-    from prose_kernel.errors import UsageError
-
-    found = describe(cells, word)
-    if found is None:
-        raise UsageError(f"nothing is known about {word}", hint="%help lists all magics, %bindings all names")
-    return found

@@ -7,14 +7,14 @@ the same for the same cell, byte for byte.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel.cells.registry import in_cell
 from prose_kernel.cells.scan import Segment, segments
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.presentation.display import Output, Problem
+from prose_kernel.presentation.display import Display, Output, Problem
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
-
-in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
-"""True in whatever runs on behalf of a cell; an interrupt looks at it before it stops code that never awaits."""
 
 
 class Cells:
@@ -127,10 +124,10 @@ class Cells:
         """Load what the first cell will need, so that it need not wait for it; may run in a thread."""
         from prose_kernel.language.openprose import compile_source
         from prose_kernel.language.source import Source
-        from prose_kernel.presentation import cell_view as rendering
+        from prose_kernel.presentation import cell_view
         from prose_kernel.workspace import Workspace
 
-        _ = rendering, Workspace
+        _ = cell_view, Workspace
         compile_source(Source.of('exec "true"\n', "cell"))
 
     # ------------------------------------------------------------ a cell
@@ -168,20 +165,18 @@ class Cells:
     async def _run(self, code: str, output: Output, view: CellView) -> Value:
         await self._tell_of_tasks(output, view)
         if code.startswith("%%"):
-            from prose_kernel.cells import task_magics as tasks
+            from prose_kernel.cells import task_magics
 
             line, _, body = code[2:].partition("\n")
-            if line.split(None, 1)[:1] and line.split(None, 1)[0] in tasks.CELL_MAGICS:
-                await tasks.run_cell(self, line.strip(), body, output, live=view.live)
+            if line.split(None, 1)[:1] and line.split(None, 1)[0] in task_magics.CELL_MAGICS:
+                await task_magics.run_cell(self, line.strip(), body, output, live=view.live)
                 return None
         pieces = segments(code)
         if pieces[0].magic and _looks_ahead(pieces):
             await self._preview(pieces, output, view)
             return None
         if page := _help_wanted(code):
-            from prose_kernel.cells.inspection import help_page
-
-            output.page(help_page(self, page))
+            output.page(self.help_page(page))
             return None
         if len(pieces) > 1:
             self._check_whole(pieces)
@@ -288,6 +283,23 @@ class Cells:
         if self._workspace is None:
             return {}
         return {name: info.value for name, info in self._workspace.machine.bindings().items()}
+
+    def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
+        """What is known about the word at a cursor position; None for nothing."""
+        from prose_kernel.cells import inspection, magics
+
+        _ = magics  # their names are known from now on
+        return inspection.inspect(self, code, cursor, detail)
+
+    def help_page(self, word: str) -> Display:
+        """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
+        from prose_kernel.cells import inspection, magics
+
+        _ = magics
+        found = inspection.describe(self, word)
+        if found is None:
+            raise UsageError(f"nothing is known about {word}", hint="%help lists all magics, %bindings all names")
+        return found
 
 
 def _has_statements(text: str) -> bool:

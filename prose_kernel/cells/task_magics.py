@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.cells.registry import Call, magic, use
+from prose_kernel.cells.registry import Call, in_cell, magic, use
 from prose_kernel.errors import TaskRefused, UsageError
 from prose_kernel.presentation import task_cards
 from prose_kernel.presentation.display import Output
@@ -194,7 +194,7 @@ class _Card:
         task = await card._draw(first=True)
         if not task.ended and getattr(output, "in_place", True):
             context = contextvars.copy_context()
-            context.run(_outside_of_cells)
+            context.run(in_cell.set, False)
             # the workspace's end ends the task, and the task's end ends this
             cells.keep(asyncio.get_running_loop().create_task(card._follow(), context=context))
 
@@ -234,12 +234,6 @@ class _Card:
             return  # the run has ended, and its tasks were told so before
         finally:
             unsubscribe()
-
-
-def _outside_of_cells() -> None:
-    from prose_kernel.cells.runner import in_cell
-
-    in_cell.set(False)
 
 
 def _age(task: TaskSnapshot) -> float | None:

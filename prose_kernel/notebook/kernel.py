@@ -22,7 +22,8 @@ from typing import Any
 from ipykernel.kernelbase import Kernel
 
 import prose_kernel
-from prose_kernel.cells.runner import Cells, in_cell
+from prose_kernel.cells.registry import in_cell
+from prose_kernel.cells.runner import Cells
 from prose_kernel.notebook.history import History
 from prose_kernel.notebook.stdin import StdinChannel
 from prose_kernel.presentation.display import Display, Problem
@@ -399,9 +400,7 @@ class ProseKernel(Kernel):
     async def do_inspect(
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: object = ()
     ) -> dict[str, object]:
-        from prose_kernel.cells.inspection import inspect
-
-        found = inspect(self.cells, code, cursor_pos, detail_level)
+        found = self.cells.inspect(code, cursor_pos, detail_level)
         if found is None:
             return {"status": "ok", "found": False, "data": {}, "metadata": {}}
         return {"status": "ok", "found": True, "data": dict(found.data), "metadata": found.metadata}
