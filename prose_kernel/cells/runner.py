@@ -21,6 +21,7 @@ from prose_kernel.runtime.values import Value
 if TYPE_CHECKING:
     from prose_kernel.language.openprose import Compiled
     from prose_kernel.presentation.cell_view import CellView
+    from prose_kernel.presentation.output_window import Limits
     from prose_kernel.runtime.services import TaskFollowUp
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Workspace
@@ -132,6 +133,14 @@ class Cells:
 
     # ------------------------------------------------------------ a cell
 
+    @property
+    def limits(self) -> Limits:
+        """How much of one command's output is displayed."""
+        from prose_kernel.presentation.output_window import Limits
+
+        settings = self.workspace.settings
+        return Limits(settings.display_cap, settings.display_lines)
+
     async def run(self, code: str, output: Output, *, live: bool) -> Problem | None:
         """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
 
@@ -144,9 +153,7 @@ class Cells:
         token = in_cell.set(True)
         view: CellView | None = None
         try:
-            view = CellView(
-                output, live=live, cap=self.workspace.settings.display_cap, directory_name=self._directory_name
-            )
+            view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
             value = await self._run(code, output, view)
             view.finish(value)
         except BaseException as error:
@@ -169,7 +176,7 @@ class Cells:
 
             line, _, body = code[2:].partition("\n")
             if line.split(None, 1)[:1] and line.split(None, 1)[0] in task_magics.CELL_MAGICS:
-                await task_magics.run_cell(self, line.strip(), body, output, live=view.live)
+                await task_magics.run_cell(self, line.strip(), body, output, view)
                 return None
         pieces = segments(code)
         if pieces[0].magic and _looks_ahead(pieces):

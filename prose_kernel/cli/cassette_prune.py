@@ -57,7 +57,6 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
         gates="deny",
         provider="replay",
         cassette_mode="replay",
-        display_cap=run.UNCAPPED,
     )
     request = Request(name, run.pairs(inputs), run.decisions(yes, no), chosen, cwd)
     screen = Screen(io.StringIO(), sys.stderr)

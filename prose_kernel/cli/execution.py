@@ -18,6 +18,7 @@ from prose_kernel.cli import report
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
+from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime.values import Value, full_text, verbatim
 from prose_kernel.workspace import Start, Workspace
 
@@ -77,7 +78,7 @@ class ProgramRun:
     def __init__(self, request: Request, screen: Screen) -> None:
         self.request = request
         self.screen = screen
-        self.narrator = Narrator(screen)
+        self.narrator = Narrator(screen, Limits(request.settings.display_cap, request.settings.display_lines))
         self.asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
         self.text_name = request.name
 

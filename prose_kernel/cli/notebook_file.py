@@ -104,7 +104,7 @@ class NotebookCells(Cells):
 
     async def feed(self, cell: Cell) -> None:
         """Run one cell. Raises `CompileError`, `RunError` and `UsageError`."""
-        await self._run(cell.text, self._output, CellView(self._output, live=False, cap=0))
+        await self._run(cell.text, self._output, CellView(self._output, live=False, limits=self.limits))
 
     async def program(self, text: str, view: CellView, name: str = "cell") -> Value:
         """Programs of cells, and of `%run`."""

@@ -17,7 +17,6 @@ from prose_kernel.errors import ProseError, RunError, UsageError
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Ended, Request
 
-UNCAPPED = 2**62  # what a command prints is passed through whole; the cap is there for notebooks
 ABSENT_BACKENDS = ("sqlite", "postgres")
 
 
@@ -89,7 +88,6 @@ def run(
         cassette=cassette,
         cassette_mode=cassette_mode,
         cassette_realtime=True if realtime else None,
-        display_cap=UNCAPPED,
     )
     request = Request(name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage)
     if request.settings.gates == "wait" and request.settings.state == "in-context":
