@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from prose_kernel.state.transcript import InContextTrace
 
 
+_ALL = 2**62
+"""Front ends get the whole output of a command; they decide how much of it is displayed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """How a workspace begins: where, and under which name its program goes into the trace.
@@ -149,8 +153,10 @@ class Workspace:
         self._listeners.remove(listener)
 
     def supply(self, name: str, value: str) -> None:
-        """Give the value of an input before the program asks for it."""
+        """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
         self._supplied[name] = value
+        if self._run is not None:
+            self._run.machine.supply(name, value)
 
     def choose(self, **changes: object) -> None:
         """Who answers sessions and conditions, and what is recorded, from the next text on, in this run too.
@@ -299,7 +305,7 @@ class Workspace:
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
         gates = self._gatekeeper(kept, doors.asker)
-        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=settings.display_cap)
+        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=_ALL)
         ports = Ports(
             commands=doors.commands or commands,
             sessions=doors.sessions,
@@ -346,7 +352,7 @@ class Workspace:
             str(cwd),
             self._clock,
             options,
-            display_cap=settings.display_cap,
+            display_cap=_ALL,
             pointer=pointer,
         )
 

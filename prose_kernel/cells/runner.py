@@ -7,29 +7,27 @@ the same for the same cell, byte for byte.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel.cells.registry import in_cell
+from prose_kernel.cells.scan import Segment, segments
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.notebook.output import Output, Problem
-from prose_kernel.notebook.scan import Segment, segments
+from prose_kernel.presentation.display import Display, Output, Problem
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
     from prose_kernel.language.openprose import Compiled
-    from prose_kernel.notebook.rendering import CellView
+    from prose_kernel.presentation.cell_view import CellView
+    from prose_kernel.presentation.output_window import Limits
     from prose_kernel.runtime.services import TaskFollowUp
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Workspace
 
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
-
-in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
-"""True in whatever runs on behalf of a cell; an interrupt looks at it before it stops code that never awaits."""
 
 
 class Cells:
@@ -127,29 +125,35 @@ class Cells:
         """Load what the first cell will need, so that it need not wait for it; may run in a thread."""
         from prose_kernel.language.openprose import compile_source
         from prose_kernel.language.source import Source
-        from prose_kernel.notebook import rendering
+        from prose_kernel.presentation import cell_view
         from prose_kernel.workspace import Workspace
 
-        _ = rendering, Workspace
+        _ = cell_view, Workspace
         compile_source(Source.of('exec "true"\n', "cell"))
 
     # ------------------------------------------------------------ a cell
+
+    @property
+    def limits(self) -> Limits:
+        """How much of one command's output is displayed."""
+        from prose_kernel.presentation.output_window import Limits
+
+        settings = self.workspace.settings
+        return Limits(settings.display_cap, settings.display_lines)
 
     async def run(self, code: str, output: Output, *, live: bool) -> Problem | None:
         """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
 
         `live` tells that a person is watching. An interrupt ends the cell with a problem named `KeyboardInterrupt`.
         """
-        from prose_kernel.notebook.problems import problem_of
-        from prose_kernel.notebook.rendering import CellView
+        from prose_kernel.presentation.cell_view import CellView
+        from prose_kernel.presentation.problems import problem_of
 
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         token = in_cell.set(True)
         view: CellView | None = None
         try:
-            view = CellView(
-                output, live=live, cap=self.workspace.settings.display_cap, directory_name=self._directory_name
-            )
+            view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
             value = await self._run(code, output, view)
             view.finish(value)
         except BaseException as error:
@@ -168,27 +172,25 @@ class Cells:
     async def _run(self, code: str, output: Output, view: CellView) -> Value:
         await self._tell_of_tasks(output, view)
         if code.startswith("%%"):
-            from prose_kernel.notebook import tasks
+            from prose_kernel.cells import task_magics
 
             line, _, body = code[2:].partition("\n")
-            if line.split(None, 1)[:1] and line.split(None, 1)[0] in tasks.CELL_MAGICS:
-                await tasks.run_cell(self, line.strip(), body, output, live=view.live)
+            if line.split(None, 1)[:1] and line.split(None, 1)[0] in task_magics.CELL_MAGICS:
+                await task_magics.run_cell(self, line.strip(), body, output, view)
                 return None
         pieces = segments(code)
         if pieces[0].magic and _looks_ahead(pieces):
             await self._preview(pieces, output, view)
             return None
         if page := _help_wanted(code):
-            from prose_kernel.notebook.inspection import help_page
-
-            output.page(help_page(self, page))
+            output.page(self.help_page(page))
             return None
         if len(pieces) > 1:
             self._check_whole(pieces)
         value: Value = None
         for piece in pieces:
             if piece.magic:
-                from prose_kernel.notebook.magics import run_line
+                from prose_kernel.cells.magics import run_line
 
                 view.settle()
                 await run_line(self, piece.text, output, view)
@@ -199,13 +201,13 @@ class Cells:
 
     async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
         if not self.looked_back or (self._workspace is not None and self._workspace.started_tasks is not None):
-            from prose_kernel.notebook.tasks import tell_news
+            from prose_kernel.cells.task_magics import tell_news
 
             await tell_news(self, output, live=view.live)
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
         """A cell that begins with `%prompt` and goes on: all of it is looked at, not run."""
-        from prose_kernel.notebook.magics import run_line
+        from prose_kernel.cells.magics import run_line
 
         for piece in pieces[1:]:
             if piece.magic:
@@ -217,7 +219,7 @@ class Cells:
 
     def _check_whole(self, pieces: list[Segment]) -> None:
         """A cell whose programs have errors, or that has a magic unknown to us, does nothing at all."""
-        from prose_kernel.notebook.magics import find
+        from prose_kernel.cells.magics import find
 
         for piece in pieces:
             if piece.magic:
@@ -288,6 +290,23 @@ class Cells:
         if self._workspace is None:
             return {}
         return {name: info.value for name, info in self._workspace.machine.bindings().items()}
+
+    def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
+        """What is known about the word at a cursor position; None for nothing."""
+        from prose_kernel.cells import inspection, magics
+
+        _ = magics  # their names are known from now on
+        return inspection.inspect(self, code, cursor, detail)
+
+    def help_page(self, word: str) -> Display:
+        """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
+        from prose_kernel.cells import inspection, magics
+
+        _ = magics
+        found = inspection.describe(self, word)
+        if found is None:
+            raise UsageError(f"nothing is known about {word}", hint="%help lists all magics, %bindings all names")
+        return found
 
 
 def _has_statements(text: str) -> bool:

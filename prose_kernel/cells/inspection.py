@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from prose_kernel.notebook import cards, keywords, tables
-from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.scan import inside
+from prose_kernel.cells import keywords, tables
+from prose_kernel.cells.registry import MAGICS
+from prose_kernel.cells.scan import inside
+from prose_kernel.presentation import cards
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced, preview
 from prose_kernel.runtime.values import kind_of
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.cells.runner import Cells
 
 _WORD = re.compile(r"%?[A-Za-z_][\w-]*")
 
@@ -111,20 +113,8 @@ def _entry(word: str, entry: keywords.Entry) -> Display:
 
 
 def _magic(word: str) -> Display | None:
-    from prose_kernel.notebook.magics import MAGICS
-
     found = MAGICS.get(word)
     if found is None:
         return None
     text = f"{found.usage}\n\n{found.summary}"
     return Display({"text/markdown": f"`{found.usage}`\n\n{found.summary}", "text/plain": text})
-
-
-def help_page(cells: Cells, word: str) -> Display:
-    """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
-    from prose_kernel.errors import UsageError
-
-    found = describe(cells, word)
-    if found is None:
-        raise UsageError(f"nothing is known about {word}", hint="%help lists all magics, %bindings all names")
-    return found

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.cells import keywords
+from prose_kernel.cells.scan import inside, literals
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook import keywords
-from prose_kernel.notebook.scan import inside, literals
 
 if TYPE_CHECKING:
+    from prose_kernel.cells.runner import Cells
     from prose_kernel.language.openprose.names import Known
-    from prose_kernel.notebook.cells import Cells
 
 _PATHS = 200
 """Entries of one directory that are offered."""
@@ -291,7 +291,7 @@ def _entries(folder: Path, prefix: str, directories: bool, programs: bool) -> It
 
 
 def _magic(cells: Cells, line: str, cursor: int) -> Completions:
-    from prose_kernel.notebook.magics import MAGICS
+    from prose_kernel.cells.magics import MAGICS
 
     name = re.match(r"%([\w-]*)\Z", line)
     if name is not None:
@@ -333,7 +333,7 @@ def _arguments(cells: Cells, head: list[str]) -> list[str]:
         case ["%task", _]:
             return ["output", "follow", "stop", "rerun"]
         case ["%help"]:
-            from prose_kernel.notebook.magics import MAGICS
+            from prose_kernel.cells.magics import MAGICS
 
             return sorted([*keywords.KEYWORDS, *MAGICS])
         case _:
@@ -371,7 +371,7 @@ def _cassettes(cells: Cells) -> list[str]:
 
 def completeness_of(code: str) -> tuple[str, str]:
     """`complete`, `incomplete` or `invalid`, and the indentation that the next line wants; decided by the parser."""
-    from prose_kernel.notebook.scan import segments
+    from prose_kernel.cells.scan import segments
 
     pieces = segments(code)
     programs_ = [piece for piece in pieces if not piece.magic]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prose_kernel.cells.registry import Call, magic, use
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.notebook import tables
-from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.registry import Call, magic, use
+from prose_kernel.presentation.display import Display, table
 
 if TYPE_CHECKING:
     from prose_kernel.sessions.usage import Line
@@ -47,7 +46,7 @@ def _providers(call: Call) -> Display:
     rows.append(("model servers in prose.toml", ", ".join(options.servers) or "none"))
     rows.append(("CLI agents in prose.toml", ", ".join(f"acp:{name}" for name in options.agents) or "none"))
     rows.append(("can be chosen", ", ".join(["auto", *known_names(options)])))
-    return tables.table(("sessions", ""), rows, code=())
+    return table(("sessions", ""), rows, code=())
 
 
 @magic(
@@ -93,7 +92,7 @@ def _judges(call: Call) -> Display:
         ("model or agent", live or "none"),
         ("asked in turn", " → ".join(chain) or "nobody"),
     ]
-    return tables.table(("conditions", ""), rows, code=())
+    return table(("conditions", ""), rows, code=())
 
 
 # ---------------------------------------------------------------- recordings
@@ -140,7 +139,7 @@ def _cassette(call: Call) -> Display:
         ("not used", f"{len(doors.cassettes.unused()):,} of the files in use"),
         *(("left out", problem) for problem in problems[:_PROBLEMS]),
     ]
-    return tables.table(("recording", ""), rows, code=())
+    return table(("recording", ""), rows, code=())
 
 
 # ---------------------------------------------------------------- what was consumed
@@ -157,7 +156,7 @@ async def usage(call: Call) -> None:
     if len(lines) > 1:
         lines = (*lines, totals.total)
     head = ("provider", "model", "sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
-    return call.show(tables.table(head, [_usage_row(line) for line in lines], code=()))
+    return call.show(table(head, [_usage_row(line) for line in lines], code=()))
 
 
 def _usage_row(line: Line) -> tuple[str, ...]:
@@ -177,7 +176,7 @@ def _usage_row(line: Line) -> tuple[str, ...]:
     raw=True,
 )
 async def prompt(call: Call) -> None:
-    from prose_kernel.notebook.prompts import prompts_display
+    from prose_kernel.cells.prompts import prompts_display
 
     text = call.text or call.below
     if not text.strip():

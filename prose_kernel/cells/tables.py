@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel.cells import keywords
+from prose_kernel.cells.registry import MAGICS, Magic
 from prose_kernel.errors import UsageError
 from prose_kernel.language.openprose import tree
-from prose_kernel.notebook import cards, keywords
-from prose_kernel.notebook.output import Display
-from prose_kernel.presentation.safety import clip, fenced, inline_code, inline_text, markdown, visible
+from prose_kernel.presentation import cards
+from prose_kernel.presentation.display import Display, paragraph, table
+from prose_kernel.presentation.safety import clip, fenced, inline_code, markdown, visible
 from prose_kernel.runtime.values import ExecText, Reference, full_text, kind_of
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.cells import Cells
-    from prose_kernel.notebook.registry import Magic
+    from prose_kernel.cells.runner import Cells
 
-ROWS = 1000
-"""Rows of a table that are shown; the rest is counted."""
 WHOLE = 200_000
 """Characters of one binding that `%binding` shows."""
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], code: Iterable[int] = (0,)) -> Display:
-    """A table; the columns in `code` are shown as code. Cells are one line each."""
-    as_code = set(code)
-    shown = rows[:ROWS]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-    for row in shown:
-        cells = [inline_code(cell) if at in as_code else inline_text(cell) for at, cell in enumerate(row)]
-        lines.append(f"| {' | '.join(cells)} |")
-    widths = [max(len(visible(cell)) for cell in column) for column in zip(head, *shown, strict=True)]
-    plain = [
-        "  ".join(visible(c).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in [head, *shown]
-    ]
-    if more := len(rows) - len(shown):
-        lines.append(f"\n… and {more:,} more")
-        plain.append(f"… and {more:,} more")
-    return Display({"text/markdown": "\n".join(lines), "text/plain": "\n".join(plain)})
-
-
-def _nothing(text: str) -> Display:
-    return Display({"text/markdown": text, "text/plain": text})
 
 
 def _infos(cells: Cells) -> Mapping[str, Any]:
@@ -59,7 +36,7 @@ def bindings(cells: Cells) -> Display:
         size = f"{len(text.encode('utf-8', 'replace')):,}"
         rows.append((name, f"{info.kind}, {kind_of(info.value)}", size, clip(info.source, 40), clip(text, 60)))
     if not rows:
-        return _nothing("No bindings yet.")
+        return paragraph("No bindings yet.")
     return table(("name", "kind", "bytes", "from", "preview"), rows, code=(0, 3))
 
 
@@ -114,7 +91,7 @@ def agents(cells: Cells) -> Display:
     workspace = cells.started
     found = workspace.machine.agents if workspace is not None else {}
     if not found:
-        return _nothing("No agents yet.")
+        return paragraph("No agents yet.")
     rows = []
     for name, entry in found.items():
         properties = {p.name.id: p.value for p in entry.node.properties}
@@ -141,7 +118,7 @@ def blocks(cells: Cells) -> Display:
     workspace = cells.started
     found = workspace.machine.blocks if workspace is not None else {}
     if not found:
-        return _nothing("No blocks yet.")
+        return paragraph("No blocks yet.")
     rows = []
     for name, entry in found.items():
         statements = len(entry.node.body)
@@ -190,6 +167,4 @@ def magics(known: Iterable[Magic]) -> Display:
 
 def helpful_words() -> list[str]:
     """Every word that `%help WORD` knows without a run."""
-    from prose_kernel.notebook.magics import MAGICS
-
     return sorted({*keywords.KEYWORDS, *keywords.PROPERTIES, *MAGICS})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.errors import CompileError, UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.cells.runner import Cells
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "{": "\\{", "}": "\\}"})
 _NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)

@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 
-from prose_kernel.notebook.output import Display
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import (
     LITERAL,
     clip,

@@ -16,12 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel.cells.registry import Call, in_cell, magic, use
 from prose_kernel.errors import TaskRefused, UsageError
-from prose_kernel.notebook import task_cards
-from prose_kernel.notebook.output import Output
-from prose_kernel.notebook.registry import Call, magic, use
+from prose_kernel.presentation import task_cards
+from prose_kernel.presentation.display import Output
 from prose_kernel.presentation.safety import TerminalText
-from prose_kernel.runtime.ports import OnOutput, Stream
 from prose_kernel.runtime.services import (
     CommandCompleted,
     TaskCaller,
@@ -32,11 +31,13 @@ from prose_kernel.runtime.services import (
 )
 
 if TYPE_CHECKING:
+    from prose_kernel.cells.runner import Cells
     from prose_kernel.commands.tasks.service import TaskService
-    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.workspace import Workspace
 
 _REFRESH = 1.0
+_WHOLE = "the log of a task keeps more: %exec --wait 0 starts one"
 _USAGE = "%exec [--wait SECONDS] [--in DIRECTORY] [--name TEXT] [--new] [--continue AGENT] COMMAND"
 _display_numbers = itertools.count(1)
 
@@ -120,33 +121,36 @@ def _milliseconds(text: str, name: str) -> int:
 
 @magic(_USAGE, "run a shell command; what outlives its window (10 s) goes on as a task", "command", raw=True)
 async def exec_(call: Call) -> None:
-    await run_command(call.cells, read_options(call.text, "%exec"), call.output, live=call.view.live)
+    await run_command(call.cells, read_options(call.text, "%exec"), call.output, call.view)
 
 
-async def run_cell(cells: Cells, line: str, body: str, output: Output, *, live: bool) -> None:
+async def run_cell(cells: Cells, line: str, body: str, output: Output, view: CellView) -> None:
     """`%%task` and `%%command`: the cell is one command. `line` is what stands behind the `%%`."""
     name, _, options = line.partition(" ")
-    await run_command(cells, read_options(options.strip(), f"%%{name}", body), output, live=live)
+    await run_command(cells, read_options(options.strip(), f"%%{name}", body), output, view)
 
 
-async def run_command(cells: Cells, asked: Asked, output: Output, *, live: bool) -> None:
+async def run_command(cells: Cells, asked: Asked, output: Output, view: CellView) -> None:
     """Start a command and watch it for its window. An interrupt ends it, unless it is a task by then."""
     tasks = cells.workspace.tasks
     caller = TaskCaller(workspace=cells.workspace.machine.cwd, continues=asked.continues)
     watching = asked.fields.get("yield_time_ms") != 0
-    receipt = await _refusable(tasks.start(asked.fields, caller, _streams(output) if watching else None))
+    shown = view.command_view()
+    try:
+        receipt = await _refusable(tasks.start(asked.fields, caller, shown.feed if watching else None))
+        if isinstance(receipt, CommandCompleted) and not watching:
+            shown.feed("stdout", receipt.stdout_preview)
+            shown.feed("stderr", receipt.stderr_preview)
+    finally:
+        shown.finish(_WHOLE)
     if isinstance(receipt, CommandCompleted):
-        if not watching:
-            show = _streams(output)
-            show("stdout", receipt.stdout_preview)
-            show("stderr", receipt.stderr_preview)
         card = task_cards.completed_card(str(asked.fields["cmd"]), receipt)
         if card is not None:
             output.display(card)
         return
     if receipt.disposition == "already_running":
         output.stream("stdout", f"{receipt.summary_text.partition(';')[0]}; --new starts another\n")
-    await _Card.show(cells, tasks, receipt.task_id, output, live=live)
+    await _Card.show(cells, tasks, receipt.task_id, output, live=view.live)
 
 
 async def _refusable(work: Any) -> TaskReceipt:
@@ -156,18 +160,6 @@ async def _refusable(work: Any) -> TaskReceipt:
     except TaskRefused as refused:
         raise UsageError(refused.message, hint=refused.hint) from None
     return found
-
-
-def _streams(output: Output) -> OnOutput:
-    """Output as streams of the cell, made harmless for a terminal."""
-    texts: dict[Stream, TerminalText] = {"stdout": TerminalText(), "stderr": TerminalText()}
-
-    def show(stream: Stream, text: str) -> None:
-        shown = texts[stream].feed(text)
-        if shown:
-            output.stream(stream, shown)
-
-    return show
 
 
 # ---------------------------------------------------------------- cards that follow their tasks
@@ -194,7 +186,7 @@ class _Card:
         task = await card._draw(first=True)
         if not task.ended and getattr(output, "in_place", True):
             context = contextvars.copy_context()
-            context.run(_outside_of_cells)
+            context.run(in_cell.set, False)
             # the workspace's end ends the task, and the task's end ends this
             cells.keep(asyncio.get_running_loop().create_task(card._follow(), context=context))
 
@@ -234,12 +226,6 @@ class _Card:
             return  # the run has ended, and its tasks were told so before
         finally:
             unsubscribe()
-
-
-def _outside_of_cells() -> None:
-    from prose_kernel.notebook.cells import in_cell
-
-    in_cell.set(False)
 
 
 def _age(task: TaskSnapshot) -> float | None:
@@ -293,7 +279,11 @@ async def task_(call: Call) -> None:
 
 async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
     """The output so far, then what comes, until the task ends or the cell is interrupted."""
-    found = await service.follow(task.task_id, TaskCaller(), _streams(call.output))
+    shown = call.view.command_view()
+    try:
+        found = await service.follow(task.task_id, TaskCaller(), shown.feed)
+    finally:
+        shown.finish(f"`prose tasks output --log {task.number}` prints all of it")
     call.show(task_cards.task_card(found))
 
 
@@ -322,7 +312,7 @@ async def _rerun(call: Call, service: TaskService, name: str) -> None:
     fields = dict(await service.command_of(name))
     call.output.stream("stdout", f"$ {TerminalText().feed(str(fields['cmd']))}\n")
     fields["duplicate_policy"] = "start_new"
-    await run_command(call.cells, Asked(fields, None), call.output, live=call.view.live)
+    await run_command(call.cells, Asked(fields, None), call.output, call.view)
 
 
 # ---------------------------------------------------------------- continuations
@@ -335,7 +325,7 @@ async def resume(call: Call) -> None:
     if found is None:
         call.say("No continuation waits.")
         return
-    from prose_kernel.notebook.python_values import give
+    from prose_kernel.cells.python_values import give
 
     name = f"task_{found.number}_result"
     await give(call.cells, {name: found.text})

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from prose_kernel.errors import CompileError, ProseError, ProviderError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret
-from prose_kernel.notebook.output import Problem
+from prose_kernel.presentation.display import Problem
 from prose_kernel.presentation.safety import clip, visible
 
 _DIM, _BOLD, _END = "\x1b[2m", "\x1b[1m", "\x1b[0m"  # no colour: none can be read on every background

@@ -12,10 +12,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from prose_kernel.notebook import session_cards as shown
-from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.session_cards import Streamed
+from prose_kernel.presentation import session_cards as shown
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import clip
+from prose_kernel.presentation.session_cards import Streamed
 from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.values import full_text

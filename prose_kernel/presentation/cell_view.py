@@ -10,24 +10,25 @@ that are saved hold the same outputs whether a person was watching or not (jupyt
 from __future__ import annotations
 
 import asyncio
+import functools
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
-from prose_kernel.notebook import cards
-from prose_kernel.notebook.output import Display, Output
-from prose_kernel.notebook.problems import warning_lines
-from prose_kernel.notebook.session_view import SessionViews
-from prose_kernel.presentation.safety import TerminalText, clip
+from prose_kernel.presentation import cards
+from prose_kernel.presentation.display import Display, Output
+from prose_kernel.presentation.output_window import CommandView, Limits, quiet_line, where_whole
+from prose_kernel.presentation.parallel_view import Join, fold, gathered, merged, prefixed
+from prose_kernel.presentation.problems import warning_lines
+from prose_kernel.presentation.safety import clip
+from prose_kernel.presentation.session_view import SessionViews
 from prose_kernel.runtime.events import (
     Bound,
     BranchFinished,
-    BranchStep,
     CommandFinished,
     CommandOutput,
     CommandStarted,
@@ -60,72 +61,22 @@ _COMPOUND = (tree.If, tree.Choice, tree.Try, tree.For, tree.Repeat, tree.Loop, t
 _BINDING = (tree.Let, tree.Assign, tree.Output, tree.Input, tree.Return)
 _WITHOUT_VALUE = (tree.Throw, tree.Assert, tree.Gate, tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
-BranchPath = tuple[tuple[int, int], ...]
-
-
-@dataclass(slots=True)
-class _Command:
-    """A bare `exec` that is running: how much of each stream was shown, and which streams were stopped."""
-
-    shown: dict[Stream, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
-    text: dict[Stream, TerminalText] = field(
-        default_factory=lambda: {"stdout": TerminalText(), "stderr": TerminalText()}
-    )
-    stopped: set[Stream] = field(default_factory=set)
-
-
-class _Branch:
-    """What one branch has to show: pieces of streams and displays, in its own order."""
-
-    __slots__ = ("items",)
-
-    def __init__(self) -> None:
-        self.items: list[tuple[Stream, str] | Display] = []
-
-
-class _Join:
-    """An outermost `parallel`: its rows for the progress display, and what its branches show at the join."""
-
-    def __init__(self, event: ParallelStarted) -> None:
-        self.number = event.parallel
-        names = event.labels or (None,) * event.count
-        letters = "i{}" if event.iterations else "_{}"
-        start = 0 if event.iterations else 1
-        self.rows = [cards.BranchRow(name or letters.format(at + start)) for at, name in enumerate(names)]
-        self.total = event.count
-        self.branches: dict[BranchPath, _Branch] = {}
-        self.labels: dict[BranchPath, str] = {}
-        self.display_id: str | None = None
-        self.timer: asyncio.TimerHandle | None = None
-
-    def branch(self, steps: tuple[BranchStep, ...]) -> _Branch:
-        path = tuple((step.parallel, step.index) for step in steps)
-        found = self.branches.get(path)
-        if found is None:
-            found = self.branches[path] = _Branch()
-            self.labels[path] = "/".join(step.label for step in steps)
-        return found
-
-    def row(self, steps: tuple[BranchStep, ...]) -> cards.BranchRow | None:
-        index = steps[0].index
-        return self.rows[index] if 0 <= index < len(self.rows) else None
-
 
 class CellView:
     """The listener of one cell. Call `finish` or `fail` exactly once at its end.
 
-    `live` tells that a person is watching (`allow_stdin`); `cap` is the number of characters of one command's stream
-    that are shown; `directory_name` says how a new working directory may be shown ("" for one that is not shown).
+    `live` tells that a person is watching (`allow_stdin`); `limits` how much of one command's output is displayed;
+    `directory_name` says how a new working directory may be shown ("" for one that is not shown).
     """
 
     def __init__(
-        self, output: Output, *, live: bool, cap: int, directory_name: Callable[[str], str] = lambda _: ""
+        self, output: Output, *, live: bool, limits: Limits, directory_name: Callable[[str], str] = lambda _: ""
     ) -> None:
         self.output = output
         self.live = live
-        self.cap = cap
+        self.limits = limits
         self.directory_name = directory_name
-        self._commands: dict[int, _Command] = {}
+        self._commands: dict[int, CommandView] = {}
         self._cards: dict[str, cards.Recent] = {}
         self._notes: list[cards.Note] = []
         self._card_statement: object = None
@@ -134,7 +85,7 @@ class CellView:
         self._stream: Stream | None = None
         self._switches = 0
         self._late_stderr: list[str] = []
-        self._join: _Join | None = None
+        self._join: Join | None = None
         self._sessions = SessionViews(self, live=live)
         self._last: Value = None
         self._last_name: str | None = None
@@ -175,6 +126,8 @@ class CellView:
 
     def fail(self) -> None:
         """The cell failed or was interrupted: everything that it had to show comes before the error."""
+        for command in self._commands.values():
+            command.finish(where_whole(None))
         self._sessions.interrupted()
         self.settle()
         self._flush_late()
@@ -232,6 +185,11 @@ class CellView:
         self._stream = None
         self.output.display(display, display_id)
 
+    def command_view(self) -> CommandView:
+        """For a command that a magic runs: where its output is displayed."""
+        place = self if self.live else None
+        return CommandView(self.limits, self._write, lambda note: self._send(quiet_line(note)), place)
+
     def reserve(self, display: Display) -> str | None:
         """For a session that streams: a display that will be replaced, None where displays are gathered already."""
         if self._displays >= DISPLAYS:
@@ -259,7 +217,7 @@ class CellView:
             self.output.stream("stderr", "".join(self._late_stderr))
             self._late_stderr = []
         late, self._late = self._late, []
-        for display in _gathered(late):
+        for display in gathered(late):
             self.output.display(display)
 
     def _flush_cards(self) -> None:
@@ -307,36 +265,39 @@ class CellView:
     def _command_started(self, event: CommandStarted) -> None:
         self._begin_visible(event)
         if event.bound_to is None and not event.consumed:
-            self._commands[event.spawn] = _Command()
+            self._commands[event.spawn] = CommandView(
+                self.limits,
+                functools.partial(self._emit, event),
+                functools.partial(self._left_out, event),
+                self if self.live and not self._in_branch(event) else None,
+            )
         self._running(event, f"$ {clip(event.command, 60)}")
 
+    def _in_branch(self, event: Event) -> bool:
+        return self._join is not None and bool(event.place.branches)
+
+    def _left_out(self, event: Event, note: str) -> None:
+        """The note between the two parts of a long output; in a branch, whose displays come last, a line of its text."""
+        if self._in_branch(event):
+            self._emit(event, "stdout", f"{note}\n")
+        else:
+            self._send(quiet_line(note))
+
     def _command_output(self, event: CommandOutput) -> None:
-        command = self._commands.get(event.spawn)
-        if command is None:
-            return self._tell_progress(event, event.text)
-        if event.stream in command.stopped:
-            return None
-        text = event.text
-        if command.shown[event.stream] + len(text) > self.cap:
-            text = text[: self.cap - command.shown[event.stream]]
-            command.stopped.add(event.stream)
-        command.shown[event.stream] += len(text)
-        self._emit(event, event.stream, command.text[event.stream].feed(text))
-        return None
+        if (command := self._commands.get(event.spawn)) is not None:
+            command.feed(event.stream, event.text)
+        self._tell_progress(event, event.text)
 
     def _command_finished(self, event: CommandFinished) -> None:
         command = self._commands.pop(event.spawn, None)
         if command is None:
             return self._unusual(event)
-        for name in ("stdout", "stderr"):
-            self._emit(event, name, command.text[name].end())
-            if name in command.stopped:
-                self._emit(event, name, "\n… display stopped, capture continues\n")
-        self._shown.append(event.result)
-        if event.raised and "stderr" not in command.stopped:
+        result = event.result
+        command.finish(where_whole(result))
+        self._shown.append(result)
+        if event.raised and not command.cut:
             self._told = event
-        stopped = [name for name in ("stdout", "stderr") if name in command.stopped]
-        card = cards.result_card(event, stopped, self._directory(event))
+        card = cards.result_card(event, self._directory(event))
         if card is not None:
             self._show(event, card)
         return None
@@ -346,7 +307,7 @@ class CellView:
         that takes the value has one."""
         steps = event.place.branches
         if event.bound_to is None or (steps and steps[-1].label == event.bound_to):
-            card = cards.result_card(event, ())
+            card = cards.result_card(event)
             if card is not None:
                 self._show(event, card)
 
@@ -367,7 +328,6 @@ class CellView:
             self._write(name, text)
         elif text:
             self._join.branch(steps).items.append((name, text))
-            self._tell_progress(event, text)
 
     def _show(self, event: Event, display: Display) -> None:
         if self._join is not None and event.place.branches:
@@ -434,7 +394,7 @@ class CellView:
             return  # nested: its branches are shown inside the branch around it
         self._leave_join()
         self._flush_cards()
-        self._join = join = _Join(event)
+        self._join = join = Join(event)
         if self.live and self._displays < DISPLAYS:
             join.display_id = uuid.uuid4().hex
             self._send(cards.parallel_display(join.rows, join.total, final=False), join.display_id)
@@ -461,12 +421,12 @@ class CellView:
             row.label = event.label
         self._progress(join)
 
-    def _progress(self, join: _Join) -> None:
+    def _progress(self, join: Join) -> None:
         """Show the progress soon; many changes make one update."""
         if join.display_id is not None and join.timer is None:
             join.timer = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, self._update, join)
 
-    def _update(self, join: _Join) -> None:
+    def _update(self, join: Join) -> None:
         join.timer = None
         if join is self._join and join.display_id is not None:
             self.output.update(cards.parallel_display(join.rows, join.total, final=False), join.display_id)
@@ -479,7 +439,7 @@ class CellView:
             self._leave_join()
             self._joined = True
         elif event.place.branches:
-            _fold(join, tuple((s.parallel, s.index) for s in event.place.branches), event.parallel)
+            fold(join, tuple((s.parallel, s.index) for s in event.place.branches), event.parallel)
 
     def _leave_join(self) -> None:
         """The parallel is over, or an error has left it: its last state, then what its branches showed, in order."""
@@ -498,16 +458,16 @@ class CellView:
             self._send(final)
         self._show_branches(join)
 
-    def _show_branches(self, join: _Join) -> None:
+    def _show_branches(self, join: Join) -> None:
         displays: list[Display] = []
         for path in sorted(join.branches):
             prefix = join.labels[path]
-            for item in _merged(join.branches[path].items):
+            for item in merged(join.branches[path].items):
                 if isinstance(item, Display):
                     displays.append(item)
                 else:
-                    self._write(item[0], _prefixed(item[1], prefix))
-        for display in displays if len(displays) <= 5 else _gathered(displays):
+                    self._write(item[0], prefixed(item[1], prefix))
+        for display in displays if len(displays) <= 5 else gathered(displays):
             self._send(display)
 
     _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
@@ -536,50 +496,3 @@ def _verdict(answer: Value) -> str:
     if isinstance(answer, bool):
         return "yes" if answer else "no"
     return clip(full_text(answer), 80)
-
-
-def _fold(join: _Join, outer: BranchPath, inner: int) -> None:
-    """A nested `parallel` joined: what its branches showed now belongs, in source order, to the branch around it."""
-    depth = len(outer)
-    paths = sorted(p for p in join.branches if len(p) > depth and p[:depth] == outer and p[depth][0] == inner)
-    if not paths:
-        return
-    target = join.branches.get(outer)
-    if target is None:
-        target = join.branches[outer] = _Branch()
-        join.labels[outer] = join.labels[paths[0]].rsplit("/", len(paths[0]) - depth)[0]
-    base = len(join.labels[outer]) + 1
-    for path in paths:
-        prefix = join.labels.pop(path)[base:]
-        for item in _merged(join.branches.pop(path).items):
-            target.items.append(item if isinstance(item, Display) else (item[0], _prefixed(item[1], prefix)))
-
-
-def _merged(items: list[tuple[Stream, str] | Display]) -> list[tuple[Stream, str] | Display]:
-    """Pieces of one branch: all of its stdout, then all of its stderr, then its displays; so that the order does not
-    depend on how the two streams of a command happened to interleave."""
-    out: list[tuple[Stream, str] | Display] = []
-    for name in ("stdout", "stderr"):
-        text = "".join(item[1] for item in items if not isinstance(item, Display) and item[0] == name)
-        if text:
-            out.append((name, text))
-    return out + [item for item in items if isinstance(item, Display)]
-
-
-def _prefixed(text: str, label: str) -> str:
-    """Every line with its branch in front; the text ends with a line end, so that branches do not run together."""
-    body = text[:-1] if text.endswith("\n") else text
-    return f"[{label}] " + body.replace("\n", f"\n[{label}] ") + "\n"
-
-
-def _gathered(displays: list[Display]) -> list[Display]:
-    """Many displays as one of each kind."""
-    kinds: dict[tuple[str, ...], list[Display]] = {}
-    for display in displays:
-        kinds.setdefault(tuple(display.data), []).append(display)
-    gathered = []
-    for kind, members in kinds.items():
-        data = {mime: ("" if mime == "text/html" else "\n\n").join(m.data[mime] for m in members) for mime in kind}
-        facts = [dict(m.facts) for m in members if m.facts]
-        gathered.append(Display(data, {"parts": facts} if facts else {}))
-    return gathered

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from prose_kernel.notebook import tables
-from prose_kernel.notebook.output import Display
+from prose_kernel.presentation.display import Display, paragraph, table
 from prose_kernel.presentation.safety import LITERAL, clip, html_text, visible
 from prose_kernel.runtime.services import CommandCompleted, TaskOutput, TaskSnapshot
 
@@ -87,10 +86,9 @@ def completed_card(command: str, receipt: CommandCompleted) -> Display | None:
 def task_table(tasks: Sequence[TaskSnapshot], *, everything: bool) -> Display:
     """The table of `%tasks`."""
     if not tasks:
-        text = "No tasks yet." if everything else "No active tasks."
-        return Display({"text/markdown": text, "text/plain": text})
+        return paragraph("No tasks yet." if everything else "No active tasks.")
     rows = [(str(task.number), standing(task), task.session or "you", task.cmd_display) for task in tasks]
-    shown = tables.table(("task", "state", "of", "command"), rows, code=(3,))
+    shown = table(("task", "state", "of", "command"), rows, code=(3,))
     return Display(shown.data, {"tasks": [_projection(task) for task in tasks]})
 
 

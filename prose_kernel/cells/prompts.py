@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from prose_kernel.notebook import tables
-from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.session_cards import clip_block
+from prose_kernel.presentation.display import Display, table
 from prose_kernel.presentation.safety import fenced, inline_text, visible
+from prose_kernel.presentation.session_cards import clip_block
 from prose_kernel.sessions.request import headline
 
 if TYPE_CHECKING:
@@ -45,10 +44,10 @@ def _one(preview: Preview, doors: SessionServices) -> tuple[str, str]:
     told = doors.describe(preview.request)
     head = f"{headline(preview.request)} ({where})"
     rows = [row for row in told.facts if row[0] != "recording"] + _recording(preview, told)
-    table = tables.table(("", ""), rows, code=()).data
-    facts = "\n".join(f"  {line}" for line in table["text/plain"].split("\n")[1:])
+    facts_table = table(("", ""), rows, code=()).data
+    facts = "\n".join(f"  {line}" for line in facts_table["text/plain"].split("\n")[1:])
     sections = _sections(told)
-    markdown = [f"**{inline_text(head)}**", table["text/markdown"]]
+    markdown = [f"**{inline_text(head)}**", facts_table["text/markdown"]]
     markdown += [f"{inline_text(title)}\n\n{fenced(text)}" for title, text in sections]
     plain = [f"{visible(head)}\n{facts}", *(f"{title}\n{_indented(text)}" for title, text in sections)]
     return "\n\n".join(markdown), "\n\n".join(plain)

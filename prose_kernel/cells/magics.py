@@ -5,48 +5,22 @@ A magic is never silently ignored: an unknown name or a wrong use is a `UsageErr
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.cells import inspection, session_magics, tables, task_magics
+from prose_kernel.cells.registry import MAGICS, Call, find, magic, run_line, use
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook import boundaries, session_magics, tables, tasks
-from prose_kernel.notebook.output import Display, Output
-from prose_kernel.notebook.registry import MAGICS, Call, Magic, magic, use
+from prose_kernel.presentation.display import Display, paragraph, table
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.cells import Cells
-    from prose_kernel.notebook.rendering import CellView
+    from prose_kernel.cells.runner import Cells
 
-__all__ = ["MAGICS", "boundaries", "find", "run_line", "session_magics", "tasks"]
-
-
-def find(line: str) -> Magic:
-    """The magic of a line (without its `%`). Raises `UsageError` for an unknown one."""
-    name = line.partition(" ")[0].strip()
-    if name.startswith("%"):
-        hint = "every cell of this notebook is Prose already; leave the line out" if name == "%prose" else None
-        raise UsageError(f"there is no cell magic %{name}", hint=hint)
-    found = MAGICS.get(name)
-    if found is None:
-        near = difflib.get_close_matches(name, MAGICS, n=1, cutoff=0.5)
-        hint = f"did you mean %{near[0]}?" if near else "%help lists all magics"
-        raise UsageError(f"there is no magic %{name}", hint=hint)
-    return found
-
-
-async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:
-    """Run a magic line (without its `%`); `below` is text that it looks at. Raises `UsageError`, and what the magic's
-    own work raises."""
-    found = find(line)
-    rest = line.partition(" ")[2]
-    try:
-        words = () if found.raw else tuple(shlex.split(rest))
-    except ValueError as problem:
-        raise UsageError(f"%{found.name}: {problem}".lower(), hint=f"usage: {found.usage}") from None
-    await found.run(Call(cells, words, rest.strip(), output, view, below))
+__all__ = ["MAGICS", "find", "run_line", "session_magics", "task_magics"]  # loading this module defines them all
 
 
 # ---------------------------------------------------------------- looking
@@ -85,8 +59,7 @@ async def state(call: Call) -> None:
     if workspace is None or workspace.run_directory is None:
         lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
         count = len(call.cells.values())
-        text = f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."
-        return call.show(Display({"text/markdown": text, "text/plain": text}))
+        return call.show(paragraph(f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."))
     log = workspace.run_directory / "state.md"
     text = log.read_text("utf-8", "replace") if log.is_file() else ""
     directory = tables.short_path(workspace.run_directory, call.cells.cwd)
@@ -99,9 +72,7 @@ async def help_(call: Call) -> None:
     use(call, help_, 0, 1)
     if not call.words:
         return call.show(tables.magics(MAGICS.values()))
-    from prose_kernel.notebook.inspection import describe
-
-    found = describe(call.cells, call.words[0])
+    found = inspection.describe(call.cells, call.words[0])
     if found is None:
         near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(), n=1)
         raise UsageError(
@@ -117,8 +88,23 @@ async def explain(call: Call) -> None:
     use(call, explain, 1, 2)
     from prose_kernel import reference
 
-    found = reference.section(" ".join(call.words))
-    call.show(Display({"text/markdown": found, "text/plain": found}))
+    call.show(paragraph(reference.section(" ".join(call.words))))
+
+
+@magic("%boundaries", "which shell runs commands, and what is enforced on programs of agents here")
+async def boundaries(call: Call) -> None:
+    use(call, boundaries, 0, 0)
+    from prose_kernel.commands.isolation import probe
+    from prose_kernel.commands.shell import resolve_shell
+
+    settings = call.cells.settings
+    rows = [
+        ("shell", "yes", resolve_shell(settings.shell)),
+        ("Exec", "yes" if settings.exec_enabled else "no", "for agents with `execute:` rules; [exec] enabled"),
+    ]
+    for finding in await asyncio.to_thread(probe):
+        rows.append((finding.subject, "yes" if finding.state == "ok" else "no", finding.text))
+    call.show(table(("what", "here", "what follows"), rows))
 
 
 # ---------------------------------------------------------------- doing

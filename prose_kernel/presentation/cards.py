@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from prose_kernel.notebook.output import Display
-from prose_kernel.notebook.session_cards import text_display
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import LITERAL, clip, html_text, preview, visible
+from prose_kernel.presentation.session_cards import text_display
 from prose_kernel.runtime.events import CommandFinished
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, kind_of, plain
@@ -182,17 +182,15 @@ def command_facts(result: CommandResult) -> dict[str, object]:
     return {"duration": round(result.duration, 3), "max_rss": result.max_rss, "cpu_s": round(result.cpu_s, 3)}
 
 
-def result_card(event: CommandFinished, not_shown: Iterable[str], directory: str = "") -> Display | None:
+def result_card(event: CommandFinished, directory: str = "") -> Display | None:
     """The compact card after an `exec` that makes no card of a name, or None when there is nothing to say.
 
-    `not_shown` names the streams whose live display was stopped; `directory` is the new directory as it may be shown.
-    What the command printed is not repeated where it has been shown already.
+    `directory` is the new directory as it may be shown. What the command printed is not repeated where it was shown.
     """
     result = event.result
     remarks = [] if event.raised else outcome(result)
     bad = bool(remarks)
     remarks += cuts(result)
-    remarks += [f"{name}: display stopped, the value was still collected" for name in not_shown]
     if directory:
         remarks.append(f"directory: {directory}")
     if not remarks:
