@@ -249,7 +249,6 @@ class Cells:
         return await self._listen(workspace, compiled, view)
 
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
-        view.program(compiled.program)
         workspace.add_listener(view)
         self._in_program = True
         try:

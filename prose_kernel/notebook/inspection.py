@@ -68,20 +68,13 @@ def _defined(cells: Cells, word: str, whole: bool) -> Display | None:
     infos = machine.bindings()
     if word in infos:
         return tables.binding(cells, word) if whole else _brief(word, infos[word].kind, infos[word].value)
-    for kind, registry in (("agent", machine.agents), ("block", machine.blocks)):
-        if word in registry:
-            entry = registry[word]
-            text = entry.source.text[entry.node.span.start : entry.node.span.end].rstrip()
-            return Display(
-                {"text/markdown": f"**{kind}**\n\n{fenced(text, 'prose')}", "text/plain": f"{kind}\n\n{text}"}
-            )
-    contract = machine.known().programs.get(word)
-    if contract is not None:
-        inputs = ", ".join(f"{name}: …" for name in contract.inputs)
-        outputs = ", ".join(contract.outputs or ())
-        text = f"{word}({inputs})" + (f"\n\noutputs: {outputs}" if outputs else "")
-        return Display({"text/markdown": f"**program**\n\n{fenced(text, 'prose')}", "text/plain": f"program\n\n{text}"})
-    return None
+    found = next((one for one in machine.definitions() if one.name == word), None)
+    if found is None:
+        return None
+    text = found.text.rstrip()
+    return Display(
+        {"text/markdown": f"**{found.kind}**\n\n{fenced(text, 'prose')}", "text/plain": f"{found.kind}\n\n{text}"}
+    )
 
 
 def _brief(name: str, declared: str, value: object) -> Display:
