@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel import languages
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook import cards, keywords
+from prose_kernel.notebook import cards
 from prose_kernel.notebook.output import Display
 from prose_kernel.presentation.safety import clip, fenced, inline_code, inline_text, markdown, visible
 from prose_kernel.runtime.values import ExecText, Reference, full_text, kind_of
@@ -178,4 +179,5 @@ def helpful_words() -> list[str]:
     """Every word that `%help WORD` knows without a run."""
     from prose_kernel.notebook.magics import MAGICS
 
-    return sorted({*keywords.KEYWORDS, *keywords.PROPERTIES, *MAGICS})
+    words = languages.default().words()
+    return sorted({*words.keywords, *words.properties, *MAGICS})

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from prose_kernel.language.source import Source
+    from prose_kernel.language.source import Source, Span
     from prose_kernel.runtime.values import Value
 
 # ---------------------------------------------------------------- commands
@@ -296,6 +296,17 @@ class Finding:
     by: str
     reason: str = ""
     details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedText:
+    """A question that a program may put to the judge, before it runs: where it stands, as written, with a number where
+    values will be inserted, and whether it is a `choice`."""
+
+    span: Span
+    text: str
+    sample: str
+    choice: bool = False
 
 
 class Judge(Protocol):

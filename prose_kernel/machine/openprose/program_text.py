@@ -12,6 +12,7 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.numbering import Kind
+from prose_kernel.runtime.ports import JudgedText
 
 _NO_VARIABLES = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
 _WITH_LINES: Final = ("STRING", "DISCRETION")
@@ -109,6 +110,30 @@ def _inside(text: str) -> frozenset[int]:
                 starts.add(at + 1)
                 at = text.find("\n", at + 1, token.end)
     return frozenset(starts)
+
+
+# ---------------------------------------------------------------- what is asked of people and judges
+
+
+def gate_names(program: tree.Program) -> frozenset[str]:
+    """The names of all gates of a program, imports left aside."""
+    return frozenset(node.name.id for node in walk(program) if isinstance(node, tree.Gate))
+
+
+def judged_texts(program: tree.Program) -> list[JudgedText]:
+    """Each marker that is judged, in source order. An input's marker is a question to the person, so it is left out."""
+    criteria = {id(node.criteria) for node in walk(program) if isinstance(node, tree.Choice)}
+    prompts = {id(node.prompt) for node in walk(program) if isinstance(node, tree.Input)}
+    found = [
+        JudgedText(node.span, node.text.raw, _sample(node.text), id(node) in criteria)
+        for node in walk(program)
+        if isinstance(node, tree.Discretion) and id(node) not in prompts
+    ]
+    return sorted(found, key=lambda found: found.span)
+
+
+def _sample(text: tree.Text) -> str:
+    return "".join(part if isinstance(part, str) else "0" for part in text.parts)
 
 
 # ---------------------------------------------------------------- numbers
