@@ -97,8 +97,8 @@ class Screen:
         self._pass(stream, f"{self._end_of_colour(stream)}{start}{style(self.harmless(stream, text))}\n")
 
     def harmless(self, stream: Stream, text: str) -> str:
-        """Text of ours that may repeat what a program, a person or a file says: on a terminal nothing of a message acts,
-        and of a product only its colours."""
+        """Text of ours that may repeat what a program, a person or a file says: on a terminal nothing of a message
+        acts, and of a product only its colours."""
         if not self.shares_terminal(stream):
             return text
         return visible(text) if stream == "stderr" else terminal(text)
