@@ -11,7 +11,7 @@ from typing import Final
 
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.globs import Glob
-from prose_kernel.permissions.path_rules import Reach
+from prose_kernel.permissions.grants import Reach
 from prose_kernel.permissions.safe_files import Place
 from prose_kernel.runtime.ports import FileWrite
 from prose_kernel.sessions.tools.access import Access

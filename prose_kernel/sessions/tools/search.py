@@ -18,7 +18,7 @@ from prose_kernel.sessions.tools.threads import Stop, in_thread
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, ToolSpec
 
 if TYPE_CHECKING:
-    from prose_kernel.permissions.path_rules import Reach
+    from prose_kernel.permissions.grants import Reach
 
 MATCH_LIMIT: Final = 200
 LINE_LIMIT: Final = 300

@@ -10,15 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from prose_kernel.permissions.safe_files import ToolFailed, ToolRefused
 from prose_kernel.runtime.ports import FileWrite, ToolUse
 
-
-class ToolRefused(Exception):
-    """The permissions do not allow the call; the message says which rule, for the model and for the trace."""
-
-
-class ToolFailed(Exception):
-    """The call was allowed and did not work: no such file, no match, a time limit. The message is for the model."""
+__all__ = ["Tool", "ToolFailed", "ToolRefused", "ToolSpec", "Workbench"]
 
 
 @dataclass(frozen=True, slots=True)
