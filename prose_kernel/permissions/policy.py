@@ -16,12 +16,11 @@ from prose_kernel.permissions.grants import FsGrant, Reach, Surface
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.session_options import Rule
 from prose_kernel.runtime.text import escaped
 
 Kind = Literal["read", "write", "execute", "network", "bash"]
 Answer = Literal["allow", "deny", "prompt"]
-Rule = str | tuple[str, ...]
-"""A permission: a word (`allow`, `deny`, `prompt`, `workspace`) or patterns."""
 
 KINDS: Final[tuple[Kind, ...]] = ("read", "write", "execute", "network", "bash")
 WORKSPACE: Final = "workspace"

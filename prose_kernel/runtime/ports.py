@@ -233,6 +233,10 @@ class SessionProgress:
     tool: ToolUse | None = None
 
 
+TIME_IS_UP = "timeout"
+"""The message that a session is cancelled with when it has run into its `timeout:`."""
+
+
 class Sessions(Protocol):
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         """Run one attempt. Raises `ProviderError` (with `retryable`); honours cancellation and `request.timeout`

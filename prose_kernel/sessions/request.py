@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prose_kernel.machine.openprose.context import full_content
+from prose_kernel.runtime.content import full_content
 from prose_kernel.runtime.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.text import clipped
 

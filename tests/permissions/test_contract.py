@@ -15,8 +15,9 @@ from prose_kernel.commands.exec_tool.capabilities import capabilities
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms
 from prose_kernel.permissions.globs import Glob
-from prose_kernel.permissions.policy import Policy, Rule
+from prose_kernel.permissions.policy import Policy
 from prose_kernel.runtime.services import ExecCaller
+from prose_kernel.runtime.session_options import Rule
 
 FILES = [
     "docsecret.md", "docs/a.md", "docs/old/a.md", "docs2/a.md", "docs/a.txt", "docs", "README.md", "src/x/y.py",

@@ -18,7 +18,7 @@ from sessions.people import ScriptedPerson
 
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.sessions.options import Rule, Surroundings
+from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.sessions.tools import fetch
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.fetch import FetchTool

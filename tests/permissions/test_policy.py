@@ -19,9 +19,10 @@ from sessions.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.permissions.globs import Glob
-from prose_kernel.permissions.policy import Ask, Kind, PermissionDesk, Policy, Rule, who
+from prose_kernel.permissions.policy import Ask, Kind, PermissionDesk, Policy, who
 from prose_kernel.runtime.asker import SerialAsker
 from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.session_options import Rule
 from prose_kernel.runtime.text import escaped
 
 # ---------------------------------------------------------------- globs

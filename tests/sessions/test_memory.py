@@ -16,9 +16,9 @@ from machine.fakes import FakeClock
 from prose_kernel.errors import ProviderError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, SessionProgress, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.sessions import memory, remembering
 from prose_kernel.sessions.memory import RememberingSessions
-from prose_kernel.sessions.options import Surroundings
 from prose_kernel.sessions.request import assemble, segment_file
 
 HOME = ".prose/agents/captain"
@@ -386,7 +386,7 @@ import asyncio, sys
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, SessionRequest, SessionResult, Target
 from prose_kernel.sessions.memory import RememberingSessions
-from prose_kernel.sessions.options import Surroundings
+from prose_kernel.runtime.session_options import Surroundings
 
 class Inner:
     async def run(self, request, on_progress):

@@ -28,7 +28,7 @@ from prose_kernel.runtime.ports import (
     Target,
     ToolUse,
 )
-from prose_kernel.sessions.options import Rule, Surroundings
+from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.sessions.request import answered
 from prose_kernel.sessions.tools import arguments, files, search
 from prose_kernel.sessions.tools.harvest import Outputs, harvest

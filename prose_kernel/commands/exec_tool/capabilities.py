@@ -16,8 +16,9 @@ from prose_kernel.commands.exec_tool import programs
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.permissions.grants import FsGrant, Reach, Surface, is_bare, program_grants
 from prose_kernel.permissions.paths import resolve
-from prose_kernel.permissions.policy import Rule, file_grants
+from prose_kernel.permissions.policy import file_grants
 from prose_kernel.runtime.services import ExecCaller
+from prose_kernel.runtime.session_options import Rule
 
 __all__ = ["TOOL", "CapabilityError", "CapabilityRecord", "CapabilityStore", "ExecuteRules", "FsGrant", "capabilities"]
 

@@ -23,6 +23,7 @@ from prose_kernel.machine.openprose.runs import AgentEntry, ExecutionContext
 from prose_kernel.machine.openprose.statements import statement_text
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.ports import (
+    TIME_IS_UP,
     AgentMemory,
     Binding,
     BlockScope,
@@ -36,9 +37,6 @@ from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 T = TypeVar("T")
 Properties = Mapping[str, object]
-
-TIME_IS_UP: Final = "timeout"
-"""The message that a session is cancelled with when it has run into its `timeout:`."""
 
 LINEAR: Final = 1.0
 LONGEST: Final = 60.0

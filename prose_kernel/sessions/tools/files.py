@@ -16,8 +16,7 @@ from prose_kernel.permissions.safe_files import Place
 from prose_kernel.runtime.ports import FileWrite
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import flag, number, text
-from prose_kernel.sessions.tools.threads import Stop, in_thread
-from prose_kernel.sessions.tools.tool import ToolFailed, ToolSpec
+from prose_kernel.sessions.tools.tool import Stop, ToolFailed, ToolSpec, in_thread
 
 READ_LIMIT: Final = 256 * 1024
 WRITE_LIMIT: Final = 10 * 1024 * 1024

@@ -21,7 +21,7 @@ from prose_kernel.errors import (
     ProviderTimeout,
 )
 from prose_kernel.sessions.providers import loading
-from prose_kernel.sessions.providers.patience import Patience
+from prose_kernel.sessions.providers.acp_wire import Patience
 
 # ---------------------------------------------------------------- starting
 
