@@ -26,8 +26,7 @@ from prose_kernel.workspace import Start, Workspace
 if TYPE_CHECKING:
     from prose_kernel.cli.notebook_cells import NotebookCells
     from prose_kernel.cli.run import Request
-    from prose_kernel.language.openprose import Compiled
-    from prose_kernel.language.openprose.tree import Program
+    from prose_kernel.languages import Compiled
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
 NOT_LOADABLE = "E215"
@@ -82,8 +81,16 @@ class ProgramRun:
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
         compiled = self.compile(cell.text, cell.name)
-        _known_inputs(compiled.program, self.request)
+        self._known_inputs(compiled)
         await self.workspace.run(compiled)
+
+    def _known_inputs(self, compiled: Compiled) -> None:
+        """Raises `UsageError` for an `--input` that the program does not ask for."""
+        takes = self.workspace.language.takes(compiled.program)
+        unknown = [name for name in self.request.inputs if name not in takes.inputs and name not in takes.gates]
+        if unknown:
+            asked = f"its inputs are {', '.join(takes.inputs)}" if takes.inputs else "it has no inputs"
+            raise UsageError(f"--input {unknown[0]}: the program does not ask for it; {asked}")
 
     def compile(self, text: str, name: str) -> Compiled:
         """Compile a text; its warnings are shown, its errors raised."""
@@ -197,19 +204,6 @@ def _status(error: ProseError | None, done: int) -> int:
     if isinstance(error, RunError) and not (error.code == NOT_LOADABLE and not done):
         return NOBODY if error.nobody else FAILED
     return FAILED if done else NOT_STARTED
-
-
-def _known_inputs(program: Program, request: Request) -> None:
-    """Raises `UsageError` for an `--input` that the program does not ask for."""
-    from prose_kernel.cli.search import gate_names
-    from prose_kernel.language.openprose.contract import contract
-
-    declared = contract(program).inputs
-    gates = gate_names(program)
-    unknown = [name for name in request.inputs if name not in declared and name not in gates]
-    if unknown:
-        asked = f"its inputs are {', '.join(declared)}" if declared else "it has no inputs"
-        raise UsageError(f"--input {unknown[0]}: the program does not ask for it; {asked}")
 
 
 def _stay() -> None:

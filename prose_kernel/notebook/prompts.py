@@ -12,7 +12,7 @@ from prose_kernel.presentation.safety import fenced, inline_text, visible
 from prose_kernel.sessions.request import headline
 
 if TYPE_CHECKING:
-    from prose_kernel.machine.openprose.preview import Preview
+    from prose_kernel.runtime.machine import Preview
     from prose_kernel.session_description import Description
     from prose_kernel.session_services import SessionServices
 

@@ -11,7 +11,6 @@ from prose_kernel.errors import CassetteMiss, NoProvider, PermissionDenied, Prov
 from prose_kernel.permissions.policy import Ask, PermissionDesk
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
 from prose_kernel.runtime.ports import (
-    TIME_IS_UP,
     SessionProgress,
     SessionRequest,
     SessionResult,
@@ -20,6 +19,7 @@ from prose_kernel.runtime.ports import (
     Usage,
 )
 from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.session_attempts import TIME_IS_UP
 
 if TYPE_CHECKING:
     from prose_kernel.recordings.cassette_files import Entry

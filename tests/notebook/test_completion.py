@@ -9,7 +9,7 @@ import pytest
 from scaling import assert_linear
 
 from prose_kernel.errors import NobodyToAsk
-from prose_kernel.notebook import keywords
+from prose_kernel.language.openprose import word_docs as keywords
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.completion import complete
 from prose_kernel.notebook.inspection import inspect

@@ -465,4 +465,4 @@ def test_the_page_on_permissions_says_what_is_done(tmp_path: Path, block: str) -
 
 
 def test_the_page_has_its_blocks() -> None:
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 6

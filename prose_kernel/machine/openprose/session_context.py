@@ -8,15 +8,14 @@ from typing import Final
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
-from prose_kernel.machine.openprose.anonymous_bindings import keep_anonymous
-from prose_kernel.machine.openprose.code import compile_expression, value_of
-from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.interpolation import render
-from prose_kernel.machine.openprose.runs import ExecutionContext
-from prose_kernel.runtime.content import full_content, inline_text
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.compiled_code import value_of
+from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import ContextItem, Key
-from prose_kernel.runtime.values import Reference, Value
+from prose_kernel.runtime.values import Reference, Value, full_content, inline_text
 
 INLINE: Final = 2000
 """Characters of a value without a binding that are passed as they are; longer ones are stored first."""
@@ -24,7 +23,7 @@ INLINE: Final = 2000
 _NOT_REFERENCES = (tree.Number, tree.Constant, tree.Discretion, tree.Duration)
 
 
-async def assemble(s: ExecutionContext, value: object) -> tuple[ContextItem, ...]:
+async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
     """The lines of a session's context, in order. Raises E132, E134 for what is no reference."""
     if isinstance(value, tree.ContextBlock):
         return tuple([await _item(s, entry.name.id, entry.value) for entry in value.entries])
@@ -56,7 +55,7 @@ def _title(node: tree.Node, at: int) -> str:
     return f"context_{at}" if at else "context"
 
 
-async def _item(s: ExecutionContext, name: str, node: tree.Node) -> ContextItem:
+async def _item(s: ProgramContext, name: str, node: tree.Node) -> ContextItem:
     if isinstance(node, tree.Name):
         return _named(s, name, node)
     if isinstance(node, _NOT_REFERENCES):
@@ -65,7 +64,7 @@ async def _item(s: ExecutionContext, name: str, node: tree.Node) -> ContextItem:
     return _of_value(s, name, value, node)
 
 
-def _named(s: ExecutionContext, name: str, node: tree.Name) -> ContextItem:
+def _named(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
     found = s.find(node.id)
     if found is None:
         return _agent(s, name, node)
@@ -80,14 +79,14 @@ def _named(s: ExecutionContext, name: str, node: tree.Name) -> ContextItem:
     return _of_value(s, name, found.value, node)
 
 
-def _stored(s: ExecutionContext, name: str, key: Key, value: Value, node: tree.Node) -> ContextItem:
+def _stored(s: ProgramContext, name: str, key: Key, value: Value, node: tree.Node) -> ContextItem:
     """A value that has a binding."""
     if s.run.store.by_value:
         return _by_value(s, name, value, node)
     return ContextItem(name, location=s.run.store.location(key), content=value)
 
 
-def _agent(s: ExecutionContext, name: str, node: tree.Name) -> ContextItem:
+def _agent(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
     """A persistent agent in a context passes its memory (W133)."""
     from prose_kernel.language.openprose.contract import persistence
 
@@ -100,7 +99,7 @@ def _agent(s: ExecutionContext, name: str, node: tree.Name) -> ContextItem:
     return ContextItem(name, location=f"{directory.rstrip('/')}/memory.md")
 
 
-def _of_value(s: ExecutionContext, name: str, value: Value, node: tree.Node) -> ContextItem:
+def _of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
     """A value without a variable of its own: a session's binding by its place, all else as text."""
     if value is None:
         return ContextItem(name, missing=True)
@@ -109,16 +108,16 @@ def _of_value(s: ExecutionContext, name: str, value: Value, node: tree.Node) -> 
     if isinstance(value, Reference):
         if s.run.is_current(value):
             return ContextItem(name, location=value.location, content=value)
-        return _stored(s, name, keep_anonymous(s, value.read(), node), value, node)
+        return _stored(s, name, s.keep_anonymous(value.read(), node), value, node)
     text = inline_text(value)
     if len(text) <= INLINE:
         return ContextItem(name, text=text)
-    return _stored(s, name, keep_anonymous(s, value, node), value, node)
+    return _stored(s, name, s.keep_anonymous(value, node), value, node)
 
 
-def _by_value(s: ExecutionContext, name: str, value: Value, node: tree.Node) -> ContextItem:
+def _by_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
     """The value itself. Nobody here can condense a long one: it is passed whole, with a warning (7.6)."""
     text = full_content(value)
     if len(text) > INLINE and s.run.warns_once(node):
-        s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node.span)
+        s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node)
     return ContextItem(name, text=text)
