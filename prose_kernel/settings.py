@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_type_hints
 
 from prose_kernel.errors import UsageError
-from prose_kernel.sessions.options import (
+from prose_kernel.runtime.session_options import (
     AgentCommand,
     CassetteMode,
     CassetteOptions,

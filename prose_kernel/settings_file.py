@@ -27,7 +27,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from prose_kernel.errors import UsageError
-from prose_kernel.sessions.options import AgentCommand, ModelServer, Rule
+from prose_kernel.runtime.session_options import AgentCommand, ModelServer, Rule
 
 NAME = "prose.toml"
 
