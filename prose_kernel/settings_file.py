@@ -1,18 +1,18 @@
-"""`prose.toml`: read, checked key by key, and turned into the fields of `Settings`; each mistake names its line.
+"""Read `prose.toml`, check every key, and return the values for the fields of `Settings`. An error names its line.
 
 ::
 
-    provider = "anthropic"                     # any setting that is a single value
+    provider = "anthropic"                     # any setting with a single value
     [judge]                                    # rules, provider, model
     [cassette]                                 # name, mode, repeats, redact, private, realtime
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
-    [permissions]                              # what a session may do where its program does not say
+    [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
     [models.NAME]                              # what sonnet, opus, haiku and `default` mean there
     [agents.NAME]                              # a CLI agent that speaks ACP
 
-`settings.py` alone calls this.
+Only `settings.py` uses this module.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ KINDS = ("read", "write", "execute", "bash", "network")
 WORDS = ("allow", "deny", "prompt")
 AGENT = "acp:"
 SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-MAY_BE_EMPTY = ("key",)  # a server that takes none
+MAY_BE_EMPTY = ("key",)  # a server without a key
 
 _HEADER = re.compile(r"\s*\[{1,2}([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
@@ -77,10 +77,10 @@ Options = TypeVar("Options", ModelServer, AgentCommand)
 
 
 class SettingsFile:
-    """A loaded `prose.toml`. Raises `UsageError` for one that cannot be read or is no TOML."""
+    """A loaded `prose.toml`. Raises `UsageError` if it cannot be read or is not TOML."""
 
     def __init__(self, path: Path) -> None:
-        import tomllib  # only where there is such a file: kernel start-up time is a feature
+        import tomllib  # only if the file exists: kernel start-up must be fast
 
         try:
             self._text = path.read_text("utf-8")
@@ -93,7 +93,7 @@ class SettingsFile:
             raise UsageError(f"{NAME} is no TOML: {problem}", hint="docs/settings.md shows every setting") from None
 
     def values(self, hints: Mapping[str, object]) -> dict[str, object]:
-        """Checked values by field of `Settings`, whose types are `hints`. Raises `UsageError` for the first mistake."""
+        """Return checked values by field of `Settings`, whose types are `hints`. Raises `UsageError`."""
         inside = {field for table in TABLES.values() for field in table.values()}
         single = [name for name in hints if name not in inside and name not in (*NAMED, "permissions")]
         found: dict[str, object] = {}
@@ -148,7 +148,7 @@ class SettingsFile:
         return found
 
     def _add_models(self, servers: dict[str, ModelServer], agents: dict[str, AgentCommand]) -> None:
-        """`[models.NAME]` belongs to the server of that name, `[models."acp:NAME"]` to the agent."""
+        """Add `[models.NAME]` to the server of that name, `[models."acp:NAME"]` to the agent."""
         for name in self._table(("models",)):
             aliases = {
                 alias: str(self._checked(model, str, ("models", name, alias)))
@@ -167,7 +167,7 @@ class SettingsFile:
             servers[name] = replace(server, aliases=aliases, model=default or server.model)
 
     def _object(self, kind: type[Options], key: Key, without: Iterable[str] = ()) -> Options:
-        """A table as an object of a dataclass."""
+        """Return the table at `key` as an object of the dataclass `kind`."""
         content, hints = self._table(key), get_type_hints(kind)
         known = [field.name for field in fields(kind) if field.name not in without]
         self._known(content, key, known)
@@ -231,7 +231,7 @@ def _dotted(key: Key) -> str:
 
 
 def convert(value: object, hint: object, *, text: bool = False) -> object:
-    """The value as what its type says; `text`: it is a variable's text. Raises `ValueError` for what does not fit."""
+    """Convert `value` to the type `hint`; `text=True` for environment variables. Raises `ValueError` on failure."""
     import msgspec
 
     if text and _plain(hint) is bool:
@@ -249,7 +249,7 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
 
 
 def accepted(hint: object) -> str:
-    """What a setting of this type accepts, in words."""
+    """Describe the values that a setting of type `hint` accepts."""
     plain = _plain(hint)
     if get_origin(plain) is Literal:
         return "one of " + ", ".join(repr(word) for word in get_args(plain) if word)
@@ -260,17 +260,17 @@ def accepted(hint: object) -> str:
 
 
 def _plain(hint: object) -> object:
-    """The type without its `| None`."""
+    """Return the type without its `| None`."""
     if get_origin(hint) in (Union, UnionType):
         return next(part for part in get_args(hint) if part is not type(None))
     return hint
 
 
-# ---------------------------------------------------------------- where a key stands
+# ---------------------------------------------------------------- lines of keys
 
 
 def line_of(text: str, key: Key) -> int | None:
-    """The line on which a key, or the innermost table around it that can be found, stands; None for none of it."""
+    """Return the line number of a key, or of the innermost enclosing table that exists; None if neither exists."""
     best: tuple[int, int] | None = None
     table: Key = ()
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""Which process is which: enough to tell whether a call comes from inside a run (openprose.md 5.10)."""
+"""Identify processes, to detect whether a call comes from inside a run (openprose.md 5.10)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 def identity(pid: int | None = None) -> str:
-    """A process as `pid:start`, so that a reused number is not taken for the same process; this one by default."""
+    """Return `pid:start`, which a reused pid does not match; by default for this process."""
     pid = os.getpid() if pid is None else pid
     parts = _stat(pid)
     return f"{pid}:{parts[19] if parts else 0}"
 
 
 def ancestors() -> frozenset[str]:
-    """The identities of all processes above this one; empty where the system does not tell."""
+    """Return the identities of all ancestors of this process; empty where `/proc` is missing."""
     found: set[str] = set()
     pid = os.getppid()
     while pid > 0 and (parts := _stat(pid)):
@@ -24,7 +24,7 @@ def ancestors() -> frozenset[str]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of `/proc/PID/stat` from the state on: the parent is at 1, the start time at 19."""
+    """Return the fields of `/proc/PID/stat` from the state on: 1 is the parent's pid, 19 the start time."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
