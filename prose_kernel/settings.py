@@ -139,6 +139,11 @@ class Settings:
     concurrency: int | None = None
     display_cap: int = 8 * 1024 * 1024
 
+    @property
+    def chooses_who_answers(self) -> bool:
+        """Whether anything was chosen about who answers sessions and conditions, which may turn out to be wrong."""
+        return any(getattr(self, name) != getattr(_DEFAULTS, name) for name in WHO_ANSWERS)
+
     def session_options(self, cwd: Path) -> SessionOptions:
         """What the sessions room is told of them; files are relative to `cwd`."""
         return SessionOptions(
@@ -160,6 +165,9 @@ class Settings:
             autodetect=self.autodetect,
             tool_rounds=self.tool_rounds,
         )
+
+
+_DEFAULTS = Settings()
 
 
 def load(
