@@ -27,7 +27,7 @@ from prose_kernel.runtime.ports import Outcome, Stream
 _CHUNK = 65536
 _LOOK = 0.003
 _LOST = 0.05
-"""Seconds after which a signal that had to end a process, and did not, must have been lost."""
+"""Seconds after which a signal that had to end a process, and did not, must have been lost or ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,9 +318,12 @@ class Process:
             now = self._owner.loop.time()
             if now >= end or (self._kill_now and not last):
                 return False
-            if told and now >= again:
-                self._repeat(number, told)
-                told = {}
+            if now >= again and not last:
+                if self._exited and not self._is_handled(number):
+                    return False
+                if told:
+                    self._repeat(number, told)
+                    told = {}
             await self._pause(_LOOK if self._empty_in is not None else min(delay, end - now))
             delay = min(delay * 2, 0.02)
             if last:
@@ -357,6 +360,15 @@ class Process:
             if process_table.program_of(member.pid) != before:
                 with contextlib.suppress(OSError):
                     os.kill(member.pid, number)
+
+    def _is_handled(self, number: signal.Signals) -> bool:
+        """Whether a process of the scope may be cleaning up because of this signal.
+
+        Without the command's leader, waiting for those that only ignore it is waiting for nothing: a shell starts its
+        background jobs with INT ignored.
+        """
+        members = self._scope.members(self._owner.table())
+        return any(process_table.handles(member.pid, number) for member in members)
 
     def _scope_is_empty(self) -> bool:
         assert self._child is not None

@@ -82,13 +82,22 @@ def program_of(pid: int) -> bytes:
 
 def dies_of(pid: int, number: int) -> bool:
     """Whether a signal would end the process: it neither blocks nor ignores nor handles it."""
-    bit, masks = 1 << (number - 1), 0
+    masks = _signal_masks(pid)
+    return bool(masks) and not any(mask >> (number - 1) & 1 for mask in masks.values())
+
+
+def handles(pid: int, number: int) -> bool:
+    """Whether the process does something of its own about a signal: it has a handler, or blocks it to fetch it."""
+    masks = _signal_masks(pid)
+    return bool((masks.get(b"SigCgt", 0) | masks.get(b"SigBlk", 0)) >> (number - 1) & 1)
+
+
+def _signal_masks(pid: int) -> dict[bytes, int]:
+    masks = {}
     for line in _read(f"/proc/{pid}/status").splitlines():
         if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:")):
-            masks |= int(line.split()[1], 16)
-            if line.startswith(b"SigCgt:"):
-                return not masks & bit
-    return False
+            masks[line[:6]] = int(line[7:], 16)
+    return masks
 
 
 def programs_below(pid: int) -> dict[int, bytes]:
