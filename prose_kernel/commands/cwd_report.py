@@ -21,9 +21,13 @@ _LONGEST_PATH = 4096
 _WORD = r"""(?:[\w./:=,@%+^-]|'[^']*'|"[^"$`\\]*")+"""
 _SIMPLE = re.compile(rf"[ \t]*(?P<program>[\w./+-]+)(?:[ \t]+{_WORD})*[ \t]*\n?", re.ASCII)
 _MAY_MOVE = frozenset(
-    "cd chdir pushd popd eval source . command builtin exec trap time coproc noglob nocorrect - mapfile readarray emulate"
-    " alias fc enable zmodload autoload functions".split()
+    (
+        *("cd", "chdir", "pushd", "popd", "eval", "source", ".", "command", "builtin", "exec", "trap", "time"),
+        *("coproc", "alias", "autoload", "emulate", "enable", "fc", "functions", "mapfile", "readarray", "zmodload"),
+        *("noglob", "nocorrect", "-"),
+    )
 )
+"""Builtins of any shell that can change the directory, or make something else do it."""
 _KNOWN_SHELLS = frozenset(("bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "busybox"))
 
 # All on one line: shells count lines for their messages from here, so the command's own line numbers stay right, and a

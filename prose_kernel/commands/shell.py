@@ -15,7 +15,8 @@ from prose_kernel.commands.capture import DISPLAY_CAP, Live
 from prose_kernel.commands.cross_loop import answered
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.process import Launch, Process, Record, signal_name
-from prose_kernel.commands.spawn import SpawnFailure, high, memory_file
+from prose_kernel.commands.spawn import SpawnFailure, high
+from prose_kernel.commands.system import memory_file
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
