@@ -63,15 +63,6 @@ def _half(value: ExecText) -> ValueTypeError:
     return ValueTypeError(message, code="E220", hint=hint)
 
 
-def cut_note(value: Value) -> str | None:
-    """What a session is told about a value that is only the beginning of what a command printed."""
-    if not isinstance(value, ExecText) or not value.result.stdout_truncated:
-        return None
-    printed = value.result.stdout_bytes
-    of = f" of {printed:,} bytes" if printed else ""
-    return f"cut: only the first {len(value.text):,} characters{of} of the command's output"
-
-
 # ---------------------------------------------------------------- data
 
 

@@ -7,34 +7,35 @@ from collections.abc import Callable, Sequence
 from prose_kernel.errors import ExecError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
-from prose_kernel.machine.openprose.code import Code, expression
-from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Slot, Temp
-from prose_kernel.machine.openprose.runs import ExecutionContext
-from prose_kernel.runtime.command_data import cut_note, require_whole
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.command_data import require_whole
+from prose_kernel.runtime.compiled_code import Code
+from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value, inserted_text
+from prose_kernel.runtime.values import Value, cut_note, inserted_text
 
 Part = str | tree.Interpolation
-Missing = Callable[[ExecutionContext, tree.Interpolation], str]
+Missing = Callable[[ProgramContext, tree.Interpolation], str]
 
 
-def kept(s: ExecutionContext, part: tree.Interpolation) -> str:
+def kept(s: ProgramContext, part: tree.Interpolation) -> str:
     """An unresolvable name outside of commands: the braces stay (W108).
 
     A name that is declared nowhere has been reported by the checker; here is reported what only a run can show.
     """
     if part.name in s.run.declared and s.run.warns_once(part):
-        s.warn("W108", f"'{part.name}' is not defined here; {part.raw} stays as it is", part.span)
+        s.warn("W108", f"'{part.name}' is not defined here; {part.raw} stays as it is", part)
     return part.raw
 
 
-def kept_silently(s: ExecutionContext, part: tree.Interpolation) -> str:
+def kept_silently(s: ProgramContext, part: tree.Interpolation) -> str:
     """The same in an agent's prompt, where only a name declared nowhere counts."""
     return part.raw
 
 
-def refused(s: ExecutionContext, part: tree.Interpolation) -> str:
+def refused(s: ProgramContext, part: tree.Interpolation) -> str:
     """An unresolvable name in a command: E053."""
     if part.after_dollar:
         hint = f"write `${part.name}`, or `$\\{{{part.raw[1:-1]}\\}}` to keep the braces for the shell"
@@ -44,7 +45,7 @@ def refused(s: ExecutionContext, part: tree.Interpolation) -> str:
     raise located(s, error, part)
 
 
-async def render(s: ExecutionContext, text: tree.Text, missing: Missing = kept) -> str:
+async def render(s: ProgramContext, text: tree.Text, missing: Missing = kept) -> str:
     """The text with its interpolations, left to right, once."""
     literal = text.literal
     if literal is not None:
@@ -60,12 +61,12 @@ async def render(s: ExecutionContext, text: tree.Text, missing: Missing = kept) 
     return "".join(pieces)
 
 
-def _plain(s: ExecutionContext, part: tree.Interpolation, missing: Missing) -> str:
+def _plain(s: ProgramContext, part: tree.Interpolation, missing: Missing) -> str:
     found = s.find(part.name)
     return missing(s, part) if found is None else _inserted(s, part, found.value, missing)
 
 
-def _inserted(s: ExecutionContext, part: tree.Interpolation, value: Value, missing: Missing) -> str:
+def _inserted(s: ProgramContext, part: tree.Interpolation, value: Value, missing: Missing) -> str:
     """The value as text. A command must not get half a value (E220), a session is told that it is half."""
     if missing is refused:
         try:
@@ -75,7 +76,7 @@ def _inserted(s: ExecutionContext, part: tree.Interpolation, value: Value, missi
     return inserted_text(value)
 
 
-def cut_notes(s: ExecutionContext, text: tree.Text) -> str:
+def cut_notes(s: ProgramContext, text: tree.Text) -> str:
     """A paragraph for each inserted value that is only the beginning of a command's output; "" when there is none."""
     notes = []
     for part in dict.fromkeys(text.interpolations):
@@ -86,7 +87,7 @@ def cut_notes(s: ExecutionContext, text: tree.Text) -> str:
     return "".join(notes)
 
 
-async def _path(s: ExecutionContext, part: tree.Interpolation, missing: Missing) -> str:
+async def _path(s: ProgramContext, part: tree.Interpolation, missing: Missing) -> str:
     found = s.find(part.name)
     if found is None:
         return missing(s, part)
@@ -102,7 +103,7 @@ async def _path(s: ExecutionContext, part: tree.Interpolation, missing: Missing)
     return _inserted(s, part, value, missing)
 
 
-def _position(s: ExecutionContext, step: int | tree.Name) -> Value:
+def _position(s: ProgramContext, step: int | tree.Name) -> Value:
     if isinstance(step, int):
         return step
     found: Temp | Slot | None = s.find(step.id)
@@ -125,10 +126,10 @@ class TextCode(Code):
         elif all(isinstance(p, str) or not p.steps for p in node.parts):
             pieces = node.parts
 
-            def now(s: ExecutionContext) -> Value:
+            def now(s: ProgramContext) -> Value:
                 return "".join([p if isinstance(p, str) else _plain(s, p, kept) for p in pieces])
 
             self.now = now
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return await render(s, self.node)
