@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from typing import Any
 
 import hypothesis
 import pytest
+import waiting
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
@@ -24,6 +26,8 @@ for name in [n for n in os.environ if n.startswith("PROSE_") or n.endswith("_API
 for name in ("CI", "JPY_SESSION_NAME"):
     os.environ.pop(name, None)
 
+
+os.environ[waiting.RUN] = uuid.uuid4().hex  # so that tests tell what they started from what another run of them did
 
 # Whoever starts the tests in the background may have them ignore interrupts; what they start must not inherit that.
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
