@@ -35,7 +35,15 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-LONG = ("tests/browser/", "tests/cli/", "tests/notebook/", "notebooks/", "tests/commands/", "tests/sessions/")
+LONG = (
+    *(
+        "tests/browser/",
+        "tests/test_who_answers.py",
+        "tests/commands/test_engine.py",
+        "tests/sessions/providers/test_acp_life.py",
+    ),
+    *("tests/cli/", "tests/notebook/", "notebooks/", "tests/commands/", "tests/sessions/"),
+)
 """Tests that take long, longest first: they begin first, so that no worker is left alone with one of them at the end."""
 
 
