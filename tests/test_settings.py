@@ -209,7 +209,7 @@ MISTAKES = [
         "prose.toml line 2: cassette.redact: regular expressions (missing ), unterminated subpattern at position 0), not '('",
         None,
     ),
-    ("x ==", "prose.toml is no TOML: Invalid value (at line 1, column 4)", "docs/settings.md shows every setting"),
+    ("x ==", "prose.toml is not TOML: Invalid value (at line 1, column 4)", "docs/settings.md shows every setting"),
 ]
 
 

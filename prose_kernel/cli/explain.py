@@ -21,5 +21,5 @@ def explain(wanted: tuple[str, ...]) -> int:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    Console(highlight=False).print(Markdown(found))
+    Console(highlight=False).print(Markdown(found, hyperlinks=False))
     return 0

@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.output import Display, Problem
-from prose_kernel.notebook.problems import simple
 from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.presentation.display import Display, Problem
+from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import Asker
@@ -333,7 +333,7 @@ class Front:
 
     async def _work(self, code: str, values: Mapping[str, object], output: ShellOutput, live: bool) -> Problem | None:
         if values:
-            from prose_kernel.notebook.python_values import give
+            from prose_kernel.cells.python_values import give
 
             try:
                 await give(self.cells, values)

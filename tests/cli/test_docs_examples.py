@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli.generated import DOCS
+from prose_kernel.notebook.magics import MAGICS
 from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
@@ -19,7 +20,6 @@ from prose_kernel import settings, settings_file
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.properties import ALLOWED
 from prose_kernel.language.source import Source
-from prose_kernel.notebook.magics import MAGICS
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.workspace import Start, Workspace

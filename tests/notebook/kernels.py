@@ -69,8 +69,9 @@ class Ran:
 class Client:
     """One kernel and its channels; every wait has an end."""
 
-    def __init__(self, manager: Any) -> None:
+    def __init__(self, manager: Any, directory: Path) -> None:
         self.manager = manager
+        self.directory = directory
         self.channels = manager.client()
         self.channels.start_channels()
         self.channels.wait_for_ready(timeout=TIMEOUT)
@@ -174,7 +175,7 @@ def kernel(directory: Path, *, spec: KernelSpec | None = None, **options: str) -
     manager.start_kernel(env=variables, cwd=str(directory))
     client: Client | None = None
     try:
-        client = Client(manager)
+        client = Client(manager, directory)
         yield client
     finally:
         if client is not None:

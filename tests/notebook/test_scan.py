@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from prose_kernel.notebook.scan import inside, literals, segments
+from prose_kernel.cells.scan import inside, literals, segments
 
 QUOTED = '"""'
 

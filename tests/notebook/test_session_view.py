@@ -13,8 +13,9 @@ from notebook.recording import Recording, place, step
 from waiting import eventually
 
 from prose_kernel.errors import SessionError
-from prose_kernel.notebook.rendering import DISPLAYS, CellView
-from prose_kernel.notebook.session_cards import LIVE, SHOWN, Streamed, live_display
+from prose_kernel.presentation.cell_view import DISPLAYS, CellView
+from prose_kernel.presentation.output_window import Limits
+from prose_kernel.presentation.session_cards import LIVE, SHOWN, Streamed, live_display
 from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
@@ -62,13 +63,14 @@ class Talk:
 
 async def shown(*happened: Event, live: bool) -> Recording:
     output = Recording()
-    view = CellView(output, live=live, cap=1000)
+    view = CellView(output, live=live, limits=LIMITS)
     for event in happened:
         view(event)
     view.finish(None)
     return output
 
 
+LIMITS = Limits(1000, 100)
 READ = ToolUse("read", "notes.md", "ok", "first line\nsecond")
 DENIED = ToolUse("shell", "rm -rf <b>/</b>", "refused", "bash: deny")
 
@@ -97,7 +99,7 @@ async def test_a_session_that_is_watched_grows_in_one_display_and_ends_as_the_qu
 
 async def test_updates_are_few_and_show_what_is_going_on() -> None:
     talk, output = Talk(), Recording()
-    view = CellView(output, live=True, cap=1000)
+    view = CellView(output, live=True, limits=LIMITS)
     view(talk.start())
     assert output.calls == []  # nothing to be seen yet
     for number in range(2000):
@@ -189,7 +191,7 @@ async def test_an_interrupted_session_keeps_its_text_with_a_mark(monkeypatch: py
         return timers[-1]
 
     monkeypatch.setattr(loop, "call_later", call_later)
-    view = CellView(output, live=True, cap=1000)
+    view = CellView(output, live=True, limits=LIMITS)
     for event in (talk.start(), talk.says("Begun\n```\ncode that never")):
         view(event)
     view.fail()
@@ -211,7 +213,7 @@ async def test_sessions_side_by_side_show_their_last_line_and_answer_at_the_join
         talks[1].says("o\n"),
     ]
     output = Recording()
-    view = CellView(output, live=True, cap=1000)
+    view = CellView(output, live=True, limits=LIMITS)
     for event in (started, *middle):
         view(event)
     await eventually(lambda: "update" in output.kinds)
@@ -301,7 +303,7 @@ HOSTILE = [
 @pytest.mark.parametrize("live", [True, False])
 async def test_hostile_text_does_nothing_and_swallows_nothing(text: str, live: bool) -> None:
     talk, output = Talk(), Recording()
-    view = CellView(output, live=live, cap=1000)
+    view = CellView(output, live=live, limits=LIMITS)
     for event in (talk.start(), talk.says(text)):
         view(event)
     if live:

@@ -16,10 +16,10 @@ from notebook.recording import Recording
 from notebook.test_both_front_ends import python_kernel
 from waiting import PATIENCE, appears, eventually, processes, until
 
+from prose_kernel.cells.runner import Cells
+from prose_kernel.cells.task_magics import read_options
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.output import Problem
-from prose_kernel.notebook.tasks import read_options
+from prose_kernel.presentation.display import Problem
 from prose_kernel.runtime.services import TaskCaller
 
 
@@ -319,7 +319,7 @@ async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from notebook.recording import Recording\nfrom notebook.test_tasks import Nobody\n"
-        "from prose_kernel.notebook.cells import Cells\n"
+        "from prose_kernel.cells.runner import Cells\n"
         f"cells = Cells(Path({str(tmp_path)!r}), Nobody())\n"
         "problem = asyncio.run(cells.run('let a = 1', Recording(), live=True))\n"
         "assert problem is None, problem\n"
