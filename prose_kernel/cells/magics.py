@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import importlib.util
 import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,6 +164,59 @@ async def gate(call: Call) -> None:
         raise UsageError("%gate: say approve or reject, and the name of the gate", hint=f"usage: {gate.usage}")
     answer = Answer(words[0] == "approve", options["--as"], options["--comment"])
     call.cells.workspace.gates.prior.give(words[1], answer)
+
+
+@magic("%pip install NAME…", "run pip for the Python of this kernel", raw=True)
+async def pip(call: Call) -> None:
+    from prose_kernel.runtime.ports import CommandRequest
+
+    if not call.text:
+        raise UsageError("%pip: too few words", hint=f"usage: {pip.usage}")
+    machine = call.cells.workspace.machine
+    command = f"{_pip_command()} {call.text}"
+    shown = call.view.command_view()
+    before = _installed()
+    try:
+        request = CommandRequest(command, machine.cwd, _PIP_SECONDS, track=False)
+        result = await machine.ports.commands.run(request, shown.feed)
+    finally:
+        shown.finish("run it in a terminal to see all of it")
+    if result.exit_code:
+        raise UsageError(f"%pip: pip failed with exit code {result.exit_code}")
+    changed = {name for name, version in before.items() ^ _installed().items()}
+    if loaded := sorted(changed & _loaded()):
+        call.say(f"Restart the kernel to use {', '.join(loaded)}: the former version is loaded.")
+    elif changed:
+        call.say("No restart is needed.")
+
+
+_PIP_SECONDS = 3600.0
+
+
+def _pip_command() -> str:
+    """pip for the interpreter that runs the kernel. Raises `UsageError` when it has none, nor uv to stand in for it."""
+    python = shlex.quote(sys.executable)
+    if importlib.util.find_spec("pip") is not None:
+        return f"PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore {python} -m pip"
+    if (uv := shutil.which("uv")) is None:
+        raise UsageError("%pip: the Python of this kernel has no pip", hint=f'exec "{python} -m ensurepip"')
+    return f"VIRTUAL_ENV={shlex.quote(sys.prefix)} {shlex.quote(uv)} pip"
+
+
+def _installed() -> dict[str, str]:
+    """Installed distributions with their versions."""
+    import importlib.metadata
+
+    importlib.invalidate_caches()
+    return {found.name: found.version for found in importlib.metadata.distributions() if found.name}
+
+
+def _loaded() -> set[str]:
+    """Distributions of which a module is loaded in this process."""
+    import importlib.metadata
+
+    provided = importlib.metadata.packages_distributions()
+    return {name for module in {m.partition(".")[0] for m in tuple(sys.modules)} for name in provided.get(module, ())}
 
 
 @magic("%cd [DIRECTORY]", "the directory that commands run in; with a path, change it", "cwd")

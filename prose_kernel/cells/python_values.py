@@ -16,17 +16,21 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "{
 _NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)
 
 
-async def give(cells: Cells, values: Mapping[str, object]) -> None:
-    """Bind Python values in the run under their names. Raises `UsageError` for one that has no counterpart."""
-    text = "".join(f"let {name} = {expression(value, name)}\n" for name, value in values.items())
+async def give(cells: Cells, values: Mapping[str, object], by: str = "%%prose --in") -> None:
+    """Bind Python values in the run under their names. `by` is what asked for it, for messages.
+
+    Raises `UsageError` for a value that has no counterpart and for a name that cannot be bound.
+    """
+    text = "".join(f"let {name} = {expression(value, f'{by} {name}')}\n" for name, value in values.items())
     compiled = cells.workspace.compile(text)
     if not compiled.ok:
-        raise UsageError(f"%%prose --in: {CompileError(compiled.diagnostics)}")
+        raise UsageError(f"{by}: {CompileError(compiled.diagnostics)}")
     await cells.workspace.run(compiled)
 
 
-def expression(value: object, name: str) -> str:
-    """A Python value as an expression of the language."""
+def expression(value: object, what: str) -> str:
+    """A Python value as an expression of the language. Raises `UsageError`, which begins with `what`, where there is no
+    counterpart."""
     match value:
         case None:
             return "null"
@@ -39,13 +43,13 @@ def expression(value: object, name: str) -> str:
         case str():
             return f'"{value.translate(_ESCAPES)}"'
         case list() | tuple():
-            return "[" + ", ".join(expression(item, name) for item in value) + "]"
+            return "[" + ", ".join(expression(item, what) for item in value) + "]"
         case dict() if all(isinstance(key, str) and _NAME.match(key) for key in value):
-            return "{" + ", ".join(f"{key}: {expression(item, name)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{key}: {expression(item, what)}" for key, item in value.items()) + "}"
         case _:
             raise UsageError(
-                f"%%prose --in {name}: a {type(value).__name__} has no counterpart in Prose",
-                hint="text, numbers, booleans, None, lists, and dicts whose keys are names can go in",
+                f"{what}: a {type(value).__name__} has no counterpart in Prose",
+                hint="text, numbers, booleans, None, lists, and dicts whose keys are names can be given",
             )
 
 

@@ -83,14 +83,47 @@ def find(line: str) -> Magic:
     """The magic of a line (without its `%`). Raises `UsageError` for an unknown one."""
     name = line.partition(" ")[0].strip()
     if name.startswith("%"):
-        hint = "every cell of this notebook is Prose already; leave the line out" if name == "%prose" else None
+        hint = _INSTEAD.get(name.removeprefix("%"))
+        if name == "%prose":
+            hint = "every cell of this notebook is Prose already; leave the line out"
         raise UsageError(f"there is no cell magic %{name}", hint=hint)
     found = MAGICS.get(name)
     if found is None:
-        near = difflib.get_close_matches(name, MAGICS, n=1, cutoff=0.5)
-        hint = f"did you mean %{near[0]}?" if near else "%help lists all magics"
-        raise UsageError(f"there is no magic %{name}", hint=hint)
+        raise UsageError(f"there is no magic %{name}", hint=_instead(name, line))
     return found
+
+
+_SHELL = frozenset(
+    (
+        *("ls", "ll", "la", "pwd", "cat", "less", "more", "head", "tail", "grep", "find", "mkdir", "rmdir", "rm"),
+        *("cp", "mv", "touch", "man", "echo", "git", "make"),
+    )
+)
+_INSTEAD = {
+    **dict.fromkeys(("sx", "system", "sc"), 'exec "make" runs a command; let log = exec "make" keeps what it prints'),
+    **dict.fromkeys(("bash", "sh", "script", "zsh"), 'exec """ and the lines of a script below it, ended by """'),
+    **dict.fromkeys(("time", "timeit", "prun"), 'exec "time make" times a command'),
+    **dict.fromkeys(("who", "whos", "who_ls"), "%bindings lists what is bound"),
+    **dict.fromkeys(("lsmagic", "magic", "quickref"), "%help lists all magics"),
+    **dict.fromkeys(("env", "set_env"), 'exec "TARGET=test make" sets a variable for one command'),
+    **dict.fromkeys(("load_ext", "reload_ext"), "nothing needs to be loaded: every cell of this notebook is Prose"),
+    **dict.fromkeys(("python", "python3", "py", "pypy"), 'exec "python3 script.py" runs Python'),
+    **dict.fromkeys(("conda", "mamba", "uv"), "%pip install NAME installs into the Python of this kernel"),
+    **dict.fromkeys(("matplotlib", "autoreload", "pylab", "config"), "leave it out: this notebook runs Prose"),
+    **dict.fromkeys(("load", "loadpy", "include"), "%run FILE runs a program file"),
+    "reset_selective": "%reset forgets every name",
+    "history": "%state shows the log of the run",
+}
+
+
+def _instead(name: str, line: str) -> str:
+    """What to type instead of a magic that other kernels have, or that is misspelt."""
+    if name in _SHELL:
+        return f'exec "{line}"'
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    near = difflib.get_close_matches(name, MAGICS, n=1, cutoff=0.5)
+    return f"did you mean %{near[0]}?" if near else "%help lists all magics"
 
 
 async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:

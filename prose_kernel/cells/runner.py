@@ -178,6 +178,8 @@ class Cells:
             if line.split(None, 1)[:1] and line.split(None, 1)[0] in task_magics.CELL_MAGICS:
                 await task_magics.run_cell(self, line.strip(), body, output, view)
                 return None
+        if code.startswith("!"):
+            raise UsageError("`!` does not run a command here", hint=f'exec "{code[1:].strip().partition(chr(10))[0]}"')
         pieces = segments(code)
         if pieces[0].magic and _looks_ahead(pieces):
             await self._preview(pieces, output, view)

@@ -146,8 +146,7 @@ def short_path(path: Path, base: Path) -> str:
 
 def magics(known: Iterable[Magic]) -> Display:
     """The table of `%help`."""
-    unique = {magic.usage: magic for magic in known}
-    rows = [(magic.usage, magic.summary) for magic in unique.values()]
+    rows = sorted({magic.usage: magic.summary for magic in known}.items())
     return table(("magic", "what it does"), rows)
 
 

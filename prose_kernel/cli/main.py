@@ -60,16 +60,14 @@ class LazyGroup(click.Group):
         name = args[0] if args else ""
         if name in COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        click.echo(ctx.get_help(), err=True)
-        click.echo(err=True)
-        raise click.UsageError(_unknown(name))
+        raise click.UsageError(_unknown(name)) if name else NoArgsIsHelpError(ctx)
 
 
 def _unknown(name: str) -> str:
     if name in RETIRED:
         return RETIRED[name]
     near = get_close_matches(name, COMMANDS, 1)
-    return f"no such command: {name}" + (f"; did you mean `prose {near[0]}`?" if near else "")
+    return f"there is no command {name}; " + (f"did you mean `prose {near[0]}`?" if near else "`prose help` lists them")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

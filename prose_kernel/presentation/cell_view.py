@@ -274,8 +274,7 @@ class CellView:
         return self._join is not None and bool(event.place.branches)
 
     def _left_out(self, event: Event, note: str) -> None:
-        """The note between the two parts of a long output; in a branch, whose displays come last, a line of its
-        text."""
+        """The note between the two parts of a long output; in a branch, whose displays come last, a line of text."""
         if self._in_branch(event):
             self._emit(event, "stdout", f"{note}\n")
         else:

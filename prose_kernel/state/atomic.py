@@ -1,9 +1,9 @@
-"""Files that are there whole or not at all.
+"""Write files atomically: a file exists in full or not at all.
 
-A file is written under a temporary name in its own directory and renamed; a failure removes the temporary file and
-leaves the old one as it was. A link in the place of a file is not followed (exec-and-tasks.md 2.8, hazards 77 and
-78). Measured: 50 to 110 microseconds for a small file, 290 to 400 with `fsync`. So only what decides something
-(`durable`) waits for the disk: a run outlives its process, but the last seconds of it may not outlive a power cut.
+A file is written under a temporary name in its directory and then renamed; a failure removes the temporary file and
+leaves the old one unchanged. A link in place of a file is never followed (exec-and-tasks.md 2.8, hazards 77
+and 78). Measured: 50 to 110 microseconds for a small file, 290 to 400 with `fsync`. So only decisions (`durable`) wait
+for the disk: files survive the end of the process, but a power cut may lose the last seconds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ _PIECE = 1 << 20
 
 
 def write_whole(path: Path, *texts: str, durable: bool = False) -> None:
-    """Create or replace `path` with the texts, one after the other (UTF-8; a lone surrogate becomes `?`).
-    Raises `OSError`.
+    """Create or replace `path` with the concatenated texts (UTF-8; a lone surrogate becomes `?`). Raises `OSError`.
 
-    The directory is created when it is missing.
+    A missing directory is created.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -33,8 +32,8 @@ def write_whole(path: Path, *texts: str, durable: bool = False) -> None:
 
 
 def append(path: Path, data: bytes, *, durable: bool = False) -> int:
-    """Append to a file, creating it and its directory. Returns the number of bytes written, which is less than asked
-    when the disk fills up on the way. Raises `OSError` when nothing could be written."""
+    """Append to a file, creating it and its directory. Returns the number of bytes written, which is less than
+    `len(data)` if the disk fills up. Raises `OSError` if nothing could be written."""
     descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     written = 0
     try:
@@ -74,7 +73,7 @@ def _open(path: Path, flags: int) -> int:
 
 
 def _pieces(*texts: str) -> Iterator[bytes]:
-    """Encoded in pieces, so that a value of 100 MB is not held twice."""
+    """Encode the texts in pieces, so that memory does not hold a value of 100 MB twice."""
     for text in texts:
         for start in range(0, len(text), _PIECE):
             yield text[start : start + _PIECE].encode("utf-8", "replace")

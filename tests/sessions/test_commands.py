@@ -25,7 +25,7 @@ from prose_kernel.commands.tasks.terminals import TaskTerminals
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, SessionProgress, SessionRequest
-from prose_kernel.sessions.options import Rule, Surroundings
+from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.sessions.providers.models import ModelSessions
 from prose_kernel.sessions.tools.commands import command_tools
 from prose_kernel.sessions.tools.workbench import SessionWorkbench

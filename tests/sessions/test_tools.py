@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
+from prose_kernel.sessions.tools.threads import Stop
 from sessions.people import ScriptedPerson
 from waiting import eventually
 
@@ -29,11 +30,10 @@ from prose_kernel.runtime.ports import (
     Target,
     ToolUse,
 )
-from prose_kernel.sessions.options import Rule, Surroundings
+from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.sessions.request import answered
 from prose_kernel.sessions.tools import arguments, files, search, threads
 from prose_kernel.sessions.tools.harvest import Outputs, harvest
-from prose_kernel.sessions.tools.threads import Stop
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.sessions.tools.workbench import SessionWorkbench, tool_names
 
@@ -241,7 +241,7 @@ async def test_what_is_no_text_or_too_much_is_not_written(cwd: Path) -> None:
 async def test_write_outside_the_rule_is_refused_and_leaves_no_directory(cwd: Path) -> None:
     bench = Bench(cwd, {"write": ("out/**",)})
     for path in ("a", "../a", "out/../../a", "~/a", "/etc/a", "outside/x/y"):
-        assert (await bench("write", path=path, content="x")).startswith("refused: writing "), path
+        assert (await bench("write", path=path, content="x")).startswith("refused: "), path
     assert names(cwd) == [] and names(cwd.parent) == ["work"]
 
 

@@ -35,6 +35,7 @@ from prose_kernel.commands.exec_tool.capabilities import ExecuteRules
 from prose_kernel.commands.exec_tool.environment import REFUSED
 from prose_kernel.commands.isolation import Mechanisms
 from prose_kernel.commands.process_table import members
+from prose_kernel.permissions.grants import Surface, program_grants
 
 # ---------------------------------------------------------------- paths
 
@@ -559,7 +560,9 @@ async def test_red_team_shells_and_launchers_are_refused(bench: Bench, name: str
     if path is None:
         lacking(f"{name} is not installed")
     for listed in (None, (str(path.resolve()),), ("/usr/bin/*",), ("/**",)):
-        agent = bench.agent(("/", "r"), execute=ExecuteRules(listed))
+        agent = bench.agent(
+            ("/", "r"), execute=ExecuteRules(listed and program_grants(listed, Surface("/", "/"), None))
+        )
         assert (await bench(str(path), agent=agent)).error == "fs_denied", listed
     allowed = bench.agent(("/", "r"), execute=ExecuteRules(None, shells=True))
     assert (await bench(str(path), "--version", agent=allowed)).ok
@@ -595,7 +598,9 @@ async def test_red_team_the_loader_starts_anything(bench: Bench) -> None:
 async def test_red_team_interpreters_have_to_be_named(bench: Bench) -> None:
     """Hazard 94: a directory or a wildcard grants no interpreter where shells are denied."""
     for listed, error in ((None, "fs_denied"), (("/**",), "fs_denied"), ((PYTHON,), None)):
-        agent = bench.agent(("/", "r"), execute=ExecuteRules(listed))
+        agent = bench.agent(
+            ("/", "r"), execute=ExecuteRules(listed and program_grants(listed, Surface("/", "/"), None))
+        )
         assert (await bench(PYTHON, "-I", "-S", "-c", "print(1)", agent=agent)).error == error, listed
 
 
@@ -702,7 +707,7 @@ async def test_red_team_patterns_bind_files(bench: Bench, tmp_path: Path) -> Non
     (tmp_path / "key.pem").write_text("secret")
     record = CapabilityRecord(
         tool_grants=frozenset({"Exec"}),
-        fs_grants=(FsGrant("/usr", "r"), FsGrant(str(tmp_path), "r", f"{tmp_path}/*.md")),
+        fs_grants=(FsGrant("/usr", "r"), FsGrant(str(tmp_path), "r", "/*.md")),
         lists_bind="strict",
     )
     bench.capabilities.create("patterned", record)

@@ -21,9 +21,9 @@ from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.services import Terminals
-from prose_kernel.sessions.options import AgentCommand, Rule, Surroundings
+from prose_kernel.runtime.session_options import AgentCommand, Rule, Surroundings
 from prose_kernel.sessions.providers.acp import AcpSessions
-from prose_kernel.sessions.providers.patience import Patience
+from prose_kernel.sessions.providers.acp_wire import Patience
 
 TESTS = Path(__file__).parents[2]
 PATIENCE = Patience(start=30, noise=0.3, cancel=20, grace=0.3)

@@ -21,8 +21,8 @@ from prose_kernel.errors import (
     ProviderError,
     ProviderTimeout,
 )
-from prose_kernel.sessions.providers import loading
-from prose_kernel.sessions.providers.patience import Patience
+from prose_kernel.sessions import providers as loading
+from prose_kernel.sessions.providers.acp_wire import Patience
 
 # ---------------------------------------------------------------- starting
 

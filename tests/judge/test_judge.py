@@ -14,10 +14,10 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
 from prose_kernel.machine.openprose.program_text import judged_texts
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Key, Pick, Verdict
+from prose_kernel.runtime.session_options import SessionOptions
 from prose_kernel.runtime.values import Reference, Value
+from prose_kernel.session_description import DryRunCommands
 from prose_kernel.session_services import connect
-from prose_kernel.sessions.options import SessionOptions
-from prose_kernel.sessions.providers.dry_run import DryRunCommands
 from prose_kernel.sessions.providers.scripted import Script
 
 TASTE = "the draft sings"

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from machine.fakes import FakeClock, lines
-from sessions.cassettes.recording import Provider, Recording
+from recordings.recording import Provider, Recording
 from sessions.people import ScriptedPerson
 
 from prose_kernel.permissions.policy import PermissionDesk
 from prose_kernel.recordings.library import Cassettes
 from prose_kernel.recordings.recorded_sessions import RecordedSessions
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, ToolUse
-from prose_kernel.sessions.options import CassetteOptions
+from prose_kernel.runtime.session_options import CassetteOptions
 
 PROGRAM = lines('let a = session "Make"', "  permissions:", '    write: ["out/**", "a.md"]')
 

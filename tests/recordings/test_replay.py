@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from machine.fakes import FakeClock, lines
-from sessions.cassettes.recording import NEVER, JudgeDouble, NobodyCalls, Provider, Recording
+from recordings.recording import NEVER, JudgeDouble, NobodyCalls, Provider, Recording
 from sessions.people import ScriptedPerson
 
 from prose_kernel.errors import (
@@ -22,7 +22,7 @@ from prose_kernel.errors import (
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
 from prose_kernel.runtime.events import Retried, SessionFinished
 from prose_kernel.runtime.ports import SessionRequest, Verdict
-from prose_kernel.sessions.options import CassetteOptions, Surroundings
+from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prose_kernel.recordings import cassette_files as files
-from prose_kernel.recordings import misses, records
+from prose_kernel.recordings import differences, records
 from prose_kernel.recordings.keys import held, key_of
 
 
@@ -17,8 +17,8 @@ def line(at: str, req: dict[str, Any], tried: int = 1) -> bytes:
     return records.encoded({"t": "session", "v": 1, "key": key_of(req), "at": at, "try": tried, "req": req, "out": {}})
 
 
-def nearest(*lines: bytes) -> misses.Nearest:
-    return misses.Nearest(files.parse(b"".join(lines), Path("c.jsonl"), "c.jsonl").entries)
+def nearest(*lines: bytes) -> differences.Nearest:
+    return differences.Nearest(files.parse(b"".join(lines), Path("c.jsonl"), "c.jsonl").entries)
 
 
 BASE = {
@@ -58,14 +58,14 @@ DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize(("change", "told"), DIFFERENT)
 def test_what_differs(change: dict[str, Any], told: list[str]) -> None:
     asked = {name: value for name, value in {**BASE, **change}.items() if value is not None}
-    found = [str(difference) for difference in misses.differences(BASE, asked)]
+    found = [str(difference) for difference in differences.differences(BASE, asked)]
     assert found == told
 
 
 def test_members_and_long_texts() -> None:
     was = {**BASE, "context": {"a": held("x" * 5_000), "b": held("one"), "c": held("gone"), "d": {"missing": True}}}
     now = {**BASE, "context": {"a": held("x" * 4_999 + "y"), "b": held("only"), "d": held("found")}}
-    assert [str(d) for d in misses.differences(was, now)] == [
+    assert [str(d) for d in differences.differences(was, now)] == [
         "`context.a` differs behind its first 1,000 characters (5,000 recorded, 5,000 now)",
         '`context.b` differs at character 3: "only" instead of "one"',
         "`context.c` is not there any more",
@@ -75,7 +75,7 @@ def test_members_and_long_texts() -> None:
 
 def test_a_place_deep_in_a_text_is_shown_with_what_is_around_it() -> None:
     was, now = "word " * 100 + "frogs" + " end" * 50, "word " * 100 + "toads" + " end" * 50
-    (difference,) = misses.differences({"prompt": was}, {"prompt": now})
+    (difference,) = differences.differences({"prompt": was}, {"prompt": now})
     assert difference.said == (
         'differs at character 501: "…d word word toads end end end end en…" instead of '
         '"…d word word frogs end end end end en…"'
@@ -104,7 +104,7 @@ def test_a_path_in_the_recording_of_another_notebook_is_chance() -> None:
     entries = files.parse(line("c1/1/s0", other) + line("c1/2/s0", near), Path("c.jsonl"), "c.jsonl").entries
 
     def found(own: str, asked: dict[str, Any]) -> int:
-        entry, _ = misses.Nearest(entries, own).find(asked, "c1/1/s0") or (None, None)
+        entry, _ = differences.Nearest(entries, own).find(asked, "c1/1/s0") or (None, None)
         assert entry is not None
         return entry.line
 
@@ -126,5 +126,5 @@ def test_the_price_of_misses_is_bounded() -> None:
     finder.find(big, "x")  # everything is decoded by now
     began = time.process_time()
     for n in range(5):
-        misses.message("session x", finder, {**big, "model": str(n)}, f"x/{n}")
+        differences.message("session x", finder, {**big, "model": str(n)}, f"x/{n}")
     assert (time.process_time() - began) / 5 < 0.5

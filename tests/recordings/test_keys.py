@@ -24,8 +24,8 @@ from prose_kernel.runtime.ports import (
     SessionRequest,
     Target,
 )
+from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.values import ExecText, Reference
-from prose_kernel.sessions.options import Surroundings
 
 
 def identity(cwd: str = "/work/a", host: Any = None, tools: tuple[str, ...] = ("read", "list")) -> Identity:

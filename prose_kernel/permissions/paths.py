@@ -1,6 +1,7 @@
-"""Paths resolved to the objects they name, and what covers them (exec-and-tasks.md 3.4).
+"""The one path resolver: a path becomes the object that the system finds under it.
 
-Nothing is decided by text: with links, collapsing `..` names something else than the system does.
+Nothing is decided by text: with links, collapsing `..` names another object than the system does
+(docs/reference/exec-and-tasks.md 3.4).
 """
 
 from __future__ import annotations
@@ -11,22 +12,23 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterable
+import sys
 from dataclasses import dataclass
+from typing import Final
 
-from prose_kernel.commands.exec_tool.capabilities import FsGrant, below
-from prose_kernel.commands.exec_tool.patterns import matches
+MAGIC: Final = ("/proc", "/sys", "/dev/fd")
+"""Directories whose names mean something else for this process than for the one that uses the path."""
 
-MAGIC = ("/proc", "/sys", "/dev/fd")
-"""Where names mean something else for us than for the program."""
+TOO_LONG: Final = "the name is too long"
 
-_LINKS = 40
+_LINKS: Final = 40
 _OPENAT2, _AT_FDCWD, _NO_MAGIC_LINKS = 437, -100, 2
+_MAGIC_REFUSED: Final = "paths below /proc, /sys and /dev/fd are refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A path as the system names it. `status` is None when there is nothing there (or nothing that we may reach).
+    """A path as the system names it. `status` is None when nothing is there, or nothing that this process can reach.
 
     `reason` says why the path can never be used, whatever is granted.
     """
@@ -48,34 +50,39 @@ class Resolved:
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
+def is_below(path: str, directory: str) -> bool:
+    """Whether the path is the directory or lies in it, at the boundaries of segments."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
 def resolve(path: str) -> Resolved:
-    """Resolve to the object. What does not exist is named by its nearest existing directory and the rest."""
+    """Resolve an absolute path to the object. What does not exist is named by its nearest existing directory."""
     if _magic(os.path.normpath(path)):
-        return Resolved(path, reason="paths below /proc, /sys and /dev/fd are refused")
-    return _resolve(path, _LINKS)
+        return Resolved(path, reason=_MAGIC_REFUSED)
+    try:
+        return _resolve(path, _LINKS)
+    except ValueError:  # a NUL character
+        return Resolved(path, reason="this is not a path")
 
 
 def _resolve(path: str, links: int) -> Resolved:
     try:
-        descriptor = _open(path)
+        name, status = _found(path)
     except OSError as problem:
         if problem.errno == errno.ELOOP or links == 0:
             return Resolved(path, reason="it leads through a link that is refused")
+        if problem.errno == errno.ENAMETOOLONG:
+            return Resolved(path, reason=TOO_LONG)
         return _missing(path, links)
-    try:
-        status = os.fstat(descriptor)
-        name = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
-    finally:
-        os.close(descriptor)
     if not status.st_nlink and name.endswith(" (deleted)"):
         return Resolved(name.removesuffix(" (deleted)"))
     if not name.startswith("/") or _magic(name):
-        return Resolved(name, reason="paths below /proc, /sys and /dev/fd are refused")
+        return Resolved(name, reason=_MAGIC_REFUSED)
     return Resolved(name, status)
 
 
 def _missing(path: str, links: int) -> Resolved:
-    """What has no object: a link that leads nowhere is followed, so that it tells nothing about where it leads."""
+    """A path without an object. A link that leads nowhere is followed, so that it reveals nothing about its target."""
     path = path.rstrip("/") or "/"
     parent, name = os.path.split(path)
     if name in ("..", ".", "") or parent == path:
@@ -92,14 +99,24 @@ def _missing(path: str, links: int) -> Resolved:
 
 
 def _magic(path: str) -> bool:
-    return any(below(path, each) for each in MAGIC)
+    return any(is_below(path, each) for each in MAGIC)
 
 
-def _open(path: str) -> int:
-    """Path-only access, not through magic links. Raises `OSError`."""
+def _found(path: str) -> tuple[str, os.stat_result]:
+    """The name and the status of the object at a path. Raises `OSError`."""
+    if sys.platform != "linux" or not os.path.isdir("/proc/self/fd"):  # noqa: PTH112
+        return os.path.realpath(path, strict=True), os.stat(path)  # noqa: PTH116
+    descriptor = _opened(path)
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)  # noqa: PTH115
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: str) -> int:
+    """Path-only access that does not follow magic links, on Linux. Raises `OSError`."""
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS)
-    library = _library()
-    descriptor = library.syscall(
+    descriptor = _library().syscall(
         ctypes.c_long(_OPENAT2), ctypes.c_int(_AT_FDCWD), os.fsencode(path), how, ctypes.c_size_t(len(how))
     )
     if descriptor >= 0:
@@ -117,33 +134,3 @@ def _library() -> ctypes.CDLL:
     if not _loaded:
         _loaded.append(ctypes.CDLL(None, use_errno=True))
     return _loaded[0]
-
-
-def covering(path: Resolved, grants: Iterable[FsGrant], *, binary: bool) -> FsGrant | None:
-    """The grant that covers a resolved path, each prefix resolved now; None when there is none."""
-    if path.reason is not None:
-        return None
-    for grant in grants:
-        if grant.binaries and not binary:
-            continue
-        prefix = resolve(grant.prefix)
-        if prefix.reason is None and below(path.path, prefix.path) and _matches(path.path, prefix.path, grant):
-            return grant
-    return None
-
-
-def _matches(path: str, prefix: str, grant: FsGrant) -> bool:
-    if grant.pattern is None:
-        return True
-    rest = grant.pattern.removeprefix(grant.prefix).lstrip("/")
-    return matches(path, prefix, rest) or path == prefix
-
-
-def writable(path: Resolved, grants: Iterable[FsGrant]) -> FsGrant | None:
-    """The grant by which the agent itself could write a program or change what is beside it, patterns not counted."""
-    for grant in grants:
-        if grant.mode == "rw":
-            prefix = resolve(grant.prefix)
-            if prefix.reason is None and below(path.path, prefix.path):
-                return grant
-    return None

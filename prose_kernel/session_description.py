@@ -1,8 +1,12 @@
-"""What a session would be sent, to whom, with which tools and rules, and what is recorded for it; nothing is run."""
+"""What a session would be sent, to whom, with which tools and rules, and what is recorded for it; and the dry run.
+
+In a dry run every session and command is shown and yields a visible marker. What depends on a marker cannot be decided
+by a rule; the judge of a dry run reports it as undecided.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -10,13 +14,21 @@ from typing import TYPE_CHECKING
 from prose_kernel.errors import ProseError, ProviderError
 from prose_kernel.permissions.policy import KINDS, shown
 from prose_kernel.recordings.library import Hit, Miss
-from prose_kernel.runtime.ports import ContextItem, SessionRequest
-from prose_kernel.runtime.text import printable
+from prose_kernel.runtime.ports import (
+    CommandRequest,
+    CommandResult,
+    ContextItem,
+    OnOutput,
+    SessionProgress,
+    SessionRequest,
+    SessionResult,
+)
+from prose_kernel.runtime.session_options import CassetteMode, SessionOptions, Surroundings
+from prose_kernel.runtime.text import marker, printable
 from prose_kernel.runtime.values import full_text
-from prose_kernel.sessions.options import CassetteMode, SessionOptions, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
-from prose_kernel.sessions.request import Assembled, assemble, headline
+from prose_kernel.sessions.request import Assembled, assemble, headline, summarise
 
 if TYPE_CHECKING:
     from prose_kernel.session_services import SessionServices
@@ -220,3 +232,37 @@ def _shown_place(text: str, where: Surroundings) -> str:
 def _sized(item: Sized) -> str:
     size = "size unknown" if item.characters is None else f"{item.characters:,}"
     return f"{item.name} {size}" + (f" ({item.place})" if item.place else "")
+
+
+# ---------------------------------------------------------------- the dry run
+
+
+class DryRunSessions:
+    """The `Sessions` port of a dry run: notes what a session would be asked, answers `⟦dry-run c2/s1⟧`."""
+
+    def __init__(self, describe: Callable[[SessionRequest], Description]) -> None:
+        self._describe = describe
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        told = self._describe(request)
+        on_progress(SessionProgress("note", told.text))
+        details = {
+            "model": told.model,
+            "permissions": list(told.permissions),
+            "tools": list(told.tools),
+            "skills": list(request.skills),
+            "sizes": dict(told.sizes),
+            "recording": told.recording,
+        }
+        value = marker(request.at)
+        return SessionResult(value, value, "dry-run", "dry-run", details)
+
+
+class DryRunCommands:
+    """The `Commands` port of a dry run: no process; a command succeeds with a marker as its output."""
+
+    async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        text = marker(f"exec {summarise(request.command)}") + "\n"
+        if on_output is not None:
+            on_output("stdout", text)
+        return CommandResult("exited", 0, stdout=text, stdout_bytes=len(text.encode()))

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
-from sessions.cassettes.recording import Provider, Recording
+from recordings.recording import Provider, Recording
 
 from prose_kernel.recordings import cassette_files as files
 from prose_kernel.recordings import records
+from prose_kernel.recordings.cassette_files import Writer
 from prose_kernel.recordings.tidying import tidied
-from prose_kernel.recordings.writing import Writer
 
 ONE = 'let a = session "One"\n'
 TWO = 'let a = session "One"\nlet b = session "Two"\n'
@@ -202,7 +202,7 @@ def test_lines_are_counted_whoever_else_writes(tmp_path: Path) -> None:
 APPENDING = """
 import sys
 from pathlib import Path
-from prose_kernel.recordings.writing import Writer
+from prose_kernel.recordings.cassette_files import Writer
 writer = Writer(Path(sys.argv[1]))
 sys.stdin.readline()
 for n in range(300):

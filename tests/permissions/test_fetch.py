@@ -19,7 +19,7 @@ from sessions.people import ScriptedPerson
 
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.sessions.options import Rule, Surroundings
+from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.sessions.tools import fetch
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.fetch import FetchTool
@@ -300,10 +300,12 @@ async def test_a_pattern_that_names_the_host_allows_a_private_address(server: Se
         ("93.184.216.34", True), ("127.9.9.9", False), ("10.0.0.1", False), ("169.254.169.254", False), ("100.64.0.1", False),
         ("0.0.0.0", False), ("224.0.0.1", False), ("255.255.255.255", False), ("2606:2800:220:1::1", True), ("::1", False),
         ("fe80::1", False), ("fc00::1", False), ("::ffff:10.0.0.1", False), ("::ffff:93.184.216.34", True),
-        ("64:ff9b::7f00:1", False), ("2002:7f00:1::", False), ("ff02::1", False), ("::", False),
+        ("64:ff9b::7f00:1", False), ("64:ff9b::808:808", True), ("64:ff9b:1::808:808", False), ("2002:7f00:1::", False),
+        ("ff02::1", False), ("::", False), ("::10.0.0.1", False), ("fec0::1", False), ("feff::1", False),
+        ("2606:2800::5efe:a00:1", False), ("2606:2800::200:5efe:c0a8:1", False), ("2606:2800::5efe:808:808", True),
     ],
 )  # fmt: skip
-def test_which_addresses_are_of_the_open_internet(address: str, public: bool) -> None:
+def test_a22_which_addresses_are_of_the_open_internet(address: str, public: bool) -> None:
     assert fetch.is_public(ipaddress.ip_address(address)) is public
 
 

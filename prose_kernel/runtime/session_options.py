@@ -1,6 +1,7 @@
-"""What this room is told by the settings: who answers sessions and conditions, where recordings are, what is allowed.
+"""The options of sessions, judge and recordings: who answers, where recordings are, what is allowed.
 
-Plain data, so that `settings.py` can fill it from `prose.toml` and the environment. Nothing here reads either.
+Plain data that these rooms share, so that none imports another. `settings.py` fills it from `prose.toml` and the
+environment; nothing here reads either.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from prose_kernel.errors import ProviderError, RunError, Undecided
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.machine import Machine
 from prose_kernel.recordings.library import Cassettes
-from prose_kernel.recordings.recorded_judge import RecordedJudge
-from prose_kernel.recordings.recorded_races import RecordedRaces
+from prose_kernel.recordings.recorded_decisions import RecordedJudge, RecordedRaces
 from prose_kernel.recordings.recorded_sessions import RecordedSessions
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import (
@@ -30,8 +29,8 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Verdict,
 )
+from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 from prose_kernel.runtime.values import plain
-from prose_kernel.sessions.options import CassetteOptions, Surroundings
 from prose_kernel.state.filesystem import FilesystemStore
 
 NEVER = float("inf")
