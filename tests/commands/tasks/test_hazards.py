@@ -434,7 +434,7 @@ def test_a_closed_run_starts_nothing(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from prose_kernel.commands import Engine\nfrom prose_kernel.commands.tasks.service import TaskService\n"
-        "from prose_kernel.runtime.clock import SystemClock\nfrom prose_kernel.runtime.ports import TaskCaller\n"
+        "from prose_kernel.runtime.clock import SystemClock\nfrom prose_kernel.runtime.services import TaskCaller\n"
         "from prose_kernel.errors import TaskRefused\n"
         "async def main():\n"
         "    engine = Engine(state_dir=Path(sys.argv[1]))\n"
