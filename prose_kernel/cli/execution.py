@@ -174,7 +174,7 @@ class ProgramRun:
                 text_name=self.text_name,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
-                notes=report.session_notes(workspace.doors, usage=self.request.usage) if started else (),
+                notes=report.session_notes(workspace.started_doors, usage=self.request.usage) if started else (),
             )
         finally:
             await workspace.close(cause)

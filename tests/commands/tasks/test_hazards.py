@@ -175,11 +175,11 @@ async def test_82_a_number_that_belongs_to_a_stranger_is_not_killed(tmp_path: Pa
     own = next(member for member in members() if member.pid == stranger.pid)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     for boot_id, ticks in (("00000000-fake", own.ticks), (boot, own.ticks + 1)):
-        (private / "jobs-1").write_text(f"boot {boot_id}\nowner 999999 1\nchild {stranger.pid} {ticks}\n")
+        (private / "jobs-1").write_text(f"boot {boot_id}\nowner 999999 1\nmarker x:exec\n+{stranger.pid} {ticks}\n")
         sweep(private)
         assert stranger.poll() is None
         (private / "jobs-1").unlink(missing_ok=True)
-    (private / "jobs-1").write_text(f"boot {boot}\nowner 999999 1\nchild {stranger.pid} {own.ticks}\n")
+    (private / "jobs-1").write_text(f"boot {boot}\nowner 999999 1\nmarker x:exec\n+{stranger.pid} {own.ticks}\n")
     sweep(private)
     assert stranger.wait(5) == -15
 
