@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli.generated import DOCS
-from prose_kernel.notebook.magics import MAGICS
+from prose_kernel.cells.magics import MAGICS
 from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
