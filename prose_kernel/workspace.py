@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel import languages
 from prose_kernel.errors import CompileError, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.clock import SystemClock
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
     from prose_kernel.commands import Engine, ShellCommands
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
-    from prose_kernel.language.openprose import Compiled
-    from prose_kernel.machine.openprose.machine import Machine
+    from prose_kernel.languages import Compiled, Language, Programs
+    from prose_kernel.runtime.machine import Machine
     from prose_kernel.session_services import SessionServices
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates import Gatekeeper
-    from prose_kernel.state.programs import LocalPrograms
     from prose_kernel.state.transcript import InContextTrace
 
 
@@ -96,11 +96,16 @@ class Workspace:
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
         self._earlier: list[SessionServices] = []  # that others have replaced in this run: closed with the next text
-        self._programs: LocalPrograms | None = None
+        self._programs: Programs | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # ------------------------------------------------------------ what a front end asks for
+
+    @property
+    def language(self) -> Language:
+        """The language of the texts that are fed here: that of the program's file."""
+        return languages.of_file(self.start.program_file)
 
     @property
     def machine(self) -> Machine:
@@ -183,14 +188,10 @@ class Workspace:
 
     def compile(self, text: str, name: str = "cell") -> Compiled:
         """The tree and all diagnostics of a text, checked against what the run knows by now."""
-        from prose_kernel.language.openprose import compile_source
-        from prose_kernel.language.openprose.names import Known
-
-        known = self._run.machine.known() if self._run is not None else Known()
-        return compile_source(
+        return self.language.compile(
             Source.of(text, name),
             profile=self.settings.profile,
-            known=known,
+            known=self._run.machine.known() if self._run is not None else None,
             load=self._resolver().load_contract,
             cell=self.start.notebook,
         )
@@ -283,7 +284,6 @@ class Workspace:
 
     def _new_run(self) -> _Run:
         from prose_kernel.commands import ShellCommands
-        from prose_kernel.machine.openprose.machine import Machine
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
         from prose_kernel.state.transcript import InContextTrace
@@ -308,7 +308,7 @@ class Workspace:
             clock=self._clock,
             races=doors.races,
         )
-        machine = Machine(
+        machine = self.language.machine()(
             ports,
             listeners=(trace, self._tell),
             cwd=str(start.cwd),
@@ -433,15 +433,13 @@ class Workspace:
             self._engine = Engine(on_warning=self._warnings.append)
         return self._engine
 
-    def _resolver(self) -> LocalPrograms:
+    def _resolver(self) -> Programs:
         if self._programs is None:
-            from prose_kernel.state.programs import LocalPrograms
-
-            file = self.start.cwd / self.start.program_file
+            file, profile = self.start.cwd / self.start.program_file, self.settings.profile
             self._programs = (
-                LocalPrograms(file.parent, program=file, profile=self.settings.profile)
+                self.language.programs(file.parent, program=file, profile=profile)
                 if file.is_file()
-                else LocalPrograms(self.start.cwd, profile=self.settings.profile)
+                else self.language.programs(self.start.cwd, profile=profile)
             )
         return self._programs
 

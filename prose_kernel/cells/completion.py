@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells import keywords
+from prose_kernel import languages
 from prose_kernel.cells.scan import inside, literals
 from prose_kernel.errors import UsageError
+from prose_kernel.languages import Words
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
@@ -157,20 +158,22 @@ def _code(cells: Cells, before: str, head: str) -> list[Match]:
 
 def _expected(cells: Cells, before: str, owner: str | None) -> list[Match]:
     """What the grammar has a place for after `before`: properties, keywords, and names where a value may stand."""
-    from prose_kernel.language.openprose.editing import expected
-
-    terminals = expected(before)
-    properties = keywords.properties_of(owner).items() if owner else ()
+    terminals = languages.default().expected(before)
+    properties = _words().properties_of(owner).items() if owner else ()
     offers = [Match(name, "property", entry.summary) for name, entry in properties]
-    offers += [_keyword(word) for word in keywords.KEYWORDS if word.upper() in terminals and word != "import"]
+    offers += [_keyword(word) for word in _words().keywords if word.upper() in terminals and word != "import"]
     if "CONSTANT" in terminals:
         offers += [*variables(cells, before), *programs(cells, before)]
         offers += [_keyword(word) for word in ("true", "false", "null")]
     return offers
 
 
+def _words() -> Words:
+    return languages.default().words()
+
+
 def _keyword(word: str) -> Match:
-    return Match(word, "keyword", keywords.KEYWORDS[word].summary)
+    return Match(word, "keyword", _words().keywords[word].summary)
 
 
 def _modifiers(word: str, head: str) -> list[Match]:
@@ -182,11 +185,11 @@ def _modifiers(word: str, head: str) -> list[Match]:
             Match("on-fail", "property"),
             Match("count", "property"),
         ]
-    return [Match("max", "property", keywords.PROPERTIES["max"].summary)]
+    return [Match("max", "property", _words().properties["max"].summary)]
 
 
 def _property_values(cells: Cells, before: str, name: str) -> list[Match]:
-    entry = keywords.PROPERTIES.get(name.replace("on_fail", "on-fail").replace("on-reject", "on_reject"))
+    entry = _words().properties.get(name.replace("on_fail", "on-fail").replace("on-reject", "on_reject"))
     values = [Match(value, "value") for value in entry.values] if entry else []
     if name == "context":
         values += variables(cells, before)
@@ -237,7 +240,7 @@ def _in_text(cells: Cells, code: str, cursor: int, start: int) -> Completions:
     if re.search(r"\bexec[ \t]+\Z", head):
         return _path(cells, code, cursor, start)
     if named := re.search(rf"({_NAME})[ \t]*:[ \t]*\Z", head):
-        entry = keywords.PROPERTIES.get(named[1].replace("on_fail", "on-fail"))
+        entry = _words().properties.get(named[1].replace("on_fail", "on-fail"))
         values = [Match(v.strip('"'), "value") for v in entry.values if v.startswith('"')] if entry else []
         return _matching(values, code[start + 1 : cursor], start + 1, cursor)
     if re.search(r"\bparallel[ \t]*(?:for\b[^()]*)?\([ \t]*\Z", head):
@@ -335,7 +338,7 @@ def _arguments(cells: Cells, head: list[str]) -> list[str]:
         case ["%help"]:
             from prose_kernel.cells.magics import MAGICS
 
-            return sorted([*keywords.KEYWORDS, *MAGICS])
+            return sorted([*_words().keywords, *MAGICS])
         case _:
             return []
 
@@ -379,6 +382,4 @@ def completeness_of(code: str) -> tuple[str, str]:
         return "complete", ""
     if pieces[-1].magic:
         return "complete", ""
-    from prose_kernel.language.openprose.editing import completeness
-
-    return completeness(programs_[-1].text)
+    return languages.default().completeness(programs_[-1].text)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells import keywords, tables
+from prose_kernel import languages
+from prose_kernel.cells import tables
 from prose_kernel.cells.registry import MAGICS
 from prose_kernel.cells.scan import inside
+from prose_kernel.languages import WordDoc, Words
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced, preview
@@ -57,8 +59,8 @@ def describe(cells: Cells, word: str, *, whole: bool = True, property_first: boo
     """What is known about a word: bindings, agents, blocks and imported programs before the language's own words."""
     if word.startswith("%"):
         return _magic(word[1:])
-    if property_first and word in keywords.PROPERTIES:
-        return _entry(word, keywords.PROPERTIES[word])
+    if property_first and word in _words().properties:
+        return _entry(word, _words().properties[word])
     return _defined(cells, word, whole) or _language(word) or _magic(word)
 
 
@@ -70,20 +72,13 @@ def _defined(cells: Cells, word: str, whole: bool) -> Display | None:
     infos = machine.bindings()
     if word in infos:
         return tables.binding(cells, word) if whole else _brief(word, infos[word].kind, infos[word].value)
-    for kind, registry in (("agent", machine.agents), ("block", machine.blocks)):
-        if word in registry:
-            entry = registry[word]
-            text = entry.source.text[entry.node.span.start : entry.node.span.end].rstrip()
-            return Display(
-                {"text/markdown": f"**{kind}**\n\n{fenced(text, 'prose')}", "text/plain": f"{kind}\n\n{text}"}
-            )
-    contract = machine.known().programs.get(word)
-    if contract is not None:
-        inputs = ", ".join(f"{name}: …" for name in contract.inputs)
-        outputs = ", ".join(contract.outputs or ())
-        text = f"{word}({inputs})" + (f"\n\noutputs: {outputs}" if outputs else "")
-        return Display({"text/markdown": f"**program**\n\n{fenced(text, 'prose')}", "text/plain": f"program\n\n{text}"})
-    return None
+    found = next((one for one in machine.definitions() if one.name == word), None)
+    if found is None:
+        return None
+    text = found.text.rstrip()
+    return Display(
+        {"text/markdown": f"**{found.kind}**\n\n{fenced(text, 'prose')}", "text/plain": f"{found.kind}\n\n{text}"}
+    )
 
 
 def _brief(name: str, declared: str, value: object) -> Display:
@@ -94,12 +89,16 @@ def _brief(name: str, declared: str, value: object) -> Display:
     return Display({"text/markdown": f"`{name}` {declared}, {kind}\n\n{fenced(text)}{tail}", "text/plain": shown})
 
 
+def _words() -> Words:
+    return languages.default().words()
+
+
 def _language(word: str) -> Display | None:
-    entry = keywords.KEYWORDS.get(word) or keywords.PROPERTIES.get(word.replace("on_fail", "on-fail"))
+    entry = _words().keywords.get(word) or _words().properties.get(word.replace("on_fail", "on-fail"))
     return _entry(word, entry) if entry else None
 
 
-def _entry(word: str, entry: keywords.Entry) -> Display:
+def _entry(word: str, entry: WordDoc) -> Display:
     notes = [f"In: {', '.join(entry.owners)}."] if entry.owners else []
     if entry.values:
         notes.append(f"Values: {', '.join(entry.values)}.")

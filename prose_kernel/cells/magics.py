@@ -116,7 +116,7 @@ async def boundaries(call: Call) -> None:
 @magic("%run FILE", "run a program file as if it were a cell of this notebook")
 async def run(call: Call) -> None:
     use(call, run, 1, 1)
-    from prose_kernel.language.openprose import decode
+    from prose_kernel import languages
 
     path = _below(call.cells, call.words[0])
     try:
@@ -124,7 +124,7 @@ async def run(call: Call) -> None:
     except (OSError, ValueError) as problem:
         reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "this is no file name"
         raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}") from None
-    source = decode(data, call.words[0])
+    source = languages.of_file(call.words[0]).decode(data, call.words[0])
     value = await call.cells.program(source.text, call.view, call.words[0])
     call.view.result_of_part(value)
 

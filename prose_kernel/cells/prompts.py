@@ -11,7 +11,7 @@ from prose_kernel.presentation.session_cards import clip_block
 from prose_kernel.sessions.request import headline
 
 if TYPE_CHECKING:
-    from prose_kernel.machine.openprose.preview import Preview
+    from prose_kernel.runtime.machine import Preview
     from prose_kernel.session_services import SessionServices
     from prose_kernel.sessions.description import Description
 

@@ -19,7 +19,7 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose import Compiled
+    from prose_kernel.languages import Compiled
     from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.presentation.output_window import Limits
     from prose_kernel.runtime.services import TaskFollowUp
@@ -123,13 +123,13 @@ class Cells:
 
     def warm_up(self) -> None:
         """Load what the first cell will need, so that it need not wait for it; may run in a thread."""
-        from prose_kernel.language.openprose import compile_source
+        from prose_kernel import languages
         from prose_kernel.language.source import Source
         from prose_kernel.presentation import cell_view
         from prose_kernel.workspace import Workspace
 
         _ = cell_view, Workspace
-        compile_source(Source.of('exec "true"\n', "cell"))
+        languages.default().compile(Source.of('exec "true"\n', "cell"))
 
     # ------------------------------------------------------------ a cell
 
@@ -253,7 +253,6 @@ class Cells:
         return await self._listen(workspace, compiled, view)
 
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
-        view.program(compiled.program)
         workspace.add_listener(view)
         self._in_program = True
         try:

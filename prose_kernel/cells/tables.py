@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.cells import keywords
+from prose_kernel import languages
 from prose_kernel.cells.registry import MAGICS, Magic
 from prose_kernel.errors import UsageError
-from prose_kernel.language.openprose import tree
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display, paragraph, table
 from prose_kernel.presentation.safety import clip, fenced, inline_code, markdown, visible
@@ -89,41 +88,28 @@ def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
 def agents(cells: Cells) -> Display:
     """The table of `%agents`."""
     workspace = cells.started
-    found = workspace.machine.agents if workspace is not None else {}
-    if not found:
-        return paragraph("No agents yet.")
+    found = workspace.machine.definitions() if workspace is not None else ()
     rows = []
-    for name, entry in found.items():
-        properties = {p.name.id: p.value for p in entry.node.properties}
-        prompt = properties.get("prompt")
-        model, persist = (_word(properties.get(key)) for key in ("model", "persist"))
-        rows.append((name, model, persist, clip(prompt.raw, 60) if isinstance(prompt, tree.Text) else ""))
+    for agent in found:
+        if agent.kind == "agent":
+            model, persist, prompt = (agent.facts.get(key, "") for key in ("model", "persist", "prompt"))
+            rows.append((agent.name, model, persist, clip(prompt, 60)))
+    if not rows:
+        return paragraph("No agents yet.")
     return table(("agent", "model", "persist", "prompt"), rows)
-
-
-def _word(value: object) -> str:
-    match value:
-        case tree.Name(id=word):
-            return word
-        case tree.Text():
-            return value.raw
-        case tree.Constant(value=constant):
-            return {True: "true", False: "false", None: "null"}[constant]
-        case _:
-            return ""
 
 
 def blocks(cells: Cells) -> Display:
     """The table of `%blocks`."""
     workspace = cells.started
-    found = workspace.machine.blocks if workspace is not None else {}
-    if not found:
-        return paragraph("No blocks yet.")
+    found = workspace.machine.definitions() if workspace is not None else ()
     rows = []
-    for name, entry in found.items():
-        statements = len(entry.node.body)
-        parameters = ", ".join(p.id for p in entry.node.parameters)
-        rows.append((f"{name}({parameters})" if parameters else name, str(statements)))
+    for block in found:
+        if block.kind == "block":
+            parameters, statements = block.facts["parameters"], block.facts["statements"]
+            rows.append((f"{block.name}({parameters})" if parameters else block.name, statements))
+    if not rows:
+        return paragraph("No blocks yet.")
     return table(("block", "statements"), rows)
 
 
@@ -166,4 +152,5 @@ def magics(known: Iterable[Magic]) -> Display:
 
 def helpful_words() -> list[str]:
     """Every word that `%help WORD` knows without a run."""
-    return sorted({*keywords.KEYWORDS, *keywords.PROPERTIES, *MAGICS})
+    words = languages.default().words()
+    return sorted({*words.keywords, *words.properties, *MAGICS})

@@ -336,12 +336,11 @@ async def resume(call: Call) -> None:
 def _continuation(workspace: Workspace, found: TaskFollowUp, name: str) -> str:
     """The program of a continuation. What the task printed comes as context: data, never a part of the program."""
     prompt = f"Task {found.number} has ended. Its result is in the context, as data. Go on from there."
-    agent = workspace.machine.agents.get(found.session) if found.session else None
+    agents = (one for one in workspace.machine.definitions() if one.kind == "agent")
+    agent = next((agent for agent in agents if agent.name == found.session), None)
     if agent is None:
         return f'session "{prompt}"\n  context: {name}\n'
-    from prose_kernel.language.openprose.contract import persistence
-
-    keyword = "resume" if persistence(agent.node) is not None else "session"
+    keyword = "resume" if "memory" in agent.facts else "session"
     return f'{keyword}: {found.session}\n  prompt: "{prompt}"\n  context: {name}\n'
 
 

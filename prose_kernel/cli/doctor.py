@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel import __version__
+from prose_kernel._version import __version__
 from prose_kernel.cli import doctor_sessions
 from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import UsageError

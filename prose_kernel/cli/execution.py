@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -23,8 +23,7 @@ from prose_kernel.runtime.values import Value, full_text, verbatim
 from prose_kernel.workspace import Start, Workspace
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose import Compiled
-    from prose_kernel.language.openprose.tree import Program
+    from prose_kernel.languages import Compiled
     from prose_kernel.settings import Settings
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
@@ -91,8 +90,16 @@ class ProgramRun:
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
         compiled = self.compile(cell.text, cell.name)
-        _known_inputs(compiled.program, self.request)
+        self._known_inputs(compiled)
         await self.workspace.run(compiled)
+
+    def _known_inputs(self, compiled: Compiled) -> None:
+        """Raises `UsageError` for an `--input` that the program does not ask for."""
+        takes = self.workspace.language.takes(compiled.program)
+        unknown = [name for name in self.request.inputs if name not in takes.inputs and name not in takes.gates]
+        if unknown:
+            asked = f"its inputs are {', '.join(takes.inputs)}" if takes.inputs else "it has no inputs"
+            raise UsageError(f"--input {unknown[0]}: the program does not ask for it; {asked}")
 
     def compile(self, text: str, name: str) -> Compiled:
         """Compile a text; its warnings are shown, its errors raised."""
@@ -193,35 +200,6 @@ def _status(error: ProseError | None, done: int) -> int:
     if isinstance(error, RunError) and not (error.code == NOT_LOADABLE and not done):
         return NOBODY if error.nobody else FAILED
     return FAILED if done else NOT_STARTED
-
-
-def _known_inputs(program: Program, request: Request) -> None:
-    """Raises `UsageError` for an `--input` that the program does not ask for."""
-    from prose_kernel.language.openprose.contract import contract
-
-    declared = contract(program).inputs
-    gates = _gate_names(program)
-    unknown = [name for name in request.inputs if name not in declared and name not in gates]
-    if unknown:
-        asked = f"its inputs are {', '.join(declared)}" if declared else "it has no inputs"
-        raise UsageError(f"--input {unknown[0]}: the program does not ask for it; {asked}")
-
-
-def _gate_names(program: Program) -> frozenset[str]:
-    """The names of all gates of a program, imports left aside; without recursion."""
-    from prose_kernel.language.openprose.tree import Gate, Node
-
-    names: set[str] = set()
-    stack: list[object] = [program]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, tuple):
-            stack.extend(item)
-        elif isinstance(item, Node):
-            if isinstance(item, Gate):
-                names.add(item.name.id)
-            stack.extend(getattr(item, f.name) for f in fields(item) if f.name != "span")
-    return frozenset(names)
 
 
 def _stay() -> None:

@@ -46,9 +46,9 @@ def _checked_size(data: bytes, name: str) -> bytes:
 
 def read_source(name: str) -> Source:
     """A program's source. Raises `UsageError` when it cannot be read, `CompileError` (E109) when it is no UTF-8."""
-    from prose_kernel.language.openprose import decode
+    from prose_kernel import languages
 
-    return decode(read_bytes(name), name)
+    return languages.of_file(name).decode(read_bytes(name), name)
 
 
 def find_program(target: str) -> str:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from prose_kernel import __version__
+from prose_kernel._version import __version__
 from prose_kernel.errors import CompileError, GateRefused, UsageError
 
 COMMANDS = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 
+from prose_kernel import languages
 from prose_kernel.cells.runner import Cells
 from prose_kernel.cli import files
 from prose_kernel.cli.execution import Cell, ProgramRun
@@ -19,7 +20,7 @@ from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import Value
 from prose_kernel.workspace import Start, Workspace
 
-MAGIC = "%%prose"
+_KERNEL = (("kernelspec", "language"), ("language_info", "name"))
 MAY_FAIL = "raises-exception"
 
 
@@ -34,15 +35,16 @@ def read_cells(name: str) -> list[Cell]:
         book = nbformat.reads(files.read_bytes(name).decode("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
         raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
-    prose = (book.metadata.get("kernelspec") or {}).get("language") == "prose"
-    prose = prose or (book.metadata.get("language_info") or {}).get("name") == "prose"
+    names = ((book.metadata.get(part) or {}).get(key) for part, key in _KERNEL)
+    whole = any(languages.of_magic(name) is not None for name in names if isinstance(name, str))
     cells = [
         Cell(text, f"cell {number}", MAY_FAIL in cell.metadata.get("tags", ()))
         for number, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), 1)
-        if (text := cell.source if prose else _magic_body(cell.source)) is not None
+        if (text := cell.source if whole else _magic_body(cell.source)) is not None
     ]
     if not cells:
-        raise UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {MAGIC}")
+        magics = ", ".join(f"%%{language.magic}" for language in languages.LANGUAGES.values())
+        raise UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {magics}")
     return cells
 
 
@@ -50,7 +52,7 @@ def _magic_body(source: str) -> str | None:
     """The text below `%%prose`, in its place, so that line numbers stay those of the cell; None for another cell."""
     first, _, body = source.lstrip().partition("\n")
     word, _, options = first.strip().partition(" ")
-    if word != MAGIC:
+    if not word.startswith("%%") or languages.of_magic(word[2:]) is None:
         return None
     if options.strip():
         raise UsageError(

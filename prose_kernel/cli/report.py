@@ -45,12 +45,12 @@ def diagnostic_json(found: Diagnostic) -> dict[str, object]:
     return {**entry, "hint": found.hint} if found.hint else entry
 
 
-def compiled_json(name: str, diagnostics: Iterable[Diagnostic]) -> dict[str, object]:
+def compiled_json(name: str, language: str, diagnostics: Iterable[Diagnostic]) -> dict[str, object]:
     """The object that `prose compile --format json` prints for one file."""
     found = tuple(diagnostics)
     return {
         "file": name,
-        "language": "openprose",
+        "language": language,
         "ok": not has_errors(found),
         "diagnostics": [diagnostic_json(d) for d in found],
     }

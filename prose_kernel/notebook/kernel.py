@@ -21,7 +21,7 @@ from typing import Any
 
 from ipykernel.kernelbase import Kernel
 
-import prose_kernel
+from prose_kernel._version import __version__
 from prose_kernel.cells.registry import in_cell
 from prose_kernel.cells.runner import Cells
 from prose_kernel.notebook.history import History
@@ -53,11 +53,11 @@ class ProseKernel(Kernel):
     """OpenProse as a Jupyter kernel."""
 
     implementation = "prose_kernel"
-    implementation_version = prose_kernel.__version__
-    banner = f"prose_kernel {prose_kernel.__version__}: OpenProse in Jupyter. %help shows what there is."
+    implementation_version = __version__
+    banner = f"prose_kernel {__version__}: OpenProse in Jupyter. %help shows what there is."
     language_info = {  # noqa: RUF012
         "name": "prose",
-        "version": prose_kernel.__version__,
+        "version": __version__,
         "mimetype": "text/x-prose",
         "file_extension": ".prose",
         "pygments_lexer": "prose",

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
-from prose_kernel.language.openprose import tree
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display, Output
 from prose_kernel.presentation.output_window import CommandView, Limits, quiet_line, where_whole
@@ -29,6 +28,7 @@ from prose_kernel.presentation.session_view import SessionViews
 from prose_kernel.runtime.events import (
     Bound,
     BranchFinished,
+    CellStarted,
     CommandFinished,
     CommandOutput,
     CommandStarted,
@@ -57,9 +57,8 @@ PROGRESS_SECONDS = 0.1
 REMEMBERED = 32
 """Values shown lately that are recognised when they come back as the value of the cell."""
 
-_COMPOUND = (tree.If, tree.Choice, tree.Try, tree.For, tree.Repeat, tree.Loop, tree.Do, tree.Parallel)
-_BINDING = (tree.Let, tree.Assign, tree.Output, tree.Input, tree.Return)
-_WITHOUT_VALUE = (tree.Throw, tree.Assert, tree.Gate, tree.Use, tree.SkillImport, tree.Agent, tree.Block)
+_COMPOUND = frozenset({"if", "choice", "try", "for", "repeat", "loop", "do", "parallel"})
+_BINDING = frozenset({"let", "assign", "output", "input", "return"})
 
 
 class CellView:
@@ -89,7 +88,7 @@ class CellView:
         self._sessions = SessionViews(self, live=live)
         self._last: Value = None
         self._last_name: str | None = None
-        self._statement: tree.Node | None = None
+        self._statement = ""  # the kind of the one that gives the cell its value
         self._shown: deque[object] = deque(maxlen=REMEMBERED)
         self._joined = False
         self._told: CommandFinished | None = None
@@ -101,11 +100,9 @@ class CellView:
         if handler is not None:
             handler(self, event)
 
-    def program(self, program: tree.Program) -> None:
+    def _begun(self, event: CellStarted) -> None:
         """A program begins to run in the cell: which of its statements gives the value decides how it is shown."""
-        items = [item for item in program.items if not isinstance(item, _WITHOUT_VALUE)]
-        last = items[-1] if items else None
-        self._statement = last.value if isinstance(last, tree.ExpressionStatement) else last
+        self._statement = event.valued
 
     # ------------------------------------------------------------ the end of the cell
 
@@ -155,7 +152,7 @@ class CellView:
     def _take_last(self, value: Value) -> list[cards.Recent]:
         """The last card, when the cell's value is what it shows, with the table that it would follow."""
         name = self._last_name
-        if name is None or not (self._last is value or isinstance(self._statement, _BINDING)):
+        if name is None or not (self._last is value or self._statement in _BINDING):
             return []
         card = self._cards.get(name)
         if card is None or card.times > 1 or next(reversed(self._cards)) != name:
@@ -168,7 +165,7 @@ class CellView:
         return [card]
 
     def _worth_showing(self, value: Value) -> bool:
-        if value is None or isinstance(self._statement, _COMPOUND + _BINDING):
+        if value is None or self._statement in _COMPOUND | _BINDING:
             return False
         if self._last_name is not None and self._last is value:
             return False
@@ -255,7 +252,7 @@ class CellView:
         return event.place.branches[-1].label == event.name
 
     def _statement_done(self, event: StatementDone) -> None:
-        if self._joined and not isinstance(self._statement, tree.Pipe):
+        if self._joined and self._statement != "pipe":
             self._shown.append(event.value)  # its branches have just been shown
         if event.value is not None and event.value is not self._last:
             self._last, self._last_name = event.value, None
@@ -472,6 +469,7 @@ class CellView:
 
     _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         Bound: _bound,
+        CellStarted: _begun,
         StatementDone: _statement_done,
         CommandStarted: _command_started,
         CommandOutput: _command_output,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from prose_kernel import __version__
+from prose_kernel._version import __version__
 from prose_kernel.recordings import cassette_files as files
 from prose_kernel.recordings import misses, records
 from prose_kernel.recordings.cassette_files import CassetteFile, Entry

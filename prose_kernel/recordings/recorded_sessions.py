@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel import errors
 from prose_kernel.errors import CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError, RecordedTimeout
-from prose_kernel.machine.openprose.sessions import TIME_IS_UP
 from prose_kernel.permissions.policy import Ask, PermissionDesk
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Sessions, ToolUse, Usage
 from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.session_attempts import TIME_IS_UP
 
 if TYPE_CHECKING:
     from prose_kernel.recordings.cassette_files import Entry

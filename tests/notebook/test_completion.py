@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from scaling import assert_linear
 
-from prose_kernel.cells import keywords
 from prose_kernel.cells.completion import complete
 from prose_kernel.cells.inspection import inspect
 from prose_kernel.cells.magics import MAGICS
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk
+from prose_kernel.language.openprose import word_docs as keywords
 
 
 class Nobody:

@@ -12,6 +12,7 @@ from prose_kernel.errors import NobodyToAsk, StateError, Undecided
 from prose_kernel.judge.chain import FIX, Condition, JudgeChain, decidable_conditions
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
+from prose_kernel.machine.openprose.program_text import judged_texts
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Key, Pick, Verdict
 from prose_kernel.runtime.values import Reference, Value
 from prose_kernel.session_services import connect
@@ -304,7 +305,7 @@ def test_conditions_are_listed_in_source_order_with_what_a_rule_can_decide() -> 
             ),
         )
     )
-    assert decidable_conditions(program, source) == [
+    assert decidable_conditions(judged_texts(program), source) == [
         Condition(2, "score >= 85", True, ("number",)),
         Condition(3, "{n} > 3", True, ("number",)),
         Condition(3, "it sings", False),

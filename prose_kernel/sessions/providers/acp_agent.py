@@ -141,14 +141,14 @@ class Agent:
             self.version = one_line(f"{answer.agent_info.name} {answer.agent_info.version}")
 
     def _greeting(self, terminals: bool) -> schema.InitializeRequest:
-        import prose_kernel
+        from prose_kernel._version import __version__
 
         return schema.InitializeRequest(
             protocol_version=PROTOCOL_VERSION,
             client_capabilities=schema.ClientCapabilities(
                 fs=schema.FileSystemCapabilities(read_text_file=True, write_text_file=True), terminal=terminals
             ),
-            client_info=schema.Implementation(name="prose_kernel", version=prose_kernel.__version__),
+            client_info=schema.Implementation(name="prose_kernel", version=__version__),
         )
 
     async def stop(self, grace: float | None = None) -> None:

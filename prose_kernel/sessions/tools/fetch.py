@@ -197,7 +197,7 @@ def _literal(host: str) -> Address | None:
 
 async def _request(library: Any, url: Any, address: str) -> Page | Any:
     """GET, sent to the address that was judged: name and certificate are still the host's."""
-    from prose_kernel import __version__
+    from prose_kernel._version import __version__
 
     host = url.netloc.decode("ascii")
     headers = {

@@ -1,6 +1,6 @@
-"""Numbers that do not depend on what finishes first (openprose.md 3.6, 6.5, 7.4).
+"""Numbers that do not depend on what finishes first.
 
-A program run counts each kind of thing from 1: block invocations, anonymous bindings, calls of one imported program.
+A program run counts each kind of thing from 1: calls, values without a name, constructs that run beside each other.
 Where control forks, the branches share what is left like a hand of cards: of three branches the first takes 1, 4, 7,
 the second 2, 5, 8, the third 3, 6, 9. So numbers go out in source order when the branches are scheduled, none is given
 twice, and which ones a branch gets has nothing to do with how fast its siblings are. Behind the join the counting goes
@@ -12,48 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from prose_kernel.language.openprose import tree
-from prose_kernel.machine.openprose.tree_walk import walk
-
-
-class Needs(NamedTuple):
-    """What the text of a branch tells about the numbers it may need.
-
-    `calls_blocks`: a block is called. `programs`: the aliases of the programs called. `spawns`: a session stands there
-    whose value no name takes. `stores`: a value without a name may have to be stored.
-    """
-
-    calls_blocks: bool
-    programs: frozenset[str]
-    spawns: bool
-    stores: bool
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of number. `wanted` ranks a branch: 0 needs one, 1 may need one (served after those), None never does."""
+    """A kind of number. `wanted` ranks a branch by what its language knows about its text: 0 needs a number, 1 may need
+    one (served after those), None never does."""
 
     name: str
-    wanted: Callable[[Needs], int | None] = field(compare=False)
+    wanted: Callable[[Any], int | None] = field(compare=False)
 
 
-EXECUTION = Kind("execution", lambda needs: 0 if needs.calls_blocks else None)
-PARALLEL = Kind("parallel", lambda _: 0)
-ANONYMOUS = Kind("anonymous", lambda needs: 0 if needs.spawns else 1 if needs.stores or needs.calls_blocks else None)
-
-
-def call_of(program: str, aliases: frozenset[str]) -> Kind:
-    """The calls of one imported program, which the running program knows under these aliases."""
-
-    def wanted(needs: Needs) -> int | None:
-        return 0 if needs.programs & aliases else 1 if needs.calls_blocks else None
-
-    return Kind(f"program {program}", wanted)
-
-
-# ---------------------------------------------------------------- counting
+PARALLEL: Final = Kind("parallel", lambda _: 0)
+"""The constructs whose branches run beside each other."""
 
 
 class ForkAllocation:
@@ -61,7 +33,7 @@ class ForkAllocation:
 
     __slots__ = ("_needs", "_places", "total")
 
-    def __init__(self, total: int, needs: Sequence[Needs] | None = None) -> None:
+    def __init__(self, total: int, needs: Sequence[object] | None = None) -> None:
         self.total = total
         self._needs = needs
         self._places: dict[Kind, dict[int, int]] = {}
@@ -130,32 +102,3 @@ class NumberSequence:
         """All branches of the fork have ended: go on after the highest number they gave."""
         for series in self._series.values():
             series.following = series.reached
-
-
-# ---------------------------------------------------------------- reading a branch
-
-
-def needs_of(statement: tree.Node) -> Needs:
-    """What the text of a branch needs, everything nested in it included."""
-    found = list(walk(statement))
-    named = {id(spawn) for node in found if (spawn := _named_spawn(node)) is not None}
-    sessions = [node for node in found if isinstance(node, tree.Session | tree.Resume)]
-    return Needs(
-        calls_blocks=any(isinstance(node, tree.BlockCall) for node in found),
-        programs=frozenset(node.program.id for node in found if isinstance(node, tree.ProgramCall)),
-        spawns=any(id(node) not in named for node in sessions)
-        or any(isinstance(node, tree.OnReject) and node.action == "session" for node in found),
-        stores=any(isinstance(node, tree.For | tree.Repeat | tree.Pipe) for node in found)
-        or any(node.agent is not None or node.properties for node in sessions),
-    )
-
-
-def _named_spawn(node: tree.Node) -> tree.Node | None:
-    """The spawn whose value goes to the name that a statement or a branch binds."""
-    value: tree.Node | None = None
-    match node:
-        case tree.Branch(name=tree.Name(), statement=tree.ExpressionStatement() as statement):
-            value = statement.value
-        case tree.Assign() | tree.Output(name=tree.Name()) | tree.Let(destructured=False):
-            value = node.value
-    return value.spawns[-1] if isinstance(value, tree.Arrow) else value

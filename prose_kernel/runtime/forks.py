@@ -1,27 +1,102 @@
-"""Branches as tasks: started in source order, joined by a strategy, every one awaited (openprose.md 3.7)."""
+"""Branches as tasks: started in source order, joined by a policy, every one awaited.
+
+A `Fork` runs the branches of one construct, a `Join` decides when the construct is over. Both are any language's: what
+a branch does is a coroutine, what the join means for the program's values is for the language to say.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from prose_kernel.errors import RunError
-from prose_kernel.machine.openprose.control_flow import ControlFlow
-from prose_kernel.machine.openprose.failures import forget_trace
-from prose_kernel.machine.openprose.joins import CANCELLED, Join, Outcome
-from prose_kernel.machine.openprose.runs import RECENT, ExecutionContext, RaceGate
-from prose_kernel.runtime.events import BranchFinished
+from prose_kernel.runtime.events import BranchFinished, BranchStep, ParallelJoined, ParallelStarted
+from prose_kernel.runtime.execution_context import RECENT, ControlFlow, ExecutionContext, Node, RaceGate, forget_trace
+from prose_kernel.runtime.numbering import PARALLEL, ForkAllocation
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
 LIVE = 256
 """Iterations that are alive at once; the others have not begun yet. Statement branches begin all."""
 
-Begin = Callable[[int], tuple[ExecutionContext, Coroutine[Any, Any, Value]]]
+X = TypeVar("X", bound=ExecutionContext)
+
+# ---------------------------------------------------------------- joining
+
+
+class JoinPolicy(Protocol):
+    """When a construct is over (at the end of all branches, of the first one, of any `count`), what a failure does."""
+
+    @property
+    def strategy(self) -> Literal["all", "first", "any"]: ...
+
+    @property
+    def count(self) -> int | None: ...
+
+    @property
+    def on_fail(self) -> Literal["fail-fast", "continue", "ignore"]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a branch ended. One that never began, or lost a race, is `cancelled`."""
+
+    status: Literal["done", "failed", "cancelled"]
+    value: Value = None
+    error: RunError | None = None
+
+
+CANCELLED = Outcome("cancelled")
+
+
+@dataclass(slots=True)
+class Join:
+    """Told of each branch as it finishes, says when the rest is not needed any more.
+
+    `winners` are the branches that `first` and `any` count, in the order in which they finished; `raised` is the error
+    the construct fails with.
+    """
+
+    policy: JoinPolicy
+    total: int
+    winners: list[int] = field(default_factory=list)
+    raised: RunError | None = None
+    decided: bool = False
+    _settled: int = 0
+
+    @property
+    def _needed(self) -> int:
+        return (self.policy.count or 1) if self.policy.strategy == "any" else 1
+
+    def settle(self, index: int, outcome: Outcome) -> None:
+        """A branch has finished; afterwards `decided` says whether the others are to be cancelled."""
+        self._settled += 1
+        succeeded = outcome.status == "done"
+        if self.policy.strategy == "all":
+            if not succeeded and self.policy.on_fail == "fail-fast":
+                self._fail(outcome)
+        elif succeeded or self.policy.on_fail == "ignore":
+            self.winners.append(index)
+            self.decided = len(self.winners) >= self._needed
+        elif self.policy.on_fail == "fail-fast" and self._is_hopeless():
+            self._fail(outcome)
+
+    def _is_hopeless(self) -> bool:
+        """Whether the failure that has just been counted ends it: a race, or too few branches are left."""
+        if self.policy.strategy == "first":
+            return True
+        return len(self.winners) + self.total - self._settled < self._needed
+
+    def _fail(self, outcome: Outcome) -> None:
+        self.raised = outcome.error
+        self.decided = True
+
+
+# ---------------------------------------------------------------- forking
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +107,7 @@ class Race:
     text: str
 
 
-class Fork:
+class Fork(Generic[X]):
     """One `parallel` construct while it runs.
 
     `begin` makes the context and the coroutine of a branch, `label` its name for the events. After `run`, `outcomes`
@@ -45,10 +120,10 @@ class Fork:
 
     def __init__(
         self,
-        s: ExecutionContext,
+        s: X,
         number: int,
         join: Join,
-        begin: Begin,
+        begin: Callable[[int], tuple[X, Coroutine[Any, Any, Value]]],
         label: Callable[[int], str | None],
         live: int | None,
         race: Race | None = None,
@@ -58,7 +133,7 @@ class Fork:
         self.join = join
         self.outcomes = [CANCELLED] * join.total
         self.left: ControlFlow | None = None
-        self.contexts: dict[int, ExecutionContext] = {}
+        self.contexts: dict[int, X] = {}
         self._begin = begin
         self._label = label
         self._forgets = live is not None
@@ -191,7 +266,7 @@ class Fork:
             if outcome is CANCELLED and not self._over():
                 self._crash = asyncio.CancelledError()  # whoever cancelled a single branch meant the run
                 continue
-            if self._over() and (outcome.status == "failed" or self.join.modifiers.strategy != "all"):
+            if self._over() and (outcome.status == "failed" or self.join.policy.strategy != "all"):
                 outcome = CANCELLED
             elif not self._over():
                 self.join.settle(index, outcome)
@@ -255,7 +330,7 @@ class Fork:
         s, outcome = self.s, self.outcomes[index]
         if not s.host.listeners or index not in self.contexts:
             return
-        place = self.contexts[index].place(self.contexts[index].statement.span)
+        place = self.contexts[index].place(self.contexts[index].statement)
         s.emit(
             BranchFinished(place, self.number, index, self._label(index), outcome.status, outcome.value, outcome.error)
         )
@@ -275,7 +350,7 @@ class Fork:
         if len(self._notes) > 2 * RECENT:
             self._notes = {index: self._notes[index] for index in sorted(self._notes)[-RECENT:]}
 
-    def _remember(self, index: int, context: ExecutionContext) -> None:
+    def _remember(self, index: int, context: X) -> None:
         self.s.numbers.ended(context.numbers)
         if context.recent.own:
             self._notes[index] = context.recent.own
@@ -288,3 +363,39 @@ class Fork:
         for index in sorted(self._notes):
             for step in self._notes[index]:
                 self.s.recent.note(step)
+
+
+def race_of(s: ExecutionContext, policy: JoinPolicy, branch: str, repeat: int, text: str) -> Race | None:
+    """What a construct is known by to those who record races; None where all branches are waited for."""
+    if policy.strategy == "all" or s.host.ports.races is None:
+        return None
+    again = f"~{repeat}" if repeat else ""
+    return Race(f"{s.path}/{branch}{again}", text)
+
+
+async def iterate(
+    s: X,
+    node: Node,
+    total: int,
+    policy: JoinPolicy,
+    one: Callable[[X, int], Coroutine[Any, Any, Value]],
+    text: str,
+) -> Fork[X]:
+    """One branch for each of `total` items. The directory that the branches change is theirs alone."""
+    number, repeat = s.numbers.next(PARALLEL), s.count("parallel")
+    join, split = Join(policy, total), ForkAllocation(total)
+    if s.host.listeners:
+        s.emit(ParallelStarted(s.place(node), number, (), total, True, policy.strategy))
+
+    def begin(index: int) -> tuple[X, Coroutine[Any, Any, Value]]:
+        context = s.branch(BranchStep(number, index, f"i{index}"), index, repeat, split)
+        return context, one(context, index)
+
+    race = race_of(s, policy, "i*", repeat, text)
+    fork = Fork(s, number, join, begin, lambda _: None, max(LIVE, s.host.concurrency or 0), race)
+    directory = s.cwd
+    await fork.run()
+    s.cwd = directory
+    if s.host.listeners:
+        s.emit(ParallelJoined(s.place(node), number))
+    return fork

@@ -4,20 +4,18 @@ anything itself (7.6).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Final
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
-from prose_kernel.machine.openprose.anonymous_bindings import keep_anonymous
-from prose_kernel.machine.openprose.code import compile_expression, value_of
-from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.interpolation import render
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.compiled_code import value_of
+from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import ContextItem, Key
-from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text
+from prose_kernel.runtime.values import Reference, Value, full_content, inline_text
 
 INLINE: Final = 2000
 """Characters of a value without a binding that are passed as they are; longer ones are stored first."""
@@ -25,7 +23,7 @@ INLINE: Final = 2000
 _NOT_REFERENCES = (tree.Number, tree.Constant, tree.Discretion, tree.Duration)
 
 
-async def assemble(s: ExecutionContext, value: object) -> tuple[ContextItem, ...]:
+async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
     """The lines of a session's context, in order. Raises E132, E134 for what is no reference."""
     if isinstance(value, tree.ContextBlock):
         return tuple([await _item(s, entry.name.id, entry.value) for entry in value.entries])
@@ -57,7 +55,7 @@ def _title(node: tree.Node, at: int) -> str:
     return f"context_{at}" if at else "context"
 
 
-async def _item(s: ExecutionContext, name: str, node: tree.Node) -> ContextItem:
+async def _item(s: ProgramContext, name: str, node: tree.Node) -> ContextItem:
     if isinstance(node, tree.Name):
         return _named(s, name, node)
     if isinstance(node, _NOT_REFERENCES):
@@ -66,7 +64,7 @@ async def _item(s: ExecutionContext, name: str, node: tree.Node) -> ContextItem:
     return _of_value(s, name, value, node)
 
 
-def _named(s: ExecutionContext, name: str, node: tree.Name) -> ContextItem:
+def _named(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
     found = s.find(node.id)
     if found is None:
         return _agent(s, name, node)
@@ -81,14 +79,14 @@ def _named(s: ExecutionContext, name: str, node: tree.Name) -> ContextItem:
     return _of_value(s, name, found.value, node)
 
 
-def _stored(s: ExecutionContext, name: str, key: Key, value: Value, node: tree.Node) -> ContextItem:
+def _stored(s: ProgramContext, name: str, key: Key, value: Value, node: tree.Node) -> ContextItem:
     """A value that has a binding."""
     if s.run.store.by_value:
         return _by_value(s, name, value, node)
     return ContextItem(name, location=s.run.store.location(key), content=value)
 
 
-def _agent(s: ExecutionContext, name: str, node: tree.Name) -> ContextItem:
+def _agent(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
     """A persistent agent in a context passes its memory (W133)."""
     from prose_kernel.language.openprose.contract import persistence
 
@@ -101,7 +99,7 @@ def _agent(s: ExecutionContext, name: str, node: tree.Name) -> ContextItem:
     return ContextItem(name, location=f"{directory.rstrip('/')}/memory.md")
 
 
-def _of_value(s: ExecutionContext, name: str, value: Value, node: tree.Node) -> ContextItem:
+def _of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
     """A value without a variable of its own: a session's binding by its place, all else as text."""
     if value is None:
         return ContextItem(name, missing=True)
@@ -110,71 +108,16 @@ def _of_value(s: ExecutionContext, name: str, value: Value, node: tree.Node) -> 
     if isinstance(value, Reference):
         if s.run.is_current(value):
             return ContextItem(name, location=value.location, content=value)
-        return _stored(s, name, keep_anonymous(s, value.read(), node), value, node)
+        return _stored(s, name, s.keep_anonymous(value.read(), node), value, node)
     text = inline_text(value)
     if len(text) <= INLINE:
         return ContextItem(name, text=text)
-    return _stored(s, name, keep_anonymous(s, value, node), value, node)
+    return _stored(s, name, s.keep_anonymous(value, node), value, node)
 
 
-def _by_value(s: ExecutionContext, name: str, value: Value, node: tree.Node) -> ContextItem:
+def _by_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
     """The value itself. Nobody here can condense a long one: it is passed whole, with a warning (7.6)."""
     text = full_content(value)
     if len(text) > INLINE and s.run.warns_once(node):
-        s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node.span)
+        s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node)
     return ContextItem(name, text=text)
-
-
-def full_content(value: Value) -> str:
-    """All that a session can learn from a value, wherever it is kept."""
-    return "\n".join(_exec_lines(value)) if isinstance(value, ExecText) else inline_text(value, placed=False)
-
-
-def _exec_lines(value: ExecText) -> Iterator[str]:
-    """A command's output after what its binding would tell beside it (5.5)."""
-    result = value.result
-    if not value.bare:
-        yield f"exit_code: {result.exit_code}"
-        if result.timed_out:
-            yield "timed_out: true"
-        if result.stderr:
-            yield "stderr:"
-            yield from (f"  {line}" for line in result.stderr.rstrip("\n").split("\n"))
-        yield "stdout:"
-    yield value.text
-
-
-def inline_text(value: Value, *, placed: bool = True) -> str:
-    """A value as text in a context; with `placed`, members that are stored are named by their place, not read."""
-    if isinstance(value, ErrorValue):
-        return "\n".join(_error_lines(value))
-    if isinstance(value, (list, dict)) and placed:
-        return json.dumps(_with_places(value), ensure_ascii=False, separators=(",", ":"))
-    return full_text(value)
-
-
-def _error_lines(value: ErrorValue) -> Iterator[str]:
-    """A failed command: what happened, then its stderr (exec-and-tasks.md 2.6). Other errors field by field."""
-    if "command" in value.fields:
-        yield value.message
-        if value.fields.get("stderr"):
-            yield str(value.fields["stderr"]).rstrip("\n")
-        return
-    for key, item in value.fields.items():
-        yield f"{key}: {item}"
-
-
-def _with_places(value: Value) -> object:
-    match value:
-        case list():
-            return [_with_places(item) for item in value]
-        case dict():
-            return {key: _with_places(item) for key, item in value.items()}
-        case Reference():
-            return {"$ref": value.location}
-        case ErrorValue():
-            return dict(value.fields)
-        case None | bool() | int() | float():
-            return value
-        case _:
-            return full_text(value)

@@ -1,46 +1,70 @@
-"""What a running program owns: the host that all programs of a machine share, one run for each program, one context for
-each line of control in it.
+"""What runs a program of any language: the host that all programs of a machine share, one `Run` for each program, one
+`ExecutionContext` for each line of control in it.
+
+An execution context holds what steers: whose turn it is, the race it takes part in, whether it has been cancelled, its
+deterministic path, its numbers. Names, scopes and caught errors belong to the language, whose context extends this one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from prose_kernel.errors import StateError
-from prose_kernel.language.openprose import tree
+from prose_kernel.errors import RunError, StateError
 from prose_kernel.language.source import Location, Source, Span
-from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find
-from prose_kernel.machine.openprose.numbering import ANONYMOUS, EXECUTION, ForkAllocation, NumberSequence
-from prose_kernel.machine.openprose.tree_walk import declared_names
-from prose_kernel.runtime.events import BranchStep, Event, Listener, Place, Warned
-from prose_kernel.runtime.ports import Binding, Key, Ports, Store
+from prose_kernel.runtime.events import BranchStep, Event, Failed, Listener, Place, Warned
+from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
+from prose_kernel.runtime.ports import Binding, Key, LoadProgram, Ports, Store
 from prose_kernel.runtime.scheduler import Scheduler
-from prose_kernel.runtime.values import ErrorValue, Reference, Value
-
-if TYPE_CHECKING:
-    from prose_kernel.machine.openprose.code import Body
-    from prose_kernel.machine.openprose.programs import ImportedProgram, LoadProgram
+from prose_kernel.runtime.values import Reference, Value
 
 T = TypeVar("T")
+E = TypeVar("E", bound=RunError)
 Before = Callable[[Place], Awaitable[None]]
 
-RECENT = 10
+RECENT: Final = 10
 """How many finished steps a judge is told."""
 
-FINISHED = 50
+FINISHED: Final = 50
 """How many finished steps a session is told."""
 
-_UNSAVED = 1000
+_UNSAVED: Final = 1000
 """Changed variables that may wait before they are handed to the store."""
+
+_HEAD: Final = 200
+"""Characters of a statement's first line that an error carries."""
+
+
+class Node(Protocol):
+    """A node of some language's tree."""
+
+    @property
+    def span(self) -> Span: ...
+
+
+class Variable(Protocol):
+    """A variable of some language, as far as keeping it is concerned."""
+
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def value(self) -> Value: ...
+
+    def binding(self) -> Binding: ...
 
 
 class Host:
-    """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers."""
+    """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers.
+
+    `preview` is None when a program runs. A language may have a mode in which it only announces what it would ask of
+    the outside; then its constructs ask this object of theirs where to go on.
+    """
 
     def __init__(
         self,
@@ -60,6 +84,7 @@ class Host:
         self.before = before
         self.supplied: Mapping[str, str] = supplied if supplied is not None else {}
         self.scheduler = Scheduler()
+        self.preview: Any = None
         self.told_lost = False
         self._spawns = 0
 
@@ -68,84 +93,48 @@ class Host:
         return self._spawns
 
 
-@dataclass(frozen=True, slots=True)
-class AgentEntry:
-    """A registered agent and the text it was defined in."""
-
-    node: tree.Agent
-    source: Source
-
-
-@dataclass(slots=True)
-class BlockEntry:
-    """A registered block, the text it was defined in, its compiled body (with and without a wanted value)."""
-
-    node: tree.Block
-    source: Source
-    bodies: dict[bool, Body] = field(default_factory=dict)
+# ---------------------------------------------------------------- one program
 
 
 class Run:
-    """One program's run: its registries, its counters, its store. An imported program's call has a run of its own."""
+    """One program's run: its counters and what it keeps in its store. A called program has a run of its own."""
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         self.host = host
         self.store = store
         self.name = name
         self.program = program
-        self.alias: str | None = None
         self.call_stack: tuple[str, ...] = ()
-        self.root = Layer(Frame())
-        self.agents: dict[str, AgentEntry] = {}
-        self.blocks: dict[str, BlockEntry] = {}
-        self.programs: dict[str, ImportedProgram] = {}
-        self.skills: dict[str, None] = {}
-        self.gates: dict[str, int] = {}
-        self.gate_names: dict[str, None] = {}
-        self.started_agents: set[str] = set()
-        self.supplied: Mapping[str, Value] = {}
         self.recent = Recent()
         self.finished: deque[str] = deque(maxlen=FINISHED)
         self.cell = 0
         self.ordinal = 0
         self.in_cell = 0
         self.numbers = NumberSequence()
-        self._text: tree.Program | None = None
-        self._declared: frozenset[str] | None = None
-        self._warned: dict[int, tree.Node] = {}
-        self._unsaved: dict[Slot, None] = {}
+        self._warned: dict[int, Node] = {}
+        self._unsaved: dict[Variable, None] = {}
         self._dirty = False
         self._held: WeakValueDictionary[Key, HeldText] = WeakValueDictionary()
 
-    def begin(self, program: tree.Program) -> None:
+    def begin(self, program: Any) -> None:
         """A file or a cell begins to run."""
         self.cell += 1
         self.in_cell = 0
-        self._text, self._declared = program, None
         self._warned = {}
 
-    def continue_from(self, former: Run) -> None:
+    def continue_from(self, former: Self) -> None:
         """Go on with another run's numbers: none is ever given twice."""
         self.cell, self.ordinal = former.cell, former.ordinal
         self.numbers = former.numbers
-        self.gates = former.gates
-        self.started_agents = former.started_agents
         self._held = former._held
         self._unsaved, self._dirty = former._unsaved, former._dirty
 
-    @property
-    def declared(self) -> frozenset[str]:
-        """Every name that the running text binds anywhere."""
-        if self._declared is None:
-            self._declared = declared_names(self._text) if self._text is not None else frozenset()
-        return self._declared
-
     # ------------------------------------------------------------ keeping
 
-    def changed(self, slot: Slot) -> None:
+    def changed(self, variable: Variable) -> None:
         """The variable has a new value; the store learns it before anybody outside could look."""
         unsaved = self._unsaved
-        unsaved[slot] = None
+        unsaved[variable] = None
         if len(unsaved) > _UNSAVED:
             self.hand_over()
 
@@ -157,10 +146,11 @@ class Run:
     def hand_over(self) -> None:
         """Give every changed variable to the store."""
         unsaved, self._unsaved = self._unsaved, {}
-        for slot in unsaved:
-            if isinstance(slot.value, Reference) and slot.value.key == slot.key and self.is_current(slot.value):
+        for variable in unsaved:
+            value = variable.value
+            if isinstance(value, Reference) and value.key == variable.key and self.is_current(value):
                 continue  # the session's own binding
-            self.put(slot.binding())
+            self.put(variable.binding())
 
     async def flush(self) -> None:
         """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
@@ -201,7 +191,7 @@ class Run:
 
     # ------------------------------------------------------------ warnings
 
-    def warns_once(self, node: tree.Node) -> bool:
+    def warns_once(self, node: Node) -> bool:
         """Whether this node has not been warned about yet in this run."""
         if id(node) in self._warned:
             return False
@@ -230,8 +220,11 @@ class HeldText:
         self.detached = True
 
 
+# ---------------------------------------------------------------- one line of control
+
+
 class Recent:
-    """The last finished steps as one line of control has seen them; a judge is told (3.4)."""
+    """The last finished steps as one line of control has seen them: what a judge is told."""
 
     __slots__ = ("_own", "_steps")
 
@@ -255,7 +248,7 @@ class Recent:
 
 @dataclass(slots=True)
 class CancellationState:
-    """Whether a branch has been cancelled by its siblings: it may finish, but starts nothing new (3.7)."""
+    """Whether a branch has been cancelled by its siblings: it may finish, but starts nothing new."""
 
     stopped: bool = False
 
@@ -287,18 +280,48 @@ class RaceGate:
         await self._event.wait()
 
 
+class ControlFlow(Exception):
+    """How a program leaves a body early. No error: no handler of the program sees it.
+
+    `return` is `valued` when it gives a value, and so is an anonymous `output` of OpenProse. `fields` tells that the
+    value is an object literal, whose keys become the outputs of a program.
+    """
+
+    def __init__(
+        self,
+        how: Literal["return", "break", "continue"],
+        value: Value = None,
+        *,
+        valued: bool = False,
+        fields: bool = False,
+    ) -> None:
+        super().__init__(how)
+        self.how = how
+        self.value = value
+        self.valued = valued
+        self.fields = fields
+        self._settled = valued
+
+    def passed(self, value: Value) -> None:
+        """The value of what ran before in a body that is left, for a bare `return`; the innermost body counts."""
+        if not self._settled:
+            self.value, self._settled = value, True
+
+
 class ExecutionContext:
-    """One line of control: the root of a run, or one branch. What a branch has for itself is here."""
+    """One line of control: the root of a run, or one branch.
+
+    `path` says deterministically where control is (`c2/3/b1/i0`: second cell, third statement, second branch, first
+    iteration). Whatever is asked of the outside carries a path of its own below it, from `at`: the same in every run
+    of the program, and never given twice.
+    """
 
     __slots__ = (
         "branches",
         "cancellation",
-        "catching",
         "counts",
         "cwd",
-        "frame",
         "host",
-        "layer",
         "numbers",
         "path",
         "race_gate",
@@ -306,52 +329,42 @@ class ExecutionContext:
         "run",
         "source",
         "statement",
-        "temps",
     )
 
-    def __init__(self, run: Run, layer: Layer, source: Source, cwd: str, path: str) -> None:
+    run: Run
+
+    def __init__(self, run: Run, source: Source, cwd: str, path: str) -> None:
         self.run = run
         self.host = run.host
         self.numbers = run.numbers
         self.recent = run.recent
-        self.layer = layer
-        self.frame = layer.frame
-        self.temps: Temps = {}
         self.source = source
-        self.statement: tree.Node = tree.Constant(None)
+        self.statement: Any = None
         self.cwd = cwd
         self.branches: tuple[BranchStep, ...] = ()
         self.cancellation = CancellationState()
         self.race_gate: RaceGate | None = None
-        self.catching: ErrorValue | None = None
         self.path = path
         self.counts: dict[str, int] = {}
 
-    def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> ExecutionContext:
-        """A context for one branch or iteration, over a layer of its own (3.7)."""
-        iterations = self.layer.iterations if iteration is None else (*self.layer.iterations, iteration)
-        layer = Layer(self.frame, self.layer, iterations)
+    def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> Self:
+        """A context for one branch or iteration."""
         sign = "b" if iteration is None else "i"
         again = f"~{repeat}" if repeat else ""
-        context = ExecutionContext(self.run, layer, self.source, self.cwd, f"{self.path}/{sign}{step.index}{again}")
-        context.numbers = NumberSequence(self.numbers, split, step.index)
-        context.recent = Recent(self.recent)
-        context.temps = self.temps
-        context.statement = self.statement
-        context.branches = (*self.branches, step)
-        context.catching = self.catching
-        context.cancellation.stopped = self.cancellation.stopped
-        context.race_gate = self.race_gate
-        return context
+        child = self._inner(iteration, f"{self.path}/{sign}{step.index}{again}")
+        child.numbers = NumberSequence(self.numbers, split, step.index)
+        child.recent = Recent(self.recent)
+        child.statement = self.statement
+        child.branches = (*self.branches, step)
+        child.cancellation.stopped = self.cancellation.stopped
+        child.race_gate = self.race_gate
+        return child
 
-    # ------------------------------------------------------------ names
+    def _inner(self, iteration: int | None, path: str) -> Self:
+        """A context with the names that a branch sees; the language's business."""
+        raise NotImplementedError
 
-    def find(self, name: str) -> Temp | Slot | None:
-        return find(name, self.temps, self.layer)
-
-    def key(self, name: str) -> Key:
-        """Where a variable declared here is kept."""
-        return Key(name, self.frame.execution_id, self.layer.iterations)
+    # ------------------------------------------------------------ paths
 
     def count(self, what: str) -> int:
         """The next number of its kind in this context, from 0."""
@@ -359,40 +372,47 @@ class ExecutionContext:
         self.counts[what] = number + 1
         return number
 
-    def next_execution(self) -> int:
-        """The id of a block invocation that begins here (3.6)."""
-        return self.numbers.next(EXECUTION)
-
-    def next_anonymous(self) -> Key:
-        """Where a value without a name is kept (7.4)."""
-        number = self.numbers.next(ANONYMOUS)
-        return Key(f"anon_{number:03}", self.frame.execution_id, self.layer.iterations)
+    def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program"]) -> str:
+        """The path of the next request of its kind: `c2/3/b1/s0`."""
+        return f"{self.path}/{_SIGNS[what]}{self.count(what)}"
 
     # ------------------------------------------------------------ events
 
-    def place(self, span: Span) -> Place:
-        frame = self.frame
-        return Place(
-            self.source,
-            span,
-            self.run.ordinal,
-            frame.depth,
-            frame.execution_id,
-            frame.block,
-            self.branches,
-            self.run.program,
-        )
+    def place(self, node: Node) -> Place:
+        """Where something happens that `node` says."""
+        return Place(self.source, node.span, self.run.ordinal, branches=self.branches, program=self.run.program)
 
     def emit(self, event: Event) -> None:
         for listener in self.host.listeners:
             listener(event)
 
-    def warn(self, code: str, message: str, span: Span) -> None:
+    def warn(self, code: str, message: str, node: Node) -> None:
         if self.host.listeners:
-            self.emit(Warned(self.place(span), code, message))
+            self.emit(Warned(self.place(node), code, message))
 
     def location(self, span: Span) -> Location:
         return self.source.location(span.start)
+
+    # ------------------------------------------------------------ errors
+
+    def announce(self, error: RunError, node: Node) -> None:
+        """The first statement that an error leaves: note the statement and the stack, tell the listeners."""
+        if "statement" in error.details:
+            return
+        located(self, error, node)
+        line = self.source.line_column(node.span.start)[0]
+        error.details.update({"statement": head(self.source, node), "line": line, **self.error_details()})
+        error.call_stack = (*self.stack_lines(), *self.run.call_stack)
+        if self.host.listeners:
+            self.emit(Failed(self.place(node), error))
+
+    def error_details(self) -> Mapping[str, object]:
+        """What an error should know of the place it arose in, beside its statement."""
+        return {}
+
+    def stack_lines(self) -> tuple[str, ...]:
+        """One line for each call on the way here, innermost first."""
+        return ()
 
     # ------------------------------------------------------------ keeping
 
@@ -406,7 +426,7 @@ class ExecutionContext:
         lost = self.run.store.lost
         if lost is not None and not self.host.told_lost:
             self.host.told_lost = True
-            self.warn("E219", lost, self.statement.span)
+            self.warn("E219", lost, self.statement)
 
     # ------------------------------------------------------------ waiting
 
@@ -430,5 +450,53 @@ class ExecutionContext:
             await turns.regain()
 
     async def breathe(self) -> None:
-        """Let the front end be served, when this context has computed for a while. Call where `turns.due()`."""
+        """Let the front end be served, when this context has computed for a while. Call where `scheduler.due()`."""
         await self.host.scheduler.breathe(self)
+
+    @contextlib.asynccontextmanager
+    async def permit(self) -> AsyncIterator[None]:
+        """One of the places that the concurrency setting gives to commands and sessions."""
+        permits = self.host.permits
+        if permits is None:
+            yield
+            return
+        taken = False
+
+        async def take() -> None:
+            nonlocal taken
+            await permits.acquire()
+            taken = True  # also when the branch is cancelled before it has its turn again
+
+        try:
+            await self.outside(take())
+            yield
+        finally:
+            if taken:
+                permits.release()
+
+
+_SIGNS: Final = {"exec": "x", "session": "s", "judge": "j", "input": "q", "gate": "g", "load": "l", "program": "u"}
+
+
+# ---------------------------------------------------------------- errors
+
+
+def located(s: ExecutionContext, error: E, node: Node) -> E:
+    """The error, with its place set to the start of `node` unless it has one already."""
+    if error.location is None:
+        error.location = s.location(node.span)
+    return error
+
+
+def head(source: Source, node: Node) -> str:
+    """The first line of a statement's text."""
+    start = node.span.start
+    end = source.text.find("\n", start, start + _HEAD)
+    return source.text[start : end if end >= 0 else start + _HEAD].strip()
+
+
+def forget_trace(error: BaseException) -> None:
+    """Drop what Python remembers about the way of an error, so that a kept error keeps nothing else alive."""
+    error.__traceback__ = None
+    error.__context__ = None
+    error.__cause__ = None

@@ -155,8 +155,3 @@ PROPERTIES: dict[str, Entry] = {
     "max": Entry("The most passes a loop makes.", "loop until **done** (max: 5):\n  session \"Next\"", owners=("loop",)),
     "count": Entry("How many successes `any` waits for.", 'parallel ("any", count: 2):\n  exec "true"\n  exec "true"', owners=("parallel",)),
 }  # fmt: skip
-
-
-def properties_of(owner: str) -> dict[str, Entry]:
-    """The properties that may stand under a statement of this kind."""
-    return {name: entry for name, entry in PROPERTIES.items() if owner in entry.owners}
