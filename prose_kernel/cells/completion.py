@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel import languages
-from prose_kernel.cells.scan import inside, literals
+from prose_kernel.cells.scan import inside, literals, segments
 from prose_kernel.errors import UsageError
 from prose_kernel.languages import Words
 
@@ -373,9 +373,14 @@ def _cassettes(cells: Cells) -> list[str]:
 
 
 def completeness_of(code: str) -> tuple[str, str]:
-    """`complete`, `incomplete` or `invalid`, and the indentation that the next line wants; decided by the parser."""
-    from prose_kernel.cells.scan import segments
+    """`complete`, `incomplete` or `invalid`, and the indentation that the next line wants; decided by the parser.
 
+    A cell that begins with `%%` is complete after a blank line.
+    """
+    if code.startswith("%%"):
+        *body, last = code.split("\n")[1:] or [""]
+        ended = any(line.strip() for line in body) and not last.strip() and bool(last or not body[-1].strip())
+        return ("complete" if ended else "incomplete"), ""
     pieces = segments(code)
     programs_ = [piece for piece in pieces if not piece.magic]
     if not programs_:
