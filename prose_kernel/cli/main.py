@@ -7,6 +7,7 @@ not pay for the machine, nor `prose run` for Jupyter.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -97,12 +98,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_gone()
     except Exception as defect:
+        if isinstance(defect, FileNotFoundError) and not _directory_is_there():
+            _say("Error: the directory that this command was started in is gone\nhint: cd to a directory that exists")
+            return USAGE_STATUS
         if sys.flags.dev_mode:
             raise
         click.echo(f"Internal error: {type(defect).__name__}: {defect}", err=True)
         click.echo("hint: please report this; PYTHONDEVMODE=1 shows where it happened", err=True)
         return 1
     return status if isinstance(status, int) else 0
+
+
+def _directory_is_there() -> bool:
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
 
 
 def _prepare_streams() -> None:

@@ -154,7 +154,7 @@ def keyword_table(_rest: str) -> str:
 
 
 def _either(tokens: frozenset[str]) -> str:
-    shown = [_TOKENS.get(token, f"`{token}`") for token in sorted(tokens, key=lambda t: (list(_TOKENS) + [t]).index(t))]
+    shown = [_TOKENS.get(token, f"`{token}`") for token in sorted(tokens, key=lambda t: [*_TOKENS, t].index(t))]
     return " or ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 

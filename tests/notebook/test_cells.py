@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -358,3 +359,26 @@ async def test_an_error_that_holds_a_whole_file_shows_its_beginning(cells: Cells
     problem = await cells.run('let s = "0123456789"\nrepeat 15:\n  s = "{s}{s}"\nthrow "{s}"', output, live=False)
     assert problem is not None and problem.evalue.endswith("… (327,680 characters in all)")
     assert len(problem.evalue) < 11_000 and len("".join(problem.traceback)) < 12_000
+
+
+# ---------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("damage", ["x = " + "[" * 5000, 'gates = "no"\nprovder = "human"', "\0"])
+async def test_a19_a_cell_names_damaged_settings_and_runs_once_they_are_mended(
+    cells: Cells, tmp_path: Path, damage: str
+) -> None:
+    (tmp_path / "prose.toml").write_text(damage)
+    name, message, _ = await wrong(cells, "let a = 1")
+    assert name == "UsageError" and ("prose.toml" in message or "settings" in message)
+    (tmp_path / "prose.toml").unlink()
+    await fine(cells, "let a = 1")
+
+
+async def test_a19_a_notebook_whose_directory_is_gone_says_what_is_in_the_way(cells: Cells, tmp_path: Path) -> None:
+    await fine(cells, "let a = 1")
+    shutil.rmtree(tmp_path)
+    for code in ('exec "echo hi"', "let b = 2", "%cd", "%bindings", "%state", "%tasks", "%provider", "%exec echo hi"):
+        output = await run(cells, code)
+        names = [call[1].ename for call in output.calls if call[0] == "error"]
+        assert "InternalError" not in names, (code, output.calls)
