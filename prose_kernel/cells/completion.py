@@ -329,6 +329,8 @@ def _arguments(cells: Cells, head: list[str]) -> list[str]:
             return ["off", "auto", "record", "replay"]
         case ["%cassette", *words]:
             return [*(["--mode"] if "--mode" not in words else []), *(_cassettes(cells) if not words else [])]
+        case ["%explain"]:
+            return _codes()
         case ["%warnings"]:
             return ["on", "off"]
         case ["%tasks"]:
@@ -358,6 +360,15 @@ def _judges(cells: Cells) -> list[str]:
     from prose_kernel.sessions.providers.choice import KEYLESS
 
     return [name for name in _providers(cells) if name not in KEYLESS]
+
+
+def _codes() -> list[str]:
+    """The diagnostic codes that the reference explains."""
+    from prose_kernel import reference
+
+    return [
+        heading.key for page in reference.pages() for heading in reference.headings(page) if heading.key[0].isalpha()
+    ]
 
 
 def _cassettes(cells: Cells) -> list[str]:

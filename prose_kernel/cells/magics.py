@@ -9,6 +9,7 @@ import asyncio
 import difflib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
 
 __all__ = ["MAGICS", "find", "run_line", "session_magics", "task_magics"]  # loading this module defines them all
+
+
+_LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
+"""A link from page to page: it leads nowhere from a notebook."""
 
 
 # ---------------------------------------------------------------- looking
@@ -91,7 +96,7 @@ async def explain(call: Call) -> None:
     use(call, explain, 1, 2)
     from prose_kernel import reference
 
-    call.show(paragraph(reference.section(" ".join(call.words))))
+    call.show(paragraph(_LINK.sub(r"\1", reference.section(" ".join(call.words)))))
 
 
 @magic("%boundaries", "which shell runs commands, and what is enforced on programs of agents here")

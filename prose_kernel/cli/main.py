@@ -7,10 +7,10 @@ not pay for the machine, nor `prose run` for Jupyter.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _directory_is_there() -> bool:
     try:
-        return bool(os.getcwd())
+        return Path.cwd().is_dir()
     except OSError:
         return False
 
