@@ -41,7 +41,7 @@ FILE_ONLY = (
     "agents",
 )
 WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
-"""The settings that may change while a run lives: by a magic, for the next cells."""
+"""The settings that a magic may change during a run, for the next cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +54,33 @@ class Settings:
     - `state_dir`: the directory that holds `runs/`, relative to where the program was started.
     - `state`: where a run lives: on disk, or `in-context` (in memory, nothing is written).
     - `profile`: `default`, or `strict` for the literal reading of the language.
-    - `gates`: who may decide a gate (`auto`, `ask`, `wait`, `deny`).
-    - `provider`: who answers sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,
+    - `gates`: how gates are decided (`auto`, `ask`, `wait`, `deny`).
+    - `provider`: what answers sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,
       `ollama:llama3.3`: the part behind the colon is the model) or a CLI agent (`acp:NAME`); None (or `auto`) means
-      the person here, if there is one.
+      the user at this front end, if there is one.
     - `script`: the file of the `scripted` provider (YAML).
     - `judge`: who decides conditions that no rule decides: a model server or a CLI agent, as in `provider`; None means
-      the provider of sessions when it is one of these; `off`: no model, the person alone.
+      the provider of sessions when it is one of these; `off`: no model, only the user.
     - `judge_model`: the alias or the id of the model that judges, if `judge` names none; None: the provider's own.
-    - `judge_rules`: whether rules decide conditions before anyone else (`first`), alone (`only`) or not at all (`off`).
+    - `judge_rules`: whether rules decide conditions first (`first`), alone (`only`) or not at all (`off`).
     - `cassette`: the recording that is written: a name below `cassettes/`, or a path; None means the notebook's name.
-    - `cassette_mode`: `auto` (a recorded answer is used, a missing one is asked for and recorded), `record` (always
-      ask), `replay` (never ask) or `off`; None means `auto` where somebody can answer, else `replay`.
+    - `cassette_mode`: `auto` (use recorded answers, request and record missing ones), `record` (always
+      ask), `replay` (never ask) or `off`; None means `auto` if sessions can be answered, else `replay`.
     - `cassette_repeats`: whether the last record of a request answers any number of further ones (`reuse`), or each
       answers once (`strict`).
-    - `cassette_redact`: regular expressions for what no recording may hold, on top of the built-in ones.
-    - `cassette_private`: whether new recordings are readable by their owner alone.
+    - `cassette_redact`: regular expressions for text that recordings must not contain, besides the built-in ones.
+    - `cassette_private`: whether new recordings are readable only by their owner.
     - `cassette_realtime`: whether a replay takes as long as the recorded session did.
-    - `autodetect`: whether an API key in the environment is used when no provider is chosen; only where a person is
-      there to be told.
-    - `max_parallel`: how many sessions may be live at once; None means 8 with models, 4 with CLI agents.
+    - `autodetect`: whether an API key in the environment is used when no provider is chosen; only if a user can be
+      notified.
+    - `max_parallel`: how many sessions may run at once; None means 8 with models, 4 with CLI agents.
     - `tool_rounds`: how many requests to the model one session may take.
-    - `tasks_at_once`: how many tasks may be active.
+    - `tasks_at_once`: how many tasks may be active at once.
     - `tasks_per_session`: how many tasks of one agent's session may be active.
     - `tasks_seconds`: how long a task may run; None means as long as the run.
-    - `tasks_kept`: how many ended tasks a run remembers, with their logs.
+    - `tasks_kept`: how many ended tasks a run keeps, with their logs.
     - `tasks_log`: bytes of one task's log: the first quarter of them and the last three quarters are kept.
-    - `tasks_environment`: names of variables that agents' commands get although they look like secrets.
+    - `tasks_environment`: variables passed to agents' commands although their names look like secrets.
     - `exec_enabled`: whether agents whose rules say `execute` get the tool `Exec`, which runs programs for them.
     - `exec_memory`: bytes of address space of one such program; Node and Java need 4 GiB.
     - `exec_home`: the home directory that programs get: the kernel's (`inherit`), or a `private` empty one.
@@ -92,7 +92,7 @@ class Settings:
     - `exec_refuse_env`: further names of variables, with `*`, that agents may not set for programs.
     - `exec_allow_env`: names of refused variables that agents may set after all.
     - `exec_audit_required`: whether a program is refused when it cannot be recorded in the run's audit log.
-    - `permissions`: what a session may do where its program does not say.
+    - `permissions`: permissions of sessions whose program sets none.
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
     - `concurrency`: how many branches may wait for commands or sessions at once; None means no cap but the machine's.

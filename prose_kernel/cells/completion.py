@@ -1,4 +1,4 @@
-"""What may come next at the cursor: keywords where they can stand, names, properties and their values, magics, paths.
+"""Completion at the cursor: keywords, names, properties and their values, magics, paths.
 
 Which keywords can stand at the cursor is the parser's answer; names, properties and texts are read from the line and
 what encloses it. Positions count code points, as the Jupyter protocol does since 5.2 (a cursor after 😀 is at 1, where

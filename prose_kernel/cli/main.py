@@ -1,4 +1,4 @@
-"""`prose`: the entry point and its table of subcommands (openprose.md 8).
+"""`prose`: the entry point and its table of subcommands (docs/reference/openprose.md 8).
 
 Every subcommand lives in a module of its own that is imported when the command is used, so that `prose compile` does
 not pay for the machine, nor `prose run` for Jupyter.
@@ -74,7 +74,7 @@ def _unknown(name: str) -> str:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="prose", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run, check and look after OpenProse programs: workflows of commands, agents and people."""
+    """Run, check and manage OpenProse programs: workflows of commands, agents and people."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,7 +117,7 @@ def _directory_is_there() -> bool:
 
 
 def _prepare_streams() -> None:
-    """What cannot be encoded is shown escaped, and on a terminal nothing acts but colours."""
+    """Escape what cannot be encoded; on a terminal escape everything but colours."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):
@@ -150,7 +150,7 @@ def _before_the_start(error: click.ClickException | UsageError | CompileError, a
 
 
 def _reader_gone() -> int:
-    """Whoever read our output has left: say nothing more, and let Python's last flush find an open file."""
+    """The reader of our output is gone: print nothing more, and let Python's last flush succeed."""
     from prose_kernel.cli.terminal import to_nowhere
 
     to_nowhere(sys.stdout)

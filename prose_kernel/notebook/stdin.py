@@ -1,4 +1,4 @@
-"""The person at a notebook: questions go out on the stdin channel, and every wait for an answer can be cancelled."""
+"""Ask the user of a notebook over the stdin channel; every wait for an answer can be cancelled."""
 
 from __future__ import annotations
 

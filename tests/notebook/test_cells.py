@@ -106,7 +106,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%zzz", "UsageError", "there is no magic %zzz", "%help lists all magics"),
         ("%binding", "UsageError", "%binding: too few words", "usage: %binding NAME"),
         ("%bindings x", "UsageError", "%bindings: too many words", "usage: %bindings"),
-        ("%binding resul", "UsageError", "no binding is called resul", "did you mean result?"),
+        ("%binding resul", "UsageError", "there is no binding resul", "did you mean result?"),
         ("%gate maybe x", "UsageError", "%gate: say approve or reject", "usage: %gate"),
         ("%gate approve x --comment", "UsageError", "--comment needs a value", "usage: %gate"),
         ("%input topic", "UsageError", "a name, `=` and a value", "usage: %input NAME=VALUE"),
@@ -128,11 +128,11 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%prompt\nlet x = 1\n%reset", "UsageError", "does not run %reset", "a cell of its own"),
         ("%prompt let = 1", "SyntaxError", "", ""),
         ("%warnings loud", "UsageError", "on or off", "usage: %warnings"),
-        ("%help sesion", "UsageError", "nothing is known about sesion", "did you mean session?"),
+        ("%help sesion", "UsageError", "there is no help for sesion", "did you mean session?"),
         ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
         ("%%prose\nlet x = 1", "UsageError", "there is no cell magic %%prose", "leave the line out"),
         ("%%bash\nls", "UsageError", "there is no cell magic %%bash", ""),
-        ("nothing?", "UsageError", "nothing is known about nothing", "%help"),
+        ("nothing?", "UsageError", "there is no help for nothing", "%help"),
     ],
 )
 async def test_misuse_is_an_error_that_helps(cells: Cells, code: str, name: str, message: str, hint: str) -> None:
