@@ -9,7 +9,7 @@ import pytest
 
 from prose_kernel import settings
 from prose_kernel.errors import UsageError
-from prose_kernel.sessions.options import AgentCommand, CassetteOptions, JudgeOptions, ModelServer
+from prose_kernel.runtime.session_options import AgentCommand, CassetteOptions, JudgeOptions, ModelServer
 from prose_kernel.settings import Settings
 from prose_kernel.settings_file import KINDS, NAMED, TABLES
 

@@ -154,7 +154,7 @@ async def input_(call: Call) -> None:
 
 @magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate in advance")
 async def gate(call: Call) -> None:
-    from prose_kernel.state.gates import Answer
+    from prose_kernel.state.gates.gatekeeper import Answer
 
     words = list(call.words)
     options = {"--comment": "", "--as": "user"}

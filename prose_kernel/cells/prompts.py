@@ -12,8 +12,8 @@ from prose_kernel.sessions.request import headline
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.machine import Preview
+    from prose_kernel.session_description import Description
     from prose_kernel.session_services import SessionServices
-    from prose_kernel.sessions.description import Description
 
 SESSIONS = 20
 """Sessions that are shown whole; of the rest only the number."""

@@ -126,10 +126,11 @@ class Cells:
         from prose_kernel import languages
         from prose_kernel.language.source import Source
         from prose_kernel.presentation import cell_view
-        from prose_kernel.workspace import Workspace
+        from prose_kernel.workspace import load_what_commands_need
 
-        _ = cell_view, Workspace
+        _ = cell_view
         languages.default().compile(Source.of('exec "true"\n', "cell"))
+        load_what_commands_need()
 
     # ------------------------------------------------------------ a cell
 
@@ -202,6 +203,8 @@ class Cells:
         return value
 
     async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
+        if not self.looked_back and not (self.cwd / self.settings.state_dir / "tasks").is_dir():
+            self.looked_back = True  # no earlier run has left tasks: nothing to load
         if not self.looked_back or (self._workspace is not None and self._workspace.started_tasks is not None):
             from prose_kernel.cells.task_magics import tell_news
 

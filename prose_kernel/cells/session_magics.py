@@ -35,7 +35,7 @@ async def provider(call: Call) -> None:
 
 
 def _providers(call: Call) -> Display:
-    from prose_kernel.sessions.description import who
+    from prose_kernel.session_description import who
     from prose_kernel.sessions.providers.choice import known_names
 
     settings, doors = call.cells.settings, call.cells.workspace.doors

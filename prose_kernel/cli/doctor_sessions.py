@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.options import ModelServer, SessionOptions, Surroundings
+    from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
     from prose_kernel.sessions.providers.choice import Choice
     from prose_kernel.settings import Settings
 
@@ -74,7 +74,7 @@ def _pip(extra: str) -> str:
 
 def _provider(options: SessionOptions, where: Surroundings) -> Iterator[Finding]:
     from prose_kernel.sessions.providers.choice import choice_of
-    from prose_kernel.sessions.providers.detection import detect
+    from prose_kernel.sessions.providers.unconfigured import detect
 
     try:
         choice = choice_of(options.provider, options)

@@ -42,6 +42,7 @@ class Request:
     cwd: Path
     json: bool = False
     usage: bool = False
+    gate_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,14 @@ class ProgramRun:
     @cached_property
     def workspace(self) -> Workspace:
         given = self.request
-        start = Start(given.cwd, given.name, notebook=False, supplied=given.inputs, decisions=given.decisions)
+        start = Start(
+            given.cwd,
+            given.name,
+            notebook=False,
+            supplied=given.inputs,
+            decisions=given.decisions,
+            gate_files=given.gate_files,
+        )
         return Workspace(given.settings, start, asker=self.asker, listeners=[self.narrator])
 
     async def feed(self, cell: Cell) -> None:
@@ -166,7 +174,7 @@ class ProgramRun:
                 text_name=self.text_name,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
-                notes=report.session_notes(workspace.doors, usage=self.request.usage) if started else (),
+                notes=report.session_notes(workspace.started_doors, usage=self.request.usage) if started else (),
             )
         finally:
             await workspace.close(cause)

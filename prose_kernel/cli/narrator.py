@@ -228,7 +228,9 @@ class Narrator:
     def _gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision
         why = decision.comment or decision.reason or ""
-        text = f"gate {event.request.id}: {decision.status} by {decision.by}" + (f" ({clip(why)})" if why else "")
+        text = f"gate {event.request.id}: {decision.status} by {decision.decided_by}" + (
+            f" ({clip(why)})" if why else ""
+        )
         self._order.say(event.place.branches, _Note(text, "green" if decision.status == "approved" else "red"))
 
     def _warned(self, event: e.Warned) -> None:

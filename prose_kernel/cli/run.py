@@ -28,6 +28,7 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
 @click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
 @click.option("--strict", is_flag=True, help="Apply the language reference literally.")
 @click.option("--gates", metavar="MODE", help="How gates are decided: auto (default), ask, wait or deny.")
+@click.option("--gate-files", is_flag=True, help="With --gates=wait: a decision file written by any program decides.")
 @click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate in advance. Repeatable.")
 @click.option("--no", metavar="GATE", multiple=True, help="Reject this gate in advance. Repeatable.")
 @click.option(
@@ -55,6 +56,7 @@ def run(
     state: str | None = None,
     state_dir: str | None = None,
     gates: str | None = None,
+    gate_files: bool = False,
     provider: str | None = None,
     script: str | None = None,
     judge: str | None = None,
@@ -89,7 +91,11 @@ def run(
         cassette_mode=cassette_mode,
         cassette_realtime=True if realtime else None,
     )
-    request = Request(name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage)
+    request = Request(
+        name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage, gate_files=gate_files
+    )
+    if gate_files and chosen.gates != "wait":
+        raise UsageError("--gate-files needs --gates=wait")
     if request.settings.gates == "wait" and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from prose_kernel.commands import process_table
+from prose_kernel.commands import process_table, system
 from prose_kernel.commands.background_processes import Leftovers
 from prose_kernel.commands.spawn import Child, close
 from prose_kernel.commands.termination import GRACE
@@ -174,13 +174,14 @@ class Engine:
 
     def _start_waiting(self) -> None:
         """Start what may start: a few at a time, because a spawn takes the loop from those that already run."""
-        while self._waiting and self._burst and len(self._running) < self._most:
-            self._burst -= 1
-            process = self._waiting.popleft()
-            self._running[process] = None
+        if self._waiting and self._burst and len(self._running) < self._most:
             self._watchdog.starting()
-            process.start()
-            self._watchdog.started_nothing()
+            while self._waiting and self._burst and len(self._running) < self._most:
+                self._burst -= 1
+                process = self._waiting.popleft()
+                self._running[process] = None
+                process.start()
+            self._watchdog.all_started()
         if self._burst < _BURST and not self._resting:
             self._resting = True
             self.loop.call_soon(self._rested)
@@ -220,8 +221,9 @@ class Engine:
 
     # ------------------------------------------------------------ what a process tells its owner
 
-    def started(self, pid: int) -> None:
-        self._watchdog.started(pid)
+    def started(self, pid: int, ticks: int = 0) -> None:
+        """A process leads a group of its own. `ticks` is when it started, for one that need not carry the marker."""
+        self._watchdog.started(pid, ticks)
 
     def ended(self, process: Work, left: Sequence[process_table.Member]) -> None:
         del self._running[process]
@@ -246,11 +248,16 @@ class Engine:
         """It is over."""
         self._watchdog.ended(leader)
 
+    def guards(self, number: int) -> bool:
+        """Whether this is a process group, or the session, of a command that runs or has left something running. May be
+        called from any thread."""
+        return self._ready and self._watchdog.knows(number)
+
     def adopt(self, child: Child) -> None:
         """A leader that even KILL did not end: its status is taken whenever it comes."""
         try:
-            pidfd = os.pidfd_open(child.pid)
-        except (AttributeError, OSError):
+            pidfd = system.exit_descriptor(child.pid)
+        except OSError:
             return
         self._adopted.add(pidfd)
         self.loop.add_reader(pidfd, self._reap_adopted, pidfd, child)

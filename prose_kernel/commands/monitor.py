@@ -22,7 +22,8 @@ from typing import Literal, Protocol
 from prose_kernel.commands import dispositions, process_table
 from prose_kernel.commands.drain import Drain
 from prose_kernel.commands.process_table import Member
-from prose_kernel.commands.spawn import close, memory_file
+from prose_kernel.commands.spawn import close
+from prose_kernel.commands.system import memory_file
 from prose_kernel.runtime.ports import Outcome, Stream
 
 _SCRIPT = Path(__file__).with_name("monitor_process.py")

@@ -60,11 +60,12 @@ class TreeScope(GroupScope):
         super().__init__(leader)
         self._marker = marker
         own = process_table.member_of(leader)
-        self._since = own.ticks if own is not None else 0
+        self.since = own.ticks if own is not None else 0
+        """When the leader started."""
         self._ours: set[tuple[int, int]] = set()
 
     def members(self, table: Sequence[Member]) -> list[Member]:
-        young = [member for member in table if member.ticks >= self._since]
+        young = [member for member in table if member.ticks >= self.since]
         found = {member.pid: member for member in young if self._is_ours(member)}
         below: dict[int, list[Member]] = {}
         for member in young:

@@ -15,7 +15,8 @@ from prose_kernel.commands.capture import DISPLAY_CAP, Live
 from prose_kernel.commands.cross_loop import answered
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.process import Launch, Process, Record, signal_name
-from prose_kernel.commands.spawn import SpawnFailure, high, memory_file
+from prose_kernel.commands.spawn import SpawnFailure, high
+from prose_kernel.commands.system import memory_file
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
@@ -68,12 +69,14 @@ class ShellCommands:
         def prepare(report: int | None) -> tuple[Sequence[str | bytes], Sequence[int]]:
             return self._shell.arguments(request.command, report)
 
+        environment = self._environment.current()
+        moves = request.track and not cwd_report.cannot_move(self._shell.name, request.command, environment)
         return Launch(
             prepare,
-            self._environment.current(),
+            environment,
             request.cwd,
             request.timeout,
-            request.track,
+            moves,
             cwd_report.LOWEST_DESCRIPTOR,
         )
 
@@ -84,8 +87,8 @@ class Shell:
     def __init__(self, given: str | None, *, login: bool = False) -> None:
         self.path = resolve_shell(given)
         """The absolute path of the shell."""
-        self._name = Path(self.path).name
-        self._start = (self.path, *(("-l",) if login else _FLAGS.get(self._name, ())), "-c")
+        self.name = Path(self.path).name
+        self._start = (self.path, *(("-l",) if login else _FLAGS.get(self.name, ())), "-c")
 
     def arguments(self, command: str, report: int | None = None) -> tuple[Sequence[str | bytes], Sequence[int]]:
         """The shell's arguments, and the descriptors that it needs. Raises `SpawnFailure`, `OSError`."""
@@ -96,7 +99,7 @@ class Shell:
                 return (*self._start, b" " + text if text[:1] in (b"-", b"+") else text, "exec"), ()
             return (*self._start, cwd_report.wrapper(report), "exec", text), ()
         script = _script(text)
-        source = cwd_report.source(self._name, script)
+        source = cwd_report.source(self.name, script)
         wrapper = source if report is None else cwd_report.wrapper(report, source)
         return (*self._start, wrapper, "exec"), (script,)
 
@@ -168,6 +171,7 @@ class _Call:
     ) -> None:
         self._engine = engine
         self._request = request
+        self._asks_for_directory = launch.report
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[CommandResult] = self._loop.create_future()
         self._live = Live(engine.loop, self._post, on_output, display_cap) if on_output is not None else None
@@ -187,7 +191,7 @@ class _Call:
             self._process.stop("cancelled")
 
     def _done(self, record: Record) -> None:
-        result = derive(self._request, record)
+        result = derive(self._request, record, self._asks_for_directory)
 
         def complete() -> None:
             if self._live is not None:
@@ -198,8 +202,11 @@ class _Call:
         self._post(complete)
 
 
-def derive(request: CommandRequest, record: Record) -> CommandResult:
-    """The result of `exec` from the engine's record (the `exec` column of the table in 1.2)."""
+def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResult:
+    """The result of `exec` from the engine's record (the `exec` column of the table in 1.2).
+
+    `asked`: the shell was asked where it ended; otherwise it ended where it started.
+    """
     code, kind, name = _classify(record)
     not_started = record.spawn_error is not None
     reports = record.outcome == "exited" and request.track and not not_started
@@ -218,12 +225,19 @@ def derive(request: CommandRequest, record: Record) -> CommandResult:
         replaced_bytes=record.stdout.replaced_bytes + record.stderr.replaced_bytes,
         pipes_held=record.pipes_held,
         background_left=record.background_left,
-        cwd_after=cwd_report.parse(record.report) if reports else None,
+        cwd_after=_directory_after(request, record, asked) if reports else None,
         spawn_error=record.spawn_error,
         duration=record.duration,
         max_rss=record.max_rss,
         cpu_s=record.cpu_s,
     )
+
+
+def _directory_after(request: CommandRequest, record: Record, asked: bool) -> str | None:
+    if asked:
+        return cwd_report.parse(record.report)
+    directory = os.path.realpath(request.cwd)
+    return directory if Path(directory).is_dir() else None
 
 
 _Kind = Literal["exit", "signal", "timeout", "spawn", "cwd"]

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from prose_kernel.commands import dispositions
-
-_OUT_OF_MEMORY_RAISE = 300
+from prose_kernel.commands.system import prefer_for_out_of_memory
 
 
 class SpawnFailure(Exception):
@@ -80,7 +79,7 @@ def spawn(
     ours = opened[0], opened[2], *opened[5:]
     for descriptor in ours:
         os.set_blocking(descriptor, False)
-    _prefer_for_out_of_memory(popen.pid)
+    prefer_for_out_of_memory(popen.pid)
     return Child(popen, *ours)
 
 
@@ -140,20 +139,6 @@ def high(descriptor: int, lowest: int) -> int:
         os.close(descriptor)
 
 
-def memory_file(data: bytes) -> int:
-    """A descriptor from which the data can be read; no name, nothing to clean up. Raises `OSError`."""
-    descriptor = os.memfd_create("prose", os.MFD_CLOEXEC)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def close(descriptors: Sequence[int]) -> None:
     """Close what can be closed."""
     for descriptor in descriptors:
@@ -170,20 +155,3 @@ def _null() -> int:
     if _null_descriptor < 0:
         _null_descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     return _null_descriptor
-
-
-_adjustment: bytes | None = None
-
-
-def _prefer_for_out_of_memory(pid: int) -> None:
-    """When memory runs out, a command shall be chosen before the kernel that started it (hazard 64)."""
-    global _adjustment
-    with contextlib.suppress(OSError, ValueError):
-        if _adjustment is None:
-            own = int(Path("/proc/self/oom_score_adj").read_bytes())
-            _adjustment = str(min(1000, own + _OUT_OF_MEMORY_RAISE)).encode()
-        descriptor = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, _adjustment)
-        finally:
-            os.close(descriptor)

@@ -368,7 +368,7 @@ class CellView:
     def _gate_resolved(self, event: GateResolved) -> None:
         decision = event.decision
         how = {"rejected": "rejected", "approved": "approved", "timeout": "timed out"}[decision.status]
-        by = f" by {decision.by}" if decision.status != "timeout" else ""
+        by = f" by {decision.decided_by}" if decision.status != "timeout" else ""
         comment = f": {clip(decision.comment, 200)}" if decision.comment else ""
         reason = " (nobody could answer)" if decision.reason == "nobody" else ""
         self._note(event, f"gate {event.request.name}: {how}{by}{reason}{comment}")

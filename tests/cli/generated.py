@@ -136,7 +136,7 @@ def codes(page: str) -> str:
 
 _TOKENS = {
     "STRING": "a string", "NAME": "a name", "NUMBER": "a number", "COLON": "`:`", "LPAR": "`(`", "_NL": "the end of the line",
-    "DOT": "`.`", "PIPE": "`|`", "EQUALS": "`=`", "COMMA": "`,`", "MINUS": "`-`", "PLUS": "`+`",
+    "DOT": "`.`", "PIPE": "`\\|`", "EQUALS": "`=`", "COMMA": "`,`", "MINUS": "`-`", "PLUS": "`+`",
 }  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def keyword_table(_rest: str) -> str:
 
 
 def _either(tokens: frozenset[str]) -> str:
-    shown = [_TOKENS.get(token, f"`{token}`") for token in sorted(tokens, key=lambda t: [*_TOKENS, t].index(t))]
+    shown = [_TOKENS.get(token, f"`{token}`") for token in sorted(tokens, key=lambda t: (t not in _TOKENS, t))]
     return " or ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
@@ -172,7 +172,8 @@ def grammar(part: str) -> str:
     """A part of the grammar file: the productions below its heading comment, without what only the tree needs."""
     parts = re.split(r"^// -{4} ", GRAMMAR.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     found = next(text for text in parts if text.startswith(part))
-    lines = [re.sub(r"^\?", "", re.sub(r" +-> \w+$", "", line)) for line in found.split("\n", 1)[1].strip().split("\n")]
+    found = found.replace("\n        | HOLE", "")  # what error recovery puts in
+    lines = [re.sub(r"^\?", "", re.sub(r" +-> \w+", "", line)) for line in found.split("\n", 1)[1].strip().split("\n")]
     return "```text\n" + "\n".join(lines) + "\n```"
 
 

@@ -17,14 +17,14 @@ import pytest
 from cli.generated import DOCS, PACKAGE
 from click.testing import CliRunner
 from machine.fakes import World
-from prose_kernel.machine.events import Warned
 from sessions.people import ScriptedPerson
 
 from prose_kernel import reference
-from prose_kernel.cli.explain import explain
+from prose_kernel.cli.main import cli
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.source import Source
+from prose_kernel.runtime.events import Warned
 from prose_kernel.settings import Settings
 from prose_kernel.state.programs import LocalPrograms
 from prose_kernel.workspace import Start, Workspace
@@ -170,8 +170,7 @@ async def test_an_example_with_answers_warns_as_its_fence_says(shown: Example) -
 
 
 def test_the_page_has_its_examples() -> None:
-    assert len(EXAMPLES) > 180
-    assert len(RUN) > 10
+    assert len(EXAMPLES) > 180 and len(RUN) > 10
     shown = set().union(*(e.codes | e.run_codes for e in EXAMPLES))
     assert sorted(ENTRIES - shown) == ["E109", "E214", "E218", "E219", "E220", "W003", "W220"]
 
@@ -180,7 +179,7 @@ def test_the_page_has_its_examples() -> None:
 
 
 def explained(*words: str) -> str:
-    return CliRunner().invoke(explain, words, catch_exceptions=False).output
+    return CliRunner().invoke(cli, ["explain", *words], catch_exceptions=False).output
 
 
 def test_a_code_is_explained() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jupyter_client.kernelspec import KernelSpec
 from notebook.kernels import Client, Ran, kernel, specification
+from waiting import gone
 
 CELLS = {
     "blank": "\n\n",
@@ -180,13 +181,12 @@ def test_misuse_is_explained(python: Client, line: str, says: str) -> None:
 
 
 def test_an_interrupt_ends_the_cell_and_its_children(python: Client) -> None:
-    from notebook.kernels import gone
 
     request = python.send('%%prose\nexec "echo started; sleep 4901"')
     python.until_text(request, "started")
     python.interrupt()
     assert python.finish(request).error["ename"] == "KeyboardInterrupt"
-    assert gone("sleep 4901", 5)
+    assert gone("sleep 4901")
     assert python.run('%%prose\nexec "echo fine"').text() == "fine\n"
 
 

@@ -132,6 +132,8 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
         ("%%prose\nlet x = 1", "UsageError", "there is no cell magic %%prose", "leave the line out"),
         ("%%bash\nls", "UsageError", "there is no cell magic %%bash", ""),
+        ("%explain", "UsageError", "%explain: too few words", "usage: %explain"),
+        ("%explain E040", "UsageError", "the reference has no code E040", "did you mean E"),
         ("nothing?", "UsageError", "there is no help for nothing", "%help"),
     ],
 )
@@ -164,6 +166,11 @@ async def test_help_knows_everything(cells: Cells) -> None:
     ]:
         assert says in (await fine(cells, f"%help {word}")).texts[0]
         assert says in (await fine(cells, f"{word}?")).texts[0]
+
+
+async def test_a_code_is_explained(cells: Cells) -> None:
+    (text,) = (await fine(cells, "%explain E004")).texts
+    assert text.startswith("#### E004: ") and "```prose E004" in text
 
 
 async def test_help_of_a_word_is_a_page(cells: Cells) -> None:

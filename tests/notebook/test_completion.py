@@ -122,7 +122,6 @@ def test_any_cursor_position_is_fine(cells: Cells) -> None:
         inspect(cells, code, cursor)
 
 
-@pytest.mark.timing
 def test_completion_in_a_large_cell_costs_what_its_size_says(cells: Cells) -> None:
     def work(count: int) -> Callable[[], None]:
         code = "".join(f'let name{i} = "text {i}" # remark\n' for i in range(count)) + "let x = nam"

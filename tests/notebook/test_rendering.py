@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from notebook.recording import Commands, Recording, bound, exec_text, place, session_finished, step
+from waiting import eventually
 
 from prose_kernel.presentation.cell_view import DISPLAYS, CellView
 from prose_kernel.presentation.output_window import Limits
@@ -152,8 +152,7 @@ async def test_a_consumed_command_shows_its_progress_beside_its_branch() -> None
     command = Commands().run("20 %\n40 %\n", consumed=True, at=at)
     for event in [events.ParallelStarted(place(), 1, (), 1, True), *command[:2]]:
         view(event)
-    while "update" not in output.kinds:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: "update" in output.kinds)
     assert "i0: 40 %" in output.texts[-1]
     for event in [command[2], events.BranchFinished(at, 1, 0, None, "done", "done"), events.ParallelJoined(place(), 1)]:
         view(event)
@@ -284,8 +283,7 @@ async def test_a_person_sees_progress_and_the_notebook_keeps_the_same() -> None:
         view(event)
     assert output.kinds == ["display"]
     assert "<progress" in output.calls[0][1].data["text/html"]
-    while len(output.calls) < 2:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(output.calls) >= 2)
     assert output.kinds == ["display", "update"]
     view(happened[-1])
     view.finish(None)

@@ -77,7 +77,6 @@ def test_an_indented_percent_sign_is_no_magic() -> None:
     assert [s.magic for s in segments("do:\n  %bindings\n")] == [False]
 
 
-@pytest.mark.timing
 def test_scanning_is_linear() -> None:
     def work(count: int) -> Callable[[], object]:
         code = (
