@@ -1,7 +1,8 @@
 """The values of a running program (openprose.md 3.2) and how each reads as text or JSON.
 
 Text is `str`, numbers `int` or `float`, booleans `bool`, null `None`, arrays `list`, objects `dict`. Lists and dicts
-are never changed after they have become a value. Three kinds have classes of their own.
+are never changed after they have become a value. Three kinds have classes of their own, and what only one language
+knows is a `LanguageValue`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime.ports import CommandResult, Key
@@ -48,7 +50,30 @@ class ErrorValue:
         return str(self.fields.get("message", ""))
 
 
-Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"] | ExecText | Reference | ErrorValue
+class LanguageValue:
+    """A value that only its own language can use: a function, an agent, the one value that is nothing.
+
+    `kind` is the word for people, `str` its text wherever text is wanted: in a store, in another language, in JSON.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+
+
+Value = (
+    str
+    | int
+    | float
+    | bool
+    | None
+    | list["Value"]
+    | dict[str, "Value"]
+    | ExecText
+    | Reference
+    | ErrorValue
+    | LanguageValue
+)
 
 
 def kind_of(value: Value) -> str:
@@ -72,6 +97,8 @@ def kind_of(value: Value) -> str:
             return "text from session"
         case ErrorValue():
             return "error"
+        case LanguageValue():
+            return value.kind
 
 
 def number_text(value: int | float) -> str:
@@ -102,6 +129,8 @@ def full_text(value: Value) -> str:
             return number_text(value)
         case ErrorValue():
             return value.message
+        case LanguageValue():
+            return str(value)
         case _:
             return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
 
@@ -130,6 +159,8 @@ def plain(value: Value) -> object:
             return value.read()
         case ErrorValue():
             return dict(value.fields)
+        case LanguageValue():
+            return str(value)
         case _:
             return value
 
