@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.session_services import SessionServices
     from prose_kernel.state.filesystem import FilesystemStore
-    from prose_kernel.state.gates import Gatekeeper
+    from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.transcript import InContextTrace
+
+
+_ALL = 2**62
+"""Front ends get the whole output of a command; they decide how much of it is displayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Start:
 
     Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
-    given beforehand; `decisions` what a person decided about gates before the start.
+    given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
+    somebody else writes decide gates.
     """
 
     cwd: Path
@@ -50,6 +55,7 @@ class Start:
     notebook: bool = True
     supplied: Mapping[str, str] = field(default_factory=dict)
     decisions: Mapping[str, bool] = field(default_factory=dict)
+    gate_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ class Workspace:
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)
         self._supplied = dict(start.supplied)
+        self._inputs: set[str] = set()  # that texts of the run declare
         self._engine: Engine | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
@@ -151,8 +158,10 @@ class Workspace:
         self._listeners.remove(listener)
 
     def supply(self, name: str, value: str) -> None:
-        """Give the value of an input before the program asks for it."""
+        """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
         self._supplied[name] = value
+        if self._run is not None:
+            self._run.machine.supply(name, value)
 
     def choose(self, **changes: object) -> None:
         """Who answers sessions and conditions, and what is recorded, from the next text on, in this run too.
@@ -197,6 +206,7 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         run = self._open()
+        self._inputs.update(self.language.takes(compiled.program).inputs)
         await self._retire()
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
@@ -239,6 +249,7 @@ class Workspace:
         finally:
             self._run = None
             self._supplied = dict(self.start.supplied)
+            self._inputs.clear()
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
@@ -291,7 +302,7 @@ class Workspace:
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
         gates = self._gatekeeper(kept, doors.asker)
-        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=settings.display_cap)
+        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=_ALL)
         ports = Ports(
             commands=doors.commands or commands,
             sessions=doors.sessions,
@@ -338,7 +349,7 @@ class Workspace:
             str(cwd),
             self._clock,
             options,
-            display_cap=settings.display_cap,
+            display_cap=_ALL,
             pointer=pointer,
         )
 
@@ -408,16 +419,30 @@ class Workspace:
         return FilesystemStore(Path(self.settings.state_dir), new_run_id(self._clock), cwd=self.start.cwd)
 
     def _gatekeeper(self, kept: FilesystemStore | None, asker: Asker) -> Gatekeeper:
-        from prose_kernel.state.gates import Gatekeeper, Prior
-        from prose_kernel.state.records import FallbackRecords, FileRecords, MemoryRecords
+        from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
+        from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
 
         if kept is not None:
             files = FileRecords(kept.paths.gates, kept.run_id, self._clock)
             records: FallbackRecords | MemoryRecords = FallbackRecords(files, self._clock)
         else:
             records = MemoryRecords(self._clock)
-        prior = Prior(self.start.decisions, self._supplied.get)
-        return Gatekeeper(records, asker, self.settings.gates, self._clock, prior, notebook=self.start.notebook)
+        prior = Prior(self.start.decisions, self._decision_supplied)
+        return Gatekeeper(
+            records,
+            asker,
+            self.settings.gates,
+            self._clock,
+            prior,
+            notebook=self.start.notebook,
+            files=self.start.gate_files,
+            started=lambda number: self._engine is not None and self._engine.guards(number),
+        )
+
+    def _decision_supplied(self, name: str) -> str | None:
+        """A value supplied under the name of a gate decides it, unless a text of the run declares an input of that
+        name."""
+        return None if name in self._inputs else self._supplied.get(name)
 
     def _engine_of(self) -> Engine:
         if self._engine is None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.cli.examples import find_example
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,8 +66,6 @@ def find_program(target: str) -> str:
         )
     if Path(target).is_file():
         return target
-    from prose_kernel.cli.examples import find_example
-
     found = find_example(target)
     if found is None:
         raise UsageError(f"there is no file {target}, and no bundled example is called so", hint="prose examples")

@@ -6,20 +6,18 @@ Implements openprose.md 3.4 and sessions.md 3.2.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from prose_kernel.errors import NobodyToAsk, ProseError, ProviderError, Undecided
-from prose_kernel.judge.words import NO, STUCK, UNCERTAIN, YES
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import Finding, Judge, JudgedText, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.session_options import RulesMode
 from prose_kernel.runtime.text import NAME, one_line
-from prose_kernel.sessions.options import RulesMode
 
 if TYPE_CHECKING:
     from prose_kernel.judge.human import HumanJudge
-    from prose_kernel.sessions.providers.scripted import Script
 
 # The rules (a dozen regular expressions) and the person are imported where a question comes up: most cells ask none,
 # and kernel start-up time is a feature.
@@ -29,6 +27,16 @@ LiveJudge = Callable[[], Judge | None]
 
 RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
 FIX = f"{RULE}, record it where somebody can answer, or choose a judge (PROSE_JUDGE)"
+
+
+class Script(Protocol):
+    """Answers written beforehand; None where it has none for a question at this execution path."""
+
+    def judgement(self, text: str, at: str = "") -> str | None: ...
+
+    def extracted(self, path: str, at: str = "") -> str | None: ...
+
+    def items(self, value: str, at: str = "") -> tuple[str, ...] | None: ...
 
 
 class Asked:
@@ -237,6 +245,8 @@ class JudgeChain:
 
 
 def _scripted_verdict(said: str, text: str) -> Verdict:
+    from prose_kernel.judge.facts import NO, STUCK, UNCERTAIN, YES
+
     word = said.strip().casefold()
     if word in YES | NO:
         return Verdict(word in YES, "scripted")
@@ -250,14 +260,14 @@ def _scripted_verdict(said: str, text: str) -> Verdict:
 
 def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
     """The one label that the bindings named in the criteria agree on."""
-    from prose_kernel.judge import facts as readings
+    from prose_kernel.judge import facts
 
     found: dict[str, str] = {}
     for name in dict.fromkeys(NAME.findall(request.text)):
         if name not in request.bindings:
             continue
         try:
-            said = readings.short(request.bindings[name])
+            said = facts.short(request.bindings[name])
         except ProseError:
             continue
         if said is not None and said in labels:

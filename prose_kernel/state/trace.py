@@ -15,7 +15,7 @@ Where = tuple[str, ...]
 
 
 class TraceStore(Protocol):
-    """What a trace needs of a store: where to append, and a word that the run is worth a directory now."""
+    """The part of a store that a trace uses: append lines, and let the run directory be created."""
 
     run_id: str
 
@@ -25,10 +25,10 @@ class TraceStore(Protocol):
 
 
 class Trace:
-    """Writes one line for each event into the `state.md` of the run, or of the imported program it happened in.
+    """Writes one line for each event into the `state.md` of the run, or of the imported program in which it happened.
 
-    Lines go to the store, which writes them with its next flush, or earlier when they are many; nothing is kept here
-    but the last marker of a loop and a few errors. Never raises.
+    The store writes the lines at its next flush, or earlier if there are many. The trace itself keeps only the last
+    marker of a loop and a few errors. Never raises.
     """
 
     def __init__(self, store: TraceStore, clock: Clock) -> None:
@@ -82,7 +82,7 @@ class Trace:
             self._store.keep()
 
     def _hold(self, event: ev.LoopPass) -> None:
-        # 7.3: the marker stands before the condition is tested, so a loop that ends there shows one line, with `exit`.
+        # 7.3: the marker comes before the condition is tested; a loop that ends there shows one line, with `exit`.
         self._release()
         maximum = self._maximum(event)
         if maximum is None or event.index < maximum:
@@ -94,13 +94,13 @@ class Trace:
             self._line(place, loop_pass(index, maximum))
 
     def _maximum(self, event: ev.LoopPass) -> int | None:
-        """The number of passes when it is known; an iteration of `parallel for` is a pass of as many as there are."""
+        """Return the number of passes if it is known; for an iteration of `parallel for`, the number of items."""
         branches = event.place.branches
         construct = self._iterations.get(branches[-1].parallel) if branches else None
         return construct.count if construct is not None and construct.place.span == event.place.span else event.maximum
 
     def _prefix(self, place: ev.Place) -> str:
-        """`N→ ` or `N{letter}→ `, two spaces before it for each block around. Iterations have no letter."""
+        """Return `N→ ` or `N{letter}→ `, indented by two spaces for each enclosing block. Iterations have no letter."""
         letters = "".join(letter(step.index) for step in place.branches[-1:] if step.parallel not in self._iterations)
         return f"{'  ' * place.depth}{place.ordinal}{letters}→ "
 
@@ -145,7 +145,7 @@ class Trace:
     def _bound(self, event: ev.Bound) -> None:
         branches = event.place.branches
         if branches and branches[-1].label == event.name and branches[-1].parallel not in self._iterations:
-            return  # the line of the branch says it
+            return  # the line of the branch shows it
         self._line(event.place, f"input {event.name} ✓" if event.kind == "input" else f"{event.name} ✓")
 
     def _command_finished(self, event: ev.CommandFinished) -> None:
@@ -179,7 +179,7 @@ class Trace:
                 self._line(event.place, "cancelled")
             case ev.BranchFinished():
                 spawned = self._spawned.pop(event.place.branches, None)
-                if event.label or spawned != event.place.span.start:  # else the line of its only spawn says it
+                if event.label or spawned != event.place.span.start:  # else the line of its only session shows it
                     self._line(event.place, f"{event.label} ✓" if event.label else "✓")
             case ev.ParallelJoined() if event.parallel in self._iterations:
                 del self._iterations[event.parallel]
@@ -194,7 +194,7 @@ class Trace:
 
 
 def marker(event: ev.Event) -> str | None:
-    """The text of a line that needs nothing but its event; None for events that leave no line."""
+    """Return the line of an event that needs no other state; None for events without a line."""
     match event:
         case ev.ArmChosen():
             return f"if:{event.arm}"
@@ -223,13 +223,13 @@ def marker(event: ev.Event) -> str | None:
 
 
 def call(event: ev.ProgramCalled | ev.ProgramReturned) -> tuple[object, ...]:
-    """What a program's call and its return have in common."""
+    """Return a key that is equal for a program's call and its return."""
     place = event.place
     return event.alias, place.program, place.branches, place.execution_id
 
 
 def letter(index: int) -> str:
-    """The letter of a branch, from 0: `a` … `z`, `aa`, `ab` …"""
+    """Return the letter of a branch, from 0: `a` … `z`, `aa`, `ab` …"""
     text = ""
     index += 1
     while index:
@@ -239,17 +239,17 @@ def letter(index: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks, so that it cannot pass for other lines of the log."""
+    """Return a text without line breaks, so that it cannot imitate other lines of the log."""
     return text if text.isprintable() else " ".join(text.split())
 
 
 def timestamp(clock: Clock) -> str:
-    """ISO 8601, UTC, with `Z`, to the second."""
+    """Return the time in ISO 8601, UTC, with `Z`, to the second."""
     return clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def loop_pass(index: int, maximum: int | None) -> str:
-    """Passes count from 1 here; one past the maximum is shown as the maximum (`loop:M/M exit(max)`)."""
+    """Return the marker of a pass, counted from 1; beyond the maximum it shows the maximum (`loop:M/M exit(max)`)."""
     if maximum is None:
         return f"loop:{index + 1}/-"
     return f"loop:{min(index + 1, maximum)}/{maximum}"

@@ -20,11 +20,10 @@ from pydantic import BaseModel, ValidationError
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderConnection, ProviderError, ProviderTimeout
 from prose_kernel.runtime.services import Guard, Helper, HelperEnd
+from prose_kernel.runtime.session_options import AgentCommand
 from prose_kernel.runtime.text import one_line, printable
-from prose_kernel.sessions.options import AgentCommand
 from prose_kernel.sessions.providers.acp_client import Conversation, dispatch
-from prose_kernel.sessions.providers.acp_wire import Wire
-from prose_kernel.sessions.providers.patience import Patience
+from prose_kernel.sessions.providers.acp_wire import Patience, Wire
 
 _AUTH_REQUIRED: Final = -32000
 _NOT_FOUND: Final = -32601
