@@ -26,7 +26,7 @@ sys.path.insert(0, str(HERE.parent))
 from prose_kernel.permissions.policy import PermissionDesk, Policy  # noqa: E402
 from prose_kernel.runtime.clock import SystemClock  # noqa: E402
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest  # noqa: E402
-from prose_kernel.sessions.options import ModelServer, Surroundings  # noqa: E402
+from prose_kernel.runtime.session_options import ModelServer, Surroundings  # noqa: E402
 from prose_kernel.sessions.providers.model_judge import ModelJudge  # noqa: E402
 from prose_kernel.sessions.providers.models import ModelSessions  # noqa: E402
 from prose_kernel.sessions.tools.workbench import SessionWorkbench  # noqa: E402

@@ -20,7 +20,7 @@ from prose_kernel.recordings.library import Cassettes
 from prose_kernel.recordings.recorded_sessions import RecordedSessions
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import ContextItem, SessionProgress, SessionRequest, SessionResult
-from prose_kernel.sessions.options import CassetteMode, CassetteOptions, Surroundings
+from prose_kernel.runtime.session_options import CassetteMode, CassetteOptions, Surroundings
 
 PROMPT = "Review part {n}: say what is wrong, one line each, and what to do about it. " * 25
 CONTEXT = "What part {n} is about, and what was found in it so far, in full sentences.\n" * 130

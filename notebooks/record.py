@@ -43,10 +43,10 @@ import yaml
 from nbclient import NotebookClient
 
 from prose_kernel import session_services as connect
+from prose_kernel.cells.runner import Cells
 from prose_kernel.cli.notebook_file import read_cells
 from prose_kernel.errors import NoProvider, ProviderOverloaded, Undecided
-from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.output import Display, Problem
+from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.recordings.tidying import tidied
 from prose_kernel.runtime.ports import (
     Finding,

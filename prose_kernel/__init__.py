@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from prose_kernel._version import __version__
+
 if TYPE_CHECKING:
     from prose_kernel.errors import CompileError as CompileError
     from prose_kernel.errors import ProseError as ProseError
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from prose_kernel.settings import Settings as Settings
     from prose_kernel.workspace import Start as Start
     from prose_kernel.workspace import Workspace as Workspace
-
-__version__ = "0.1.0"
 
 _PUBLIC = {
     "CompileError": "prose_kernel.errors",

@@ -15,23 +15,21 @@ from prose_kernel.errors import UsageError
 from prose_kernel.judge.chain import Asked, JudgeChain, UnrecordedIsNobody
 from prose_kernel.permissions.policy import PermissionDesk
 from prose_kernel.recordings.library import Cassettes
-from prose_kernel.recordings.recorded_judge import RecordedJudge
-from prose_kernel.recordings.recorded_races import RecordedRaces
+from prose_kernel.recordings.recorded_decisions import RecordedJudge, RecordedRaces
 from prose_kernel.recordings.recorded_sessions import RecordedSessions
 from prose_kernel.runtime.asker import PersonUser, SerialAsker, serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Clock, Commands, Judge, Races, SessionRequest, Sessions, User
 from prose_kernel.runtime.services import Asker, Guard, Terminals
-from prose_kernel.sessions.counting import CountedJudge, CountedSessions
+from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.sessions.memory import Memories, RememberingSessions
-from prose_kernel.sessions.options import SessionOptions, Surroundings
 from prose_kernel.sessions.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
 from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
-from prose_kernel.sessions.providers.detection import Announced, Detected, detect
-from prose_kernel.sessions.usage import UsageTotals
+from prose_kernel.sessions.providers.unconfigured import Announced, Detected, detect
+from prose_kernel.sessions.usage import CountedJudge, CountedSessions, UsageTotals
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.description import Description
+    from prose_kernel.session_description import Description
     from prose_kernel.sessions.providers.scripted import Script
 
 
@@ -62,7 +60,7 @@ class SessionServices:
 
     def describe(self, request: SessionRequest) -> Description:
         """What the session would be sent, to whom, with which tools and permissions, and what is recorded for it."""
-        from prose_kernel.sessions.description import describe
+        from prose_kernel.session_description import describe
 
         return describe(request, self)
 
@@ -153,7 +151,7 @@ class _Connecting:
         self.announced = Announced(self.detected, self.person, self._notice) if self.detected is not None else None
         commands: Commands | None = None
         if self.choice.kind == "dry-run":
-            from prose_kernel.sessions.providers.dry_run import DryRunCommands
+            from prose_kernel.session_description import DryRunCommands
 
             commands = DryRunCommands()
         usage = before.usage if before is not None else UsageTotals()
@@ -206,7 +204,7 @@ class _Connecting:
 
     def _sessions(self, describe: Callable[[SessionRequest], Description]) -> Sessions:
         if self.choice.kind == "dry-run":
-            from prose_kernel.sessions.providers.dry_run import DryRunSessions
+            from prose_kernel.session_description import DryRunSessions
 
             return DryRunSessions(describe)
         if self.choice.kind == "scripted":

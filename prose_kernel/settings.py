@@ -11,10 +11,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_type_hints
+from typing import Annotated, Literal, get_type_hints
 
 from prose_kernel.errors import UsageError
-from prose_kernel.sessions.options import (
+from prose_kernel.runtime.session_options import (
     AgentCommand,
     CassetteMode,
     CassetteOptions,
@@ -29,6 +29,7 @@ from prose_kernel.sessions.options import (
 
 GateMode = Literal["auto", "ask", "wait", "deny"]
 StateBackend = Literal["filesystem", "in-context"]
+Limit = Annotated[int, "0 is no limit"]
 
 FILE_ONLY = (
     "cassette_redact",
@@ -95,7 +96,9 @@ class Settings:
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
     - `concurrency`: how many branches may wait for commands or sessions at once; None means no cap but the machine's.
-    - `display_cap`: bytes of one command's stream that a notebook shows live; the command line shows all of it.
+    - `display_cap`: bytes of one command's output that are displayed; of a longer output the middle is left out.
+      0 is no limit. Values, logs and piped output of the command line are never cut.
+    - `display_lines`: the same in lines.
     """
 
     shell: str | None = None
@@ -137,7 +140,8 @@ class Settings:
     providers: Mapping[str, ModelServer] = field(default_factory=dict)
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)
     concurrency: int | None = None
-    display_cap: int = 8 * 1024 * 1024
+    display_cap: Limit = 100_000
+    display_lines: Limit = 1_000
 
     @property
     def chooses_who_answers(self) -> bool:
@@ -171,26 +175,39 @@ _DEFAULTS = Settings()
 
 
 def load(
-    cwd: Path, environment: Mapping[str, str] | None = None, *, file: Path | None = None, **arguments: object
+    cwd: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    file: Path | None = None,
+    problems: list[UsageError] | None = None,
+    **arguments: object,
 ) -> Settings:
     """The settings in force for a program started in `cwd`; `file` is another `prose.toml` than the one there.
 
-    `arguments` with value None do not count. Raises `UsageError` naming the place and what it accepts.
+    `arguments` with value None do not count. Raises `UsageError` that names every wrong setting, its place and what it
+    accepts; with `problems` they are collected there instead, and all other settings count.
     """
+    found: list[UsageError] = []
     environment = os.environ if environment is None else environment
     hints = _hints()
-    written = _written(file or cwd / "prose.toml", hints)
+    written = _written(file or cwd / "prose.toml", hints, found)
     state_dir = arguments.get("state_dir") or environment.get("PROSE_STATE_DIR") or written.get("state_dir") or ".prose"
-    dotenv = _dotenv(cwd / str(state_dir) / ".env")
+    dotenv = _dotenv(cwd / str(state_dir) / ".env", found)
     values: dict[str, object] = dict(written)
     for name, hint in hints.items():
         variable = f"PROSE_{name.upper()}"
         text = environment.get(variable, "") or dotenv.get(variable, "")
         if (argument := arguments.get(name)) is not None:
-            values[name] = argument if not isinstance(argument, str) else _converted(argument, hint, name, variable)
+            values[name] = argument
+            if isinstance(argument, str):
+                _convert_into(values, argument, hint, name, variable, found)
         elif text != "" and name not in FILE_ONLY:
             of = variable if environment.get(variable) else f"{variable} in .env"
-            values[name] = _converted(text, hint, name, of)
+            _convert_into(values, text, hint, name, of, found)
+    if problems is not None:
+        problems += found
+    elif found:
+        raise _all_of(found)
     return Settings(**values)  # type: ignore[arg-type]  # each value has been checked against its hint
 
 
@@ -210,29 +227,48 @@ def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surro
 
 @functools.cache
 def _hints() -> Mapping[str, object]:
-    return get_type_hints(Settings)
+    return get_type_hints(Settings, include_extras=True)
 
 
-def _written(path: Path, hints: Mapping[str, object]) -> Mapping[str, object]:
+def _all_of(found: list[UsageError]) -> UsageError:
+    """One error for all that is wrong."""
+    if len(found) == 1:
+        return found[0]
+    lines = [f"  {problem}" + (f" ({problem.hint})" if problem.hint else "") for problem in found]
+    return UsageError("\n".join([f"{len(found)} settings are wrong:", *lines]))
+
+
+def _written(path: Path, hints: Mapping[str, object], found: list[UsageError]) -> Mapping[str, object]:
+    """The settings of a `prose.toml` that can be used; what cannot goes to `found`."""
     if not path.is_file():
         return {}
-    from prose_kernel.settings_file import SettingsFile
+    from prose_kernel.settings_file import read
 
-    return SettingsFile(path).values(hints)
+    return read(path, hints, found)
 
 
-def _dotenv(path: Path) -> Mapping[str, str]:
+def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, str]:
+    """The variables of a `.env` file; none of one that cannot be read, which goes to `found`."""
     if not path.is_file():
         return {}
     from dotenv import dotenv_values  # only where there is such a file: kernel start-up time is a feature
 
-    return {key: value for key, value in dotenv_values(path).items() if value is not None}
+    try:
+        return {key: value for key, value in dotenv_values(path).items() if value is not None}
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+        if found is not None:
+            found.append(UsageError(f"{path.name} cannot be read: {(reason or 'unknown').lower()}"))
+        return {}
 
 
-def _converted(text: str, hint: object, name: str, place: str) -> object:
+def _convert_into(
+    values: dict[str, object], text: str, hint: object, name: str, place: str, found: list[UsageError]
+) -> None:
     from prose_kernel.settings_file import accepted, convert
 
     try:
-        return convert(text, hint, text=True)
+        values[name] = convert(text, hint, text=True)
     except ValueError:
-        raise UsageError(f"setting {name} ({place}): {accepted(hint)}, not {text!r}") from None
+        values.pop(name, None)
+        found.append(UsageError(f"setting {name} ({place}): {accepted(hint)}, not {text!r}"))

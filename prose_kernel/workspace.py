@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel import languages
 from prose_kernel.errors import CompileError, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import PersonUser, serial
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
     from prose_kernel.commands import Engine, ShellCommands
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
-    from prose_kernel.language.openprose import Compiled
-    from prose_kernel.machine.openprose.machine import Machine
+    from prose_kernel.languages import Compiled, Language, Programs
+    from prose_kernel.runtime.machine import Machine
     from prose_kernel.session_services import SessionServices
     from prose_kernel.state.filesystem import FilesystemStore
-    from prose_kernel.state.gates import Gatekeeper
-    from prose_kernel.state.programs import LocalPrograms
+    from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.transcript import InContextTrace
+
+
+_ALL = 2**62
+"""Front ends get the whole output of a command; they decide how much of it is displayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class Start:
 
     Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
-    given beforehand; `decisions` what a person decided about gates before the start.
+    given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
+    somebody else writes decide gates.
     """
 
     cwd: Path
@@ -51,17 +56,18 @@ class Start:
     notebook: bool = True
     supplied: Mapping[str, str] = field(default_factory=dict)
     decisions: Mapping[str, bool] = field(default_factory=dict)
+    gate_files: bool = False
 
 
 def load_what_commands_need() -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not; may run in a thread."""
     from prose_kernel import deferred_services
     from prose_kernel.commands import Engine, ShellCommands
-    from prose_kernel.machine.openprose.machine import Machine
-    from prose_kernel.state import filesystem, gates, memory, programs, records, trace, transcript
+    from prose_kernel.state import filesystem, memory, trace, transcript
+    from prose_kernel.state.gates import gatekeeper, records
 
-    _ = deferred_services, Engine, ShellCommands, Machine
-    _ = filesystem, gates, memory, programs, records, trace, transcript
+    _ = deferred_services, Engine, ShellCommands, languages.default().machine()
+    _ = filesystem, gatekeeper, memory, records, trace, transcript
 
 
 @dataclass(slots=True)
@@ -100,15 +106,21 @@ class Workspace:
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)
         self._supplied = dict(start.supplied)
+        self._inputs: set[str] = set()  # that texts of the run declare
         self._engine: Engine | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
         self._earlier: list[SessionServices] = []  # that others have replaced in this run: closed with the next text
-        self._programs: LocalPrograms | None = None
+        self._programs: Programs | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # ------------------------------------------------------------ what a front end asks for
+
+    @property
+    def language(self) -> Language:
+        """The language of the texts that are fed here: that of the program's file."""
+        return languages.of_file(self.start.program_file)
 
     @property
     def machine(self) -> Machine:
@@ -163,8 +175,10 @@ class Workspace:
         self._listeners.remove(listener)
 
     def supply(self, name: str, value: str) -> None:
-        """Give the value of an input before the program asks for it."""
+        """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
         self._supplied[name] = value
+        if self._run is not None:
+            self._run.machine.supply(name, value)
 
     def choose(self, **changes: object) -> None:
         """Who answers sessions and conditions, and what is recorded, from the next text on, in this run too.
@@ -188,14 +202,10 @@ class Workspace:
 
     def compile(self, text: str, name: str = "cell") -> Compiled:
         """The tree and all diagnostics of a text, checked against what the run knows by now."""
-        from prose_kernel.language.openprose import compile_source
-        from prose_kernel.language.openprose.names import Known
-
-        known = self._run.machine.known() if self._run is not None else Known()
-        return compile_source(
+        return self.language.compile(
             Source.of(text, name),
             profile=self.settings.profile,
-            known=known,
+            known=self._run.machine.known() if self._run is not None else None,
             load=self._resolver().load_contract,
             cell=self.start.notebook,
         )
@@ -207,6 +217,7 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         run = self._open()
+        self._inputs.update(self.language.takes(compiled.program).inputs)
         await self._retire()
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
@@ -249,6 +260,7 @@ class Workspace:
         finally:
             self._run = None
             self._supplied = dict(self.start.supplied)
+            self._inputs.clear()
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
@@ -291,7 +303,6 @@ class Workspace:
     def _new_run(self) -> _Run:
         from prose_kernel.commands import ShellCommands
         from prose_kernel.deferred_services import DeferredJudge, DeferredRaces, DeferredSessions
-        from prose_kernel.machine.openprose.machine import Machine
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
         from prose_kernel.state.transcript import InContextTrace
@@ -302,7 +313,7 @@ class Workspace:
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
         gates = self._gatekeeper(kept, self._asker)
-        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=settings.display_cap)
+        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=_ALL)
 
         def services() -> SessionServices:
             return self._services_of(run)
@@ -317,7 +328,7 @@ class Workspace:
             clock=self._clock,
             races=DeferredRaces(services),
         )
-        machine = Machine(
+        machine = self.language.machine()(
             ports,
             listeners=(trace, self._tell),
             cwd=str(start.cwd),
@@ -376,7 +387,7 @@ class Workspace:
             str(cwd),
             self._clock,
             options,
-            display_cap=settings.display_cap,
+            display_cap=_ALL,
             pointer=pointer,
         )
 
@@ -440,16 +451,30 @@ class Workspace:
         return FilesystemStore(Path(self.settings.state_dir), new_run_id(self._clock), cwd=self.start.cwd)
 
     def _gatekeeper(self, kept: FilesystemStore | None, asker: Asker) -> Gatekeeper:
-        from prose_kernel.state.gates import Gatekeeper, Prior
-        from prose_kernel.state.records import FallbackRecords, FileRecords, MemoryRecords
+        from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
+        from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
 
         if kept is not None:
             files = FileRecords(kept.paths.gates, kept.run_id, self._clock)
             records: FallbackRecords | MemoryRecords = FallbackRecords(files, self._clock)
         else:
             records = MemoryRecords(self._clock)
-        prior = Prior(self.start.decisions, self._supplied.get)
-        return Gatekeeper(records, asker, self.settings.gates, self._clock, prior, notebook=self.start.notebook)
+        prior = Prior(self.start.decisions, self._decision_supplied)
+        return Gatekeeper(
+            records,
+            asker,
+            self.settings.gates,
+            self._clock,
+            prior,
+            notebook=self.start.notebook,
+            files=self.start.gate_files,
+            started=lambda number: self._engine is not None and self._engine.guards(number),
+        )
+
+    def _decision_supplied(self, name: str) -> str | None:
+        """A value supplied under the name of a gate decides it, unless a text of the run declares an input of that
+        name."""
+        return None if name in self._inputs else self._supplied.get(name)
 
     def _engine_of(self) -> Engine:
         if self._engine is None:
@@ -459,15 +484,13 @@ class Workspace:
             self._engine = Engine(on_warning=self._warnings.append)
         return self._engine
 
-    def _resolver(self) -> LocalPrograms:
+    def _resolver(self) -> Programs:
         if self._programs is None:
-            from prose_kernel.state.programs import LocalPrograms
-
-            file = self.start.cwd / self.start.program_file
+            file, profile = self.start.cwd / self.start.program_file, self.settings.profile
             self._programs = (
-                LocalPrograms(file.parent, program=file, profile=self.settings.profile)
+                self.language.programs(file.parent, program=file, profile=profile)
                 if file.is_file()
-                else LocalPrograms(self.start.cwd, profile=self.settings.profile)
+                else self.language.programs(self.start.cwd, profile=profile)
             )
         return self._programs
 

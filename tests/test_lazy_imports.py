@@ -15,7 +15,7 @@ CELLS = """
 import asyncio, sys
 from pathlib import Path
 from prose_kernel.notebook import app, kernel
-from prose_kernel.notebook.cells import Cells
+from prose_kernel.cells.runner import Cells
 
 class Nobody:
     available = False

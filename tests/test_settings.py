@@ -9,7 +9,7 @@ import pytest
 
 from prose_kernel import settings
 from prose_kernel.errors import UsageError
-from prose_kernel.sessions.options import AgentCommand, CassetteOptions, JudgeOptions, ModelServer
+from prose_kernel.runtime.session_options import AgentCommand, CassetteOptions, JudgeOptions, ModelServer
 from prose_kernel.settings import Settings
 from prose_kernel.settings_file import KINDS, NAMED, TABLES
 
@@ -209,7 +209,7 @@ MISTAKES = [
         "prose.toml line 2: cassette.redact: regular expressions (missing ), unterminated subpattern at position 0), not '('",
         None,
     ),
-    ("x ==", "prose.toml is no TOML: Invalid value (at line 1, column 4)", "docs/settings.md shows every setting"),
+    ("x ==", "prose.toml is not TOML: Invalid value (at line 1, column 4)", "docs/settings.md shows every setting"),
 ]
 
 

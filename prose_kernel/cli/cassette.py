@@ -16,9 +16,8 @@ from prose_kernel.errors import UsageError
 from prose_kernel.presentation.safety import visible
 
 if TYPE_CHECKING:
-    from prose_kernel.recordings.cassette_files import CassetteFile, Entry
-    from prose_kernel.recordings.comparing import Change
-    from prose_kernel.recordings.writing import Writer
+    from prose_kernel.recordings.cassette_files import CassetteFile, Entry, Writer
+    from prose_kernel.recordings.differences import Change
 
 CUT = 72
 ASIDE = ".bad"
@@ -208,7 +207,7 @@ def diff(old_or_only: str, new: str | None, rev: str, as_json: bool) -> int:
     Exit status: 0 no difference, 1 differences, 2 usage.
     """
     from prose_kernel.recordings.cassette_files import parse
-    from prose_kernel.recordings.comparing import changes
+    from prose_kernel.recordings.differences import changes
 
     if new is None:
         path = _path(old_or_only)
@@ -331,7 +330,7 @@ def _shown(path: Path) -> str:
 
 def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
     """Put the change of what is there in its place, while no kernel writes. Raises `UsageError`."""
-    from prose_kernel.recordings.writing import Writer
+    from prose_kernel.recordings.cassette_files import Writer
 
     writer: Writer = Writer(path)
     try:

@@ -30,7 +30,7 @@ def check(name: str, strict: bool) -> int:
     if compiled.program is None or not compiled.ok:
         click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
         return 1
-    found = decidable_conditions(compiled.program, Source.of(compiled.text, name))
+    found = decidable_conditions(compiled.language.judged_texts(compiled.program), Source.of(compiled.text, name))
     for condition in found:
         mark = "rule" if condition.decidable else "ask "
         click.echo(f"{mark}  line {condition.line}: **{condition.text}** ({_why(condition)})")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from prose_kernel import languages
 from prose_kernel.cli import files, report
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose.contract import LoadContract
-    from prose_kernel.language.openprose.tree import Program
-    from prose_kernel.state.programs import LocalPrograms
+    from prose_kernel.languages import Language, Programs
 
 FAULT, USAGE = 1, 2
 
@@ -25,8 +24,9 @@ class Compiled(NamedTuple):
     """One file: its tree when it could be parsed, what was found, and whether it could be read at all."""
 
     name: str
+    language: Language
     text: str
-    program: Program | None
+    program: Any
     diagnostics: tuple[Diagnostic, ...]
     unreadable: UsageError | None = None
 
@@ -51,7 +51,11 @@ def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
     for compiled in _compile_all(names, strict):
         status = max(status, USAGE if compiled.unreadable else 0 if compiled.ok else FAULT)
         if form == "json":
-            click.echo(report.result_line(report.compiled_json(compiled.name, _with_unreadable(compiled))))
+            click.echo(
+                report.result_line(
+                    report.compiled_json(compiled.name, compiled.language.name, _with_unreadable(compiled))
+                )
+            )
         else:
             _print_compiled(compiled, several=len(names) > 1)
     return status
@@ -63,33 +67,30 @@ def _compile_all(names: tuple[str, ...], strict: bool) -> Iterator[Compiled]:
         try:
             yield compile_file(name, profile)
         except UsageError as problem:
-            yield Compiled(name, "", None, (), problem)
+            yield Compiled(name, languages.of_file(name), "", None, (), problem)
 
 
 def compile_file(name: str, profile: Profile = "default") -> Compiled:
     """Compile one file with the local programs that it uses. Raises `UsageError` when it cannot be read."""
-    from prose_kernel.language.openprose import compile_source
-
     if name.endswith(".ipynb"):
         raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")
+    language = languages.of_file(name)
     try:
         source = files.read_source(name)
     except CompileError as error:
-        return Compiled(name, "", None, error.diagnostics)
-    compiled = compile_source(source, profile=profile, load=_contracts(name, profile))
-    return Compiled(name, source.text, compiled.program, compiled.diagnostics)
+        return Compiled(name, language, "", None, error.diagnostics)
+    compiled = language.compile(source, profile=profile, load=_contracts(name, language, profile))
+    return Compiled(name, language, source.text, compiled.program, compiled.diagnostics)
 
 
-def _contracts(name: str, profile: Profile) -> LoadContract:
+def _contracts(name: str, language: Language, profile: Profile) -> Callable[[str], Any]:
     """Looks up what the file uses; the machinery for it is loaded with the first `use`."""
 
     @cache
-    def programs() -> LocalPrograms:
-        from prose_kernel.state.programs import LocalPrograms
-
+    def programs() -> Programs:
         if name == files.STDIN:
-            return LocalPrograms(Path.cwd(), profile=profile)
-        return LocalPrograms(Path(name).parent, program=Path(name), profile=profile)
+            return language.programs(Path.cwd(), profile=profile)
+        return language.programs(Path(name).parent, program=Path(name), profile=profile)
 
     return lambda path: programs().load_contract(path)
 
@@ -101,8 +102,6 @@ def _with_unreadable(compiled: Compiled) -> tuple[Diagnostic, ...]:
 
 
 def _print_compiled(compiled: Compiled, several: bool) -> None:
-    from prose_kernel.language.openprose import format_program
-
     if compiled.unreadable:
         click.echo(report.usage_text(compiled.unreadable), err=True)
     if several and compiled.diagnostics:
@@ -110,7 +109,9 @@ def _print_compiled(compiled: Compiled, several: bool) -> None:
     if compiled.diagnostics:
         click.echo(report.diagnostics_text(compiled.diagnostics) + "\n", err=True)
     if compiled.ok and compiled.program is not None:
-        click.echo((f"# {compiled.name}\n" if several else "") + format_program(compiled.program), nl=False)
+        click.echo(
+            (f"# {compiled.name}\n" if several else "") + compiled.language.format_program(compiled.program), nl=False
+        )
 
 
 @click.command("fmt", short_help="Print programs in canonical form.")
@@ -140,10 +141,8 @@ def fmt(names: tuple[str, ...], check_only: bool, write: bool, drop_comments: bo
 
 
 def _check_canonical(compiled: Compiled) -> int:
-    from prose_kernel.language.openprose import format_program
-
     assert compiled.program is not None
-    if format_program(compiled.program) == compiled.text:
+    if compiled.language.format_program(compiled.program) == compiled.text:
         return 0
     click.echo(f"{compiled.name} is not in canonical form", err=True)
     return FAULT
@@ -151,12 +150,10 @@ def _check_canonical(compiled: Compiled) -> int:
 
 def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
     """Replace the file atomically. A file with comments is left alone: they are the reader's, and would be lost."""
-    from prose_kernel.language.openprose import format_program
-
     assert compiled.program is not None
     if compiled.name == files.STDIN:
         raise UsageError("standard input cannot be rewritten", hint="leave out --write")
-    text = format_program(compiled.program)
+    text = compiled.language.format_program(compiled.program)
     if text == compiled.text:
         return 0
     if _has_comments(compiled.text, text) and not drop_comments:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel import __version__
-from prose_kernel.cli.finding import Finding
+from prose_kernel._version import __version__
+from prose_kernel.cli import doctor_sessions
+from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +95,6 @@ def _command() -> Finding:
 
 def _settings() -> Iterator[Finding]:
     from prose_kernel import settings
-    from prose_kernel.cli import doctor_sessions
 
     try:
         current = settings.load(Path.cwd())

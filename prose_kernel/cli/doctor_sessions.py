@@ -5,20 +5,30 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from prose_kernel.cli.finding import Finding
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.sessions.options import ModelServer, SessionOptions, Surroundings
+    from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
     from prose_kernel.sessions.providers.choice import Choice
     from prose_kernel.settings import Settings
 
 EXTRAS = {"llm": "pydantic-ai-slim", "acp": "agent-client-protocol", "local": "xllamacpp"}
 NEEDS = {"model": "llm", "agent": "acp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about a subject. A `broken` one carries the `fix`; a `note` is no fault."""
+
+    state: Literal["ok", "note", "broken"]
+    subject: str
+    text: str
+    fix: str | None = None
 
 
 def examine(settings: Settings, cwd: Path) -> Iterator[Finding]:
@@ -64,7 +74,7 @@ def _pip(extra: str) -> str:
 
 def _provider(options: SessionOptions, where: Surroundings) -> Iterator[Finding]:
     from prose_kernel.sessions.providers.choice import choice_of
-    from prose_kernel.sessions.providers.detection import detect
+    from prose_kernel.sessions.providers.unconfigured import detect
 
     try:
         choice = choice_of(options.provider, options)

@@ -84,8 +84,10 @@ def examples(context: click.Context, name: str | None, execute: bool, target: Pa
     if not execute:
         click.echo(path.read_text(encoding="utf-8"), nl=False)
         return 0
-    from prose_kernel.cli.run import run
-
+    commands = context.find_root().command
+    assert isinstance(commands, click.Group)
+    run = commands.get_command(context, "run")
+    assert run is not None
     status = context.invoke(run, target=str(path))
     return status if isinstance(status, int) else 0
 

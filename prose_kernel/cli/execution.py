@@ -14,24 +14,44 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from prose_kernel.cli import files, report
+from prose_kernel.cli import report
 from prose_kernel.cli.narrator import Narrator
-from prose_kernel.cli.notebook_file import Cell, read_cells
-from prose_kernel.cli.session_notes import session_notes
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
+from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime.values import Value, full_text, verbatim
 from prose_kernel.workspace import Start, Workspace
 
 if TYPE_CHECKING:
-    from prose_kernel.cli.notebook_cells import NotebookCells
-    from prose_kernel.cli.run import Request
-    from prose_kernel.language.openprose import Compiled
-    from prose_kernel.language.openprose.tree import Program
+    from prose_kernel.languages import Compiled
+    from prose_kernel.settings import Settings
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
 NOT_LOADABLE = "E215"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the person asked for: the program, its inputs, decisions made beforehand, and the settings in force."""
+
+    name: str
+    inputs: Mapping[str, str]
+    decisions: Mapping[str, bool]
+    settings: Settings
+    cwd: Path
+    json: bool = False
+    usage: bool = False
+    gate_files: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One text to run, and its name in messages. `may_fail`: a notebook's cell with the tag `raises-exception`."""
+
+    text: str
+    name: str
+    may_fail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +72,42 @@ class Ended:
     notes: tuple[str, ...] = ()
 
 
-def execute(request: Request, screen: Screen) -> Ended:
-    """Run the program to its end. Raises `UsageError`, and `CompileError` (E109), when its text cannot be had."""
-    run: ProgramRun
-    if request.name.endswith(".ipynb"):
-        run, cells = NotebookRun(request, screen), read_cells(request.name)
-    else:
-        run, cells = ProgramRun(request, screen), [Cell(files.read_source(request.name).text, request.name)]
-    screen.banner()
-    return asyncio.run(run.through(cells))
-
-
 class ProgramRun:
     """One run from its first text to its closing. `feed` compiles and runs one text in it."""
 
     def __init__(self, request: Request, screen: Screen) -> None:
         self.request = request
         self.screen = screen
-        self.narrator = Narrator(screen)
+        self.narrator = Narrator(screen, Limits(request.settings.display_cap, request.settings.display_lines))
         self.asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
         self.text_name = request.name
 
     @cached_property
     def workspace(self) -> Workspace:
         given = self.request
-        start = Start(given.cwd, given.name, notebook=False, supplied=given.inputs, decisions=given.decisions)
+        start = Start(
+            given.cwd,
+            given.name,
+            notebook=False,
+            supplied=given.inputs,
+            decisions=given.decisions,
+            gate_files=given.gate_files,
+        )
         return Workspace(given.settings, start, asker=self.asker, listeners=[self.narrator])
 
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
         compiled = self.compile(cell.text, cell.name)
-        _known_inputs(compiled.program, self.request)
+        self._known_inputs(compiled)
         await self.workspace.run(compiled)
+
+    def _known_inputs(self, compiled: Compiled) -> None:
+        """Raises `UsageError` for an `--input` that the program does not ask for."""
+        takes = self.workspace.language.takes(compiled.program)
+        unknown = [name for name in self.request.inputs if name not in takes.inputs and name not in takes.gates]
+        if unknown:
+            asked = f"its inputs are {', '.join(takes.inputs)}" if takes.inputs else "it has no inputs"
+            raise UsageError(f"--input {unknown[0]}: the program does not ask for it; {asked}")
 
     def compile(self, text: str, name: str) -> Compiled:
         """Compile a text; its warnings are shown, its errors raised."""
@@ -93,6 +117,11 @@ class ProgramRun:
         for found in compiled.diagnostics:
             self.screen.note(found.render().partition("\n")[0], "yellow")
         return compiled
+
+    def execute(self, cells: Sequence[Cell]) -> Ended:
+        """Run all texts to the end of the run."""
+        self.screen.banner()
+        return asyncio.run(self.through(cells))
 
     async def through(self, cells: Sequence[Cell]) -> Ended:
         """Feed all texts, the first error ends it; then take what the run has made, and close it."""
@@ -145,7 +174,7 @@ class ProgramRun:
                 text_name=self.text_name,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
-                notes=session_notes(workspace.started_doors, usage=self.request.usage) if started else (),
+                notes=report.session_notes(workspace.started_doors, usage=self.request.usage) if started else (),
             )
         finally:
             await workspace.close(cause)
@@ -169,24 +198,6 @@ class ProgramRun:
         return (full_text(self.narrator.unshown),) if self.narrator.unshown is not None else ()
 
 
-class NotebookRun(ProgramRun):
-    """The cells of a notebook. Their commands expect to run beside it, as in Jupyter; the run is kept where it was
-    started."""
-
-    @cached_property
-    def _cells(self) -> NotebookCells:
-        from prose_kernel.cli.notebook_cells import NotebookCells
-
-        return NotebookCells(self)
-
-    @property
-    def workspace(self) -> Workspace:
-        return self._cells.workspace
-
-    async def feed(self, cell: Cell) -> None:
-        await self._cells.feed(cell)
-
-
 def _status(error: ProseError | None, done: int) -> int:
     """The exit status; what is wrong with a later cell of a notebook comes after the start.
 
@@ -197,19 +208,6 @@ def _status(error: ProseError | None, done: int) -> int:
     if isinstance(error, RunError) and not (error.code == NOT_LOADABLE and not done):
         return NOBODY if error.nobody else FAILED
     return FAILED if done else NOT_STARTED
-
-
-def _known_inputs(program: Program, request: Request) -> None:
-    """Raises `UsageError` for an `--input` that the program does not ask for."""
-    from prose_kernel.cli.search import gate_names
-    from prose_kernel.language.openprose.contract import contract
-
-    declared = contract(program).inputs
-    gates = gate_names(program)
-    unknown = [name for name in request.inputs if name not in declared and name not in gates]
-    if unknown:
-        asked = f"its inputs are {', '.join(declared)}" if declared else "it has no inputs"
-        raise UsageError(f"--input {unknown[0]}: the program does not ask for it; {asked}")
 
 
 def _stay() -> None:

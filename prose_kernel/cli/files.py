@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.cli.examples import find_example
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ def _checked_size(data: bytes, name: str) -> bytes:
 
 def read_source(name: str) -> Source:
     """A program's source. Raises `UsageError` when it cannot be read, `CompileError` (E109) when it is no UTF-8."""
-    from prose_kernel.language.openprose import decode
+    from prose_kernel import languages
 
-    return decode(read_bytes(name), name)
+    return languages.of_file(name).decode(read_bytes(name), name)
 
 
 def find_program(target: str) -> str:
@@ -65,8 +66,6 @@ def find_program(target: str) -> str:
         )
     if Path(target).is_file():
         return target
-    from prose_kernel.cli.examples import find_example
-
     found = find_example(target)
     if found is None:
         raise UsageError(f"there is no file {target}, and no bundled example is called so", hint="prose examples")

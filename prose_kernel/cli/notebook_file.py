@@ -1,26 +1,27 @@
-"""The Prose cells of a notebook file, for `prose run NOTEBOOK`.
+"""`prose run NOTEBOOK`: the Prose cells of a notebook file, run as in the kernel and shown as text.
 
 In a notebook of the Prose kernel every code cell is one; in a Python notebook those that begin with `%%prose`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from functools import cached_property
 
+from prose_kernel import languages
+from prose_kernel.cells.runner import Cells
 from prose_kernel.cli import files
+from prose_kernel.cli.execution import Cell, ProgramRun
+from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import UsageError
+from prose_kernel.presentation.cell_view import CellView
+from prose_kernel.presentation.display import Display, Problem
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.values import Value
+from prose_kernel.workspace import Start, Workspace
 
-MAGIC = "%%prose"
+_KERNEL = (("kernelspec", "language"), ("language_info", "name"))
 MAY_FAIL = "raises-exception"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One text to run, and its name in messages. `may_fail`: a notebook's cell with the tag `raises-exception`."""
-
-    text: str
-    name: str
-    may_fail: bool = False
 
 
 def read_cells(name: str) -> list[Cell]:
@@ -34,15 +35,16 @@ def read_cells(name: str) -> list[Cell]:
         book = nbformat.reads(files.read_bytes(name).decode("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
         raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
-    prose = (book.metadata.get("kernelspec") or {}).get("language") == "prose"
-    prose = prose or (book.metadata.get("language_info") or {}).get("name") == "prose"
+    names = ((book.metadata.get(part) or {}).get(key) for part, key in _KERNEL)
+    whole = any(languages.of_magic(name) is not None for name in names if isinstance(name, str))
     cells = [
         Cell(text, f"cell {number}", MAY_FAIL in cell.metadata.get("tags", ()))
         for number, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), 1)
-        if (text := cell.source if prose else _magic_body(cell.source)) is not None
+        if (text := cell.source if whole else _magic_body(cell.source)) is not None
     ]
     if not cells:
-        raise UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {MAGIC}")
+        magics = ", ".join(f"%%{language.magic}" for language in languages.LANGUAGES.values())
+        raise UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {magics}")
     return cells
 
 
@@ -50,7 +52,7 @@ def _magic_body(source: str) -> str | None:
     """The text below `%%prose`, in its place, so that line numbers stay those of the cell; None for another cell."""
     first, _, body = source.lstrip().partition("\n")
     word, _, options = first.strip().partition(" ")
-    if word != MAGIC:
+    if not word.startswith("%%") or languages.of_magic(word[2:]) is None:
         return None
     if options.strip():
         raise UsageError(
@@ -58,3 +60,84 @@ def _magic_body(source: str) -> str | None:
             hint="run this notebook with Jupyter, or give the values with --input",
         )
     return f"\n{body}"
+
+
+# ---------------------------------------------------------------- running them
+
+
+class NotebookRun(ProgramRun):
+    """The cells of a notebook. Their commands expect to run beside it, as in Jupyter; the run is kept where it was
+    started."""
+
+    @cached_property
+    def _cells(self) -> NotebookCells:
+        return NotebookCells(self)
+
+    @property
+    def workspace(self) -> Workspace:
+        return self._cells.workspace
+
+    async def feed(self, cell: Cell) -> None:
+        await self._cells.feed(cell)
+
+
+class NotebookCells(Cells):
+    """The kernel's own handling of cells, but programs are told by the command line's narrator."""
+
+    def __init__(self, run: ProgramRun) -> None:
+        given = run.request
+        notebook = (given.cwd / os.path.expanduser(given.name)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
+        super().__init__(notebook.parent, run.asker)
+        self._told_by = run
+        self._start = Start(self.cwd, notebook.name, supplied=given.inputs, decisions=given.decisions)
+        chosen = given.settings
+        self.overrides = {name: getattr(chosen, name) for name in chosen.__slots__}
+        self.overrides["state_dir"] = str(given.cwd / chosen.state_dir)
+        if chosen.script:
+            self.overrides["script"] = str(given.cwd / chosen.script)
+        self._output = TextOutput(run.screen)
+
+    @property
+    def workspace(self) -> Workspace:
+        if self._workspace is None:
+            listeners = [self._told_by.narrator]
+            self._workspace = Workspace(self.settings, self._start, asker=self.asker, listeners=listeners)
+        return self._workspace
+
+    async def feed(self, cell: Cell) -> None:
+        """Run one cell. Raises `CompileError`, `RunError` and `UsageError`."""
+        await self._run(cell.text, self._output, CellView(self._output, live=False, limits=self.limits))
+
+    async def program(self, text: str, view: CellView, name: str = "cell") -> Value:
+        """Programs of cells, and of `%run`."""
+        run = self._told_by
+        return await self.workspace.run(run.compile(text, run.text_name if name == "cell" else name))
+
+
+class TextOutput:
+    """What magics show, as plain text: `notebook.output.Output` for a terminal or pipe."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def stream(self, name: Stream, text: str) -> None:
+        self._screen.write(name, text)
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        if text := display.data.get("text/plain"):
+            self._screen.line("stdout", text)
+
+    def result(self, display: Display) -> None:
+        self.display(display)
+
+    def page(self, display: Display) -> None:
+        self.display(display)
+
+    def update(self, display: Display, display_id: str) -> None:
+        """What has been printed stays."""
+
+    def clear(self) -> None:
+        """What has been printed stays."""
+
+    def error(self, problem: Problem) -> None:
+        """Errors reach the end of the run by themselves."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,24 +15,9 @@ from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import ProseError, RunError, UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.cli.execution import Ended
-    from prose_kernel.settings import Settings
+    from prose_kernel.cli.execution import Ended, Request
 
-UNCAPPED = 2**62  # what a command prints is passed through whole; the cap is there for notebooks
 ABSENT_BACKENDS = ("sqlite", "postgres")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the person asked for: the program, its inputs, decisions made beforehand, and the settings in force."""
-
-    name: str
-    inputs: Mapping[str, str]
-    decisions: Mapping[str, bool]
-    settings: Settings
-    cwd: Path
-    json: bool = False
-    usage: bool = False
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
@@ -44,6 +28,7 @@ class Request:
 @click.option("--in-context", is_flag=True, help="Keep everything in memory; nothing is written.")
 @click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
 @click.option("--gates", metavar="MODE", help="Who may decide gates: auto (default), ask, wait or deny.")
+@click.option("--gate-files", is_flag=True, help="With --gates=wait: a decision file written by any program decides.")
 @click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate beforehand. Repeatable.")
 @click.option("--no", metavar="GATE", multiple=True, help="Reject this gate beforehand. Repeatable.")
 @click.option(
@@ -71,6 +56,7 @@ def run(
     state: str | None = None,
     state_dir: str | None = None,
     gates: str | None = None,
+    gate_files: bool = False,
     provider: str | None = None,
     script: str | None = None,
     judge: str | None = None,
@@ -88,7 +74,7 @@ def run(
     3 failed because nobody could answer a session, condition, input or gate.
     """
     from prose_kernel import settings
-    from prose_kernel.cli import execution
+    from prose_kernel.cli.execution import Request
 
     cwd, name = Path.cwd(), files.find_program(target)
     chosen = settings.load(
@@ -104,13 +90,29 @@ def run(
         cassette=cassette,
         cassette_mode=cassette_mode,
         cassette_realtime=True if realtime else None,
-        display_cap=UNCAPPED,
     )
-    request = Request(name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage)
+    request = Request(
+        name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage, gate_files=gate_files
+    )
+    if gate_files and chosen.gates != "wait":
+        raise UsageError("--gate-files needs --gates=wait")
     if request.settings.gates == "wait" and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk: nobody can decide a gate that lives in memory")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-    return _report(request, execution.execute(request, screen), screen)
+    return _report(request, _execute(request, screen), screen)
+
+
+def _execute(request: Request, screen: Screen) -> Ended:
+    """Run the program to its end. Raises `UsageError`, and `CompileError` (E109), when its text cannot be read."""
+    from prose_kernel.cli.execution import Cell, ProgramRun
+
+    if request.name.endswith(".ipynb"):
+        from prose_kernel.cli.notebook_file import NotebookRun, read_cells
+
+        cells = read_cells(request.name)
+        return NotebookRun(request, screen).execute(cells)
+    source = files.read_source(request.name)
+    return ProgramRun(request, screen).execute([Cell(source.text, request.name)])
 
 
 def settings_file(cwd: Path, name: str) -> Path | None:

@@ -248,6 +248,11 @@ class Engine:
         """It is over."""
         self._watchdog.ended(leader)
 
+    def guards(self, number: int) -> bool:
+        """Whether this is a process group, or the session, of a command that runs or has left something running. May be
+        called from any thread."""
+        return self._ready and self._watchdog.knows(number)
+
     def adopt(self, child: Child) -> None:
         """A leader that even KILL did not end: its status is taken whenever it comes."""
         try:

@@ -92,6 +92,10 @@ class Watchdog:
         self._tell(group, b"=%d%b\n" % (group, known))
         self._flush()
 
+    def knows(self, group: int) -> bool:
+        """Whether it would end this group."""
+        return group in self._groups
+
     def ended(self, group: int) -> None:
         if self._groups.pop(group, None) is None:
             return

@@ -6,21 +6,18 @@ Implements openprose.md 3.4 and sessions.md 3.2.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from prose_kernel.errors import NobodyToAsk, ProseError, ProviderError, Undecided
-from prose_kernel.judge.words import NO, STUCK, UNCERTAIN, YES
-from prose_kernel.language.openprose import tree
-from prose_kernel.language.source import Source, Span
+from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import serial
-from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.ports import Finding, Judge, JudgedText, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.session_options import RulesMode
 from prose_kernel.runtime.text import NAME, one_line
-from prose_kernel.sessions.options import RulesMode
 
 if TYPE_CHECKING:
     from prose_kernel.judge.human import HumanJudge
-    from prose_kernel.sessions.providers.scripted import Script
 
 # The rules (a dozen regular expressions) and the person are imported where a question comes up: most cells ask none,
 # and kernel start-up time is a feature.
@@ -30,6 +27,16 @@ LiveJudge = Callable[[], Judge | None]
 
 RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
 FIX = f"{RULE}, record it where somebody can answer, or choose a judge (PROSE_JUDGE)"
+
+
+class Script(Protocol):
+    """Answers written beforehand; None where it has none for a question at this execution path."""
+
+    def judgement(self, text: str, at: str = "") -> str | None: ...
+
+    def extracted(self, path: str, at: str = "") -> str | None: ...
+
+    def items(self, value: str, at: str = "") -> tuple[str, ...] | None: ...
 
 
 class Asked:
@@ -238,6 +245,8 @@ class JudgeChain:
 
 
 def _scripted_verdict(said: str, text: str) -> Verdict:
+    from prose_kernel.judge.facts import NO, STUCK, UNCERTAIN, YES
+
     word = said.strip().casefold()
     if word in YES | NO:
         return Verdict(word in YES, "scripted")
@@ -251,14 +260,14 @@ def _scripted_verdict(said: str, text: str) -> Verdict:
 
 def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
     """The one label that the bindings named in the criteria agree on."""
-    from prose_kernel.judge import facts as readings
+    from prose_kernel.judge import facts
 
     found: dict[str, str] = {}
     for name in dict.fromkeys(NAME.findall(request.text)):
         if name not in request.bindings:
             continue
         try:
-            said = readings.short(request.bindings[name])
+            said = facts.short(request.bindings[name])
         except ProseError:
             continue
         if said is not None and said in labels:
@@ -283,46 +292,21 @@ class Condition(NamedTuple):
     choice: bool = False
 
 
-def decidable_conditions(program: tree.Program, source: Source) -> list[Condition]:
-    """Every discretion condition and choice of a program in source order, for `prose compile` and its like.
+def decidable_conditions(questions: Iterable[JudgedText], source: Source) -> list[Condition]:
+    """Every condition and choice of a program in source order, for `prose check`.
 
     `decidable` is about the form alone: a rule reads it and decides it both ways. A value that is not what the rule
     needs (`score >= 85` with a score of "good") still goes to somebody else; a choice always counts as one that does.
     """
     from prose_kernel.judge import rules
 
-    found = [*_markers(program)]
     return [
         Condition(
-            source.line_column(span.start)[0],
-            text.raw,
-            not choice and rules.decidable(_sample(text)),
-            () if choice else rules.named(_sample(text)),
-            choice,
+            source.line_column(question.span.start)[0],
+            question.text,
+            not question.choice and rules.decidable(question.sample),
+            () if question.choice else rules.named(question.sample),
+            question.choice,
         )
-        for span, text, choice in sorted(found, key=lambda entry: entry[0])
+        for question in questions
     ]
-
-
-def _sample(text: tree.Text) -> str:
-    """The condition with a number where values will be inserted."""
-    return "".join(part if isinstance(part, str) else "0" for part in text.parts)
-
-
-def _markers(program: tree.Program) -> Iterable[tuple[Span, tree.Text, bool]]:
-    """Each marker that is judged: an input's is a question to the person, so it is left out."""
-    waiting: list[object] = [program]
-    while waiting:
-        node = waiting.pop()
-        match node:
-            case tuple():
-                waiting.extend(node)
-            case tree.Discretion():
-                yield node.span, node.text, False
-            case tree.Choice():
-                yield node.criteria.span, node.criteria.text, True
-                waiting.append(node.options)
-            case tree.Input():
-                pass
-            case tree.Node():
-                waiting.extend(getattr(node, name) for name in node.__dataclass_fields__ if name != "span")

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 
-from prose_kernel.runtime.text import MARK, one_line
+from prose_kernel.runtime.structured_text import json_in
+from prose_kernel.runtime.text import MARK
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, inserted_text
 
 SHORT = 80  # characters of a value that can be the answer to a question, not a text about it
 EXIT_CODE = " exit code"  # suffix of a subject: the exit code of a command
 
+# the words that a script or a person answers a condition with, case-folded
+YES = frozenset(("y", "yes", "true"))
+NO = frozenset(("n", "no", "false"))
+UNCERTAIN = frozenset(("u", "uncertain", "unknown"))
+STUCK = frozenset(("no progress", "no-progress"))
+
 _STEP = re.compile(r"\.([^\W\d]\w*(?:-\w+)*)|\[(\d+)\]")
 _NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?%?")
-_FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 _BULLET = re.compile(r"(?:[-*+•]|\d+[.)])\s+\S")
 _ANSWER = re.compile(r"(yes|y|true|no|n|false)(?=$|[\n.,;:!?)\]—–-])", re.IGNORECASE)
 _HOLLOW = {"[]", "{}", "null", '""'}
 _NOTHING = {"none", "(none)", "n/a", "na", "nothing", "nil", "empty", "(empty)", "-", "--", "—", "tbd", "unknown"}
-
-
-def data_or_text(said: str) -> Value:
-    """What somebody's answer stands for: JSON when it is, else the text."""
-    try:
-        data: Value = json.loads(said)
-    except (ValueError, RecursionError):
-        return said
-    return data
 
 
 def resolve(subject: str, bindings: Mapping[str, Value]) -> tuple[bool, Value]:
@@ -93,19 +89,8 @@ def _element(value: Value, index: int) -> tuple[bool, Value]:
 
 def structure(text: str) -> Value:
     """The JSON array or object that a text is, or that its first fenced block holds; None without one."""
-    for candidate in (text.strip(), *(match[1] for match in _first(text))):
-        if candidate[:1] in ("[", "{"):
-            try:
-                loaded: Value = json.loads(candidate)
-            except (ValueError, RecursionError):
-                continue
-            return loaded
-    return None
-
-
-def _first(text: str) -> list[re.Match[str]]:
-    found = _FENCE.search(text) if "```" in text else None
-    return [found] if found else []
+    found = json_in(text)
+    return found if isinstance(found, list | dict) else None
 
 
 def untouchable(value: Value) -> bool:
@@ -265,18 +250,3 @@ def affordable(pattern: str, length: int) -> bool:
     repeats = len(re.findall(r"[*+{]", bare))
     options = bare.count("?") + bare.count("|")
     return options <= 10 and (repeats == 0 or float(max(length, 1)) ** (repeats + 1) <= 1e8)
-
-
-def preview(value: Value) -> str:
-    """The value in a few words, for an explanation."""
-    match value:
-        case str() | ExecText() | Reference():
-            said = text(value) or ""
-            return f'"{one_line(said, 40)}"' if said.strip() else "empty text"
-        case None:
-            return "null"
-        case list() | dict():
-            kind = "list" if isinstance(value, list) else "object"
-            return f"{kind} of {len(value)}" if value else f"empty {kind}"
-        case _:
-            return one_line(inserted_text(value), 40)

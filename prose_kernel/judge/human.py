@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prose_kernel.errors import ProseError
-from prose_kernel.judge import facts as readings
 from prose_kernel.judge import rules
-from prose_kernel.judge.words import NO, STUCK, UNCERTAIN, YES
+from prose_kernel.judge.facts import NO, STUCK, UNCERTAIN, YES
 from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.content import data_or_text, preview
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import NAME, one_line, printable
@@ -54,7 +54,7 @@ class HumanJudge:
     async def extract(self, value: str, path: str) -> Finding:
         async with self._asker.turn():
             self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
-            return Finding(readings.data_or_text((await self._asker.ask(f"{path}: ")).strip()), "human")
+            return Finding(data_or_text((await self._asker.ask(f"{path}: ")).strip()), "human")
 
     async def items(self, value: str) -> Finding:
         found: list[str] = []
@@ -97,6 +97,6 @@ def _known(request: JudgeRequest) -> Iterable[str]:
 
 def _previewed(value: Value) -> str:
     try:
-        return readings.preview(value)
+        return preview(value)
     except ProseError:
         return "(cannot be read)"

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from prose_kernel.errors import ProseError
-from prose_kernel.judge import facts as readings
+from prose_kernel.judge import facts
+from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.values import Value
 
 Test = Callable[[Value], bool | None]
@@ -44,7 +45,7 @@ class Clause:
 
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
         try:
-            found, value = readings.resolve(self.subject, bindings)
+            found, value = facts.resolve(self.subject, bindings)
             answer = self.test(value) if found else None
         except ProseError:  # a binding that cannot be read decides nothing
             return Ruling(None, self.rule, f"{self.subject} cannot be read")
@@ -52,8 +53,8 @@ class Clause:
             return Ruling(None, "", "no rule reads it")
         if not found:
             return Ruling(None, self.rule, f"there is no {self.subject} to go by")
-        why = f"{self.subject} is {readings.preview(value)}"
-        if self.rule == "exit" and (code := readings.exit_code(value)) is not None:
+        why = f"{self.subject} is {preview(value)}"
+        if self.rule == "exit" and (code := facts.exit_code(value)) is not None:
             why = f"{self.subject} exit code is {code}"
         return Ruling(answer if answer is None else answer != self.negated, self.rule, why)
 
@@ -313,7 +314,7 @@ def clause(text: str) -> Condition:
         return Unparsed(text.strip())
     name = subject["path"] or subject["number"]
     if subject["of"] or subject["exit"]:
-        name += readings.EXIT_CODE
+        name += facts.EXIT_CODE
     rest = words[subject.end() :]
     for rule, form in _FORMS:
         if match := form.fullmatch(rest):
@@ -330,7 +331,7 @@ def _exit(found: Mapping[str, str | None]) -> Test:
     wanted = found["word"] != "fail"
 
     def test(value: Value) -> bool | None:
-        code = readings.exit_code(value)
+        code = facts.exit_code(value)
         return None if code is None else (code == 0) == wanted
 
     return test
@@ -340,13 +341,13 @@ def _text(found: Mapping[str, str | None]) -> Test:
     literal, how = _unquoted(found["lit"]), found["how"] or found["at"]
 
     def test(value: Value) -> bool | None:
-        if not isinstance(text := readings.text(value), str):
+        if not isinstance(text := facts.text(value), str):
             return None
         if how == "contain":
             answer = literal in text
         else:
             answer = text.strip().startswith(literal) if how == "start" else text.strip().endswith(literal)
-        return answer if readings.whole(value) or (answer and how == "contain") else None
+        return answer if facts.whole(value) or (answer and how == "contain") else None
 
     return test
 
@@ -358,8 +359,8 @@ def _pattern(found: Mapping[str, str | None]) -> Test | None:
         return None
 
     def test(value: Value) -> bool | None:
-        text = readings.text(value)
-        if text is None or not readings.whole(value) or not readings.affordable(pattern.pattern, len(text)):
+        text = facts.text(value)
+        if text is None or not facts.whole(value) or not facts.affordable(pattern.pattern, len(text)):
             return None
         return pattern.search(text) is not None
 
@@ -370,8 +371,8 @@ def _number(found: Mapping[str, str | None]) -> Test:
     sign = found.get("op") or "=="
     compare = _comparison("==" if sign in ("!=", "≠") else sign)  # the clause is negated instead
     if zero := found.get("zero"):
-        return lambda value: _compared(value, operator.eq if zero == "zero" else operator.ne, readings.number("0"))
-    return lambda value: _compared(value, compare, readings.number(found["n"]))
+        return lambda value: _compared(value, operator.eq if zero == "zero" else operator.ne, facts.number("0"))
+    return lambda value: _compared(value, compare, facts.number(found["n"]))
 
 
 def _comparison(sign: str) -> Callable[[float, float], bool]:
@@ -379,17 +380,17 @@ def _comparison(sign: str) -> Callable[[float, float], bool]:
 
 
 def _compared(value: Value, compare: Callable[[float, float], bool], right: tuple[float, bool] | None) -> bool | None:
-    left = readings.number(value)
+    left = facts.number(value)
     if left is None or right is None or left[1] != right[1]:  # a percentage compares with a percentage only
         return None
     return compare(left[0], right[0])
 
 
 def _count(found: Mapping[str, str | None]) -> Test:
-    compare, right, unit = _comparison(found["op"] or ""), readings.number(found["n"]), found["unit"] or ""
+    compare, right, unit = _comparison(found["op"] or ""), facts.number(found["n"]), found["unit"] or ""
 
     def test(value: Value) -> bool | None:
-        count = readings.count(value, unit)
+        count = facts.count(value, unit)
         return None if count is None or right is None or right[1] else compare(count, right[0])
 
     return test
@@ -400,10 +401,10 @@ def _equal(found: Mapping[str, str | None]) -> Test:
     folds = found.get("op") is None  # `is` folds case, `==` does not (openprose.md 3.11)
 
     def test(value: Value) -> bool | None:
-        text = readings.short(value)
+        text = facts.short(value)
         if text is None:
             return None
-        left, right = readings.number(text), readings.number(literal)
+        left, right = facts.number(text), facts.number(literal)
         if left is not None and right is not None:
             return left == right
         return text.casefold() == literal.casefold() if folds else text == literal
@@ -415,7 +416,7 @@ def _yes_no(found: Mapping[str, str | None]) -> Test:
     wanted = found["yes"] in ("yes", "true")
 
     def test(value: Value) -> bool | None:
-        said = readings.yes_no(value)
+        said = facts.yes_no(value)
         return None if said is None else said == wanted
 
     return test
@@ -424,12 +425,12 @@ def _yes_no(found: Mapping[str, str | None]) -> Test:
 def _word(found: Mapping[str, str | None]) -> Test:
     words = " ".join((found["words"] or "").split()).casefold()
     # met: True; not met: nobody knows, another word may mean the same
-    return lambda value: True if (readings.short(value) or "").casefold() == words else None
+    return lambda value: True if (facts.short(value) or "").casefold() == words else None
 
 
 _TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
-    "empty": lambda found: readings.empty,
-    "given": lambda found: readings.given,
+    "empty": lambda found: facts.empty,
+    "given": lambda found: facts.given,
     "exit": _exit,
     "text": _text,
     "pattern": _pattern,

@@ -1,4 +1,7 @@
-"""Glob patterns over `/`-separated text: `*` and `?` within a component, `**` across (exec-and-tasks.md 3.12)."""
+"""Glob patterns over `/`-separated text: `*` and `?` stay within a segment, `**` is any number of whole segments.
+
+See `docs/reference/exec-and-tasks.md` 3.12.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ _WILD: Final = frozenset("*?")
 
 
 class Glob:
-    """One pattern, compiled; matching takes time linear in the text, whatever the pattern.
+    """One compiled pattern. Matching takes time linear in the text, whatever the pattern.
 
-    `literal` is a beginning that is taken as it is, wildcards or not. `**` as a whole component stands for any number
-    of components, also none. A set of positions in the pattern is kept as the bits of one integer (bit-parallel).
+    `literal` is a beginning that is taken as it is, wildcards or not. `**` counts only as a whole segment and stands
+    for any number of segments, also none; two stars inside a segment (`docs**`) mean what one means.
+
+    The positions that a match may have reached in the pattern are the bits of one integer, so a text is read once and
+    nothing is tried again (bit-parallel simulation of the pattern's automaton).
     """
 
     __slots__ = ("_deep", "_dirs", "_end", "_inside", "_literals", "_one", "_slots", "_star")
@@ -40,17 +46,18 @@ class Glob:
                 self._one |= self._slot()
                 at += 1
             else:
-                stars = len(pattern) - at - len(pattern[at:].lstrip("*"))
                 before = pattern[at - 1] if at else literal[-1:] or "/"
+                stars = len(pattern) - at - len(pattern[at:].lstrip("*"))
                 at += stars
-                if stars == 1:
-                    self._star |= self._slot()
-                elif before == "/" and pattern[at : at + 1] == "/":  # a component of its own: any number of them
+                whole = stars > 1 and before == "/"
+                if whole and at == len(pattern):
+                    self._deep |= self._slot()
+                elif whole and pattern[at] == "/":
                     self._dirs |= self._slot()
                     self._inside |= self._slot()
                     at += 1
                 else:
-                    self._deep |= self._slot()
+                    self._star |= self._slot()
 
     def matches(self, text: str) -> bool:
         return bool(self._after(text) & self._end)
@@ -85,8 +92,9 @@ class Glob:
 
 
 def static_part(pattern: str) -> tuple[str, str]:
-    """A relative pattern's longest leading run of components without a wildcard, and the rest (with a leading `/`)."""
-    components = pattern.split("/")
-    wild = next((at for at, component in enumerate(components) if _WILD & set(component)), len(components))
-    rest = "/".join(components[wild:])
-    return "/".join(components[:wild]), f"/{rest}" if rest else ""
+    """The longest leading run of segments without a wildcard, and the rest with its leading `/` ("" when there is
+    none)."""
+    segments = pattern.split("/")
+    wild = next((at for at, segment in enumerate(segments) if _WILD & set(segment)), len(segments))
+    rest = "/".join(segments[wild:])
+    return "/".join(segments[:wild]), f"/{rest}" if rest else ""

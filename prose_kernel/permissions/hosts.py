@@ -1,7 +1,11 @@
-"""Which addresses the `network` patterns of a session cover: hosts, hosts with a port, URLs (exec-and-tasks.md 3.3)."""
+"""Which addresses the `network` patterns of a session cover: hosts, hosts with a port, URLs; and which are public.
+
+See `docs/reference/exec-and-tasks.md` 3.3.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -140,3 +144,36 @@ def _paths(path: str) -> tuple[Glob, ...] | None:
         return None
     decoded = "/" + unquote(path)
     return (Glob(decoded.rstrip("/")), Glob(decoded + "**")) if decoded.endswith("/") else (Glob(decoded),)
+
+
+# ---------------------------------------------------------------- public and private addresses
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+_ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+
+
+def is_public(address: IPAddress) -> bool:
+    """Whether the address belongs to the open internet; for one that carries an IPv4 address inside, both must."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.is_site_local or address in _LOCAL_NAT64:
+            return False
+        inner = _inner(address)
+        if inner is not None and not is_public(inner):
+            return False
+        if inner is not None and (address.ipv4_mapped or address in _NAT64):
+            return True  # these stand for the IPv4 address and have no standing of their own
+    return address.is_global and not address.is_multicast
+
+
+def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 address carries: mapped, 6to4, Teredo, NAT64, IPv4-compatible, ISATAP."""
+    known = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+    if known is not None:
+        return known
+    bits = int(address)
+    if address in _NAT64 or bits >> 32 == 0 or (bits >> 32) & 0xFFFF_FFFF in _ISATAP:
+        return ipaddress.IPv4Address(bits & 0xFFFF_FFFF)
+    return None

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import NobodyToAsk
-from prose_kernel.permissions import hosts, path_rules
-from prose_kernel.permissions.path_rules import Reach, Surface
+from prose_kernel.permissions import grants, hosts
+from prose_kernel.permissions.grants import FsGrant, Reach, Surface
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.session_options import Rule
 from prose_kernel.runtime.text import escaped
-from prose_kernel.sessions.options import Rule
 
 Kind = Literal["read", "write", "execute", "network", "bash"]
 Answer = Literal["allow", "deny", "prompt"]
@@ -50,7 +50,7 @@ class Policy:
     """The rules of one session, resolved: for each kind what the program states, else the host, else `SHIPPED`.
 
     Unknown kinds and words grant nothing. Some files are open to no session, whatever the rules say: see
-    `path_rules.protected`.
+    `grants.protected`.
     """
 
     def __init__(self, rules: Mapping[Kind, Rule], surface: Surface, search_path: str | None = None) -> None:
@@ -59,7 +59,7 @@ class Policy:
         self._search_path = search_path
         for kind, rule in self._rules.items():
             for pattern in rule if isinstance(rule, tuple) else ():
-                hosts.check(pattern) if kind == "network" else path_rules.check(kind, pattern)
+                hosts.check(pattern) if kind == "network" else grants.check(kind, pattern)
 
     @classmethod
     def of(
@@ -113,18 +113,11 @@ class Policy:
         """Why this resolved path is open to no session; None: the rules decide."""
         if not target.startswith("/") or "\0" in target:
             return "this is no path that could be checked"
-        return path_rules.protected(kind, target, self._surface)
+        return grants.protected(kind, target, self._surface)
 
     def reach(self, kind: Kind) -> Reach:
         """What a rule about files covers at this moment; a word `prompt` covers everything, after a question."""
-        rule = self.words(kind)
-        if rule == WORKSPACE:
-            return path_rules.workspace(self._surface)
-        if isinstance(rule, str):
-            return Reach(everywhere=rule != "deny")
-        if kind == "execute":
-            return path_rules.programs(rule, self._surface, self._search_path)
-        return path_rules.reach(rule, self._surface)
+        return Reach(file_grants(self.words(kind), kind, self._surface, self._search_path))
 
     def could(self, kind: Kind) -> bool:
         """Whether any call of this kind could ever be allowed, be it after a question."""
@@ -164,6 +157,20 @@ def _spelled(kind: Kind, rule: Rule) -> Rule:
     if kind == "bash":
         return "deny"
     return tuple(sorted({pattern for pattern in rule if pattern})) or "deny"
+
+
+def file_grants(rule: Rule, kind: Kind, surface: Surface, search_path: str | None = None) -> tuple[FsGrant, ...]:
+    """What a rule about files grants, for every door: sessions' tools, `Exec`, agents' commands.
+
+    A word `prompt` grants everything: whoever asks the person does so before. Unknown words grant nothing.
+    """
+    mode: grants.Mode = "rw" if kind == "write" else "r"
+    binaries = kind == "execute"
+    if isinstance(rule, tuple):
+        return grants.program_grants(rule, surface, search_path) if binaries else grants.grants(rule, surface, mode)
+    if rule == WORKSPACE:
+        return (FsGrant(surface.cwd, mode, binaries=binaries, secrets=False),)
+    return (FsGrant("/", mode, binaries=binaries),) if _WORDS.get(rule, "deny") != "deny" else ()
 
 
 def shown(rule: Rule) -> str:

@@ -15,13 +15,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
+from prose_kernel.permissions import paths
 
 _DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYSTEM: Final = ("/proc", "/sys", "/dev")
+
+
+class ToolRefused(Exception):
+    """The permissions do not allow a call; the message says which rule, for the model and for the trace."""
+
+
+class ToolFailed(Exception):
+    """A call was allowed and did not work: no such file, no match, a time limit. The message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +41,25 @@ class Place:
 
 
 def resolve(text: str, cwd: str, home: str) -> Place:
-    """What a path means. Relative to `cwd`; `~/` is `home`. Raises `ToolFailed` for what can be no path, `ToolRefused`
-    for the kernel's own files, whose links lead to wherever this process happens to look."""
+    """The object that a path names, relative to `cwd`; `~/` is `home`.
+
+    Raises `ToolFailed` for what cannot be a path, `ToolRefused` for one that leads nowhere or into the kernel's files.
+    """
     if not text.strip() or "\0" in text:
         raise ToolFailed("the path must be a non-empty text without NUL")
     named = home + text[1:] if text == "~" or text.startswith("~/") else text
     full = os.path.join(cwd, named)  # noqa: PTH118 - pathlib drops what matters here
     try:
         os.fsencode(full)
-        plain = os.path.normpath(full)
-        if any(plain == place or plain.startswith(f"{place}/") for place in _SYSTEM) and not cwd.startswith(_SYSTEM):
-            raise ToolRefused("system files are never open to a session")
-        return Place(text, os.path.realpath(full))
-    except (OSError, ValueError):
-        raise ToolFailed(f"'{text}' is no path that could be used") from None
+    except ValueError:
+        raise ToolFailed(f"'{text}' is not a usable path") from None
+    plain = os.path.normpath(full)
+    if any(paths.is_below(plain, place) for place in _SYSTEM) and not cwd.startswith(_SYSTEM):
+        raise ToolRefused("system files are never open to a session")
+    found = paths.resolve(full)
+    if found.reason is not None:
+        raise (ToolFailed if found.reason == paths.TOO_LONG else ToolRefused)(f"'{text}': {found.reason}")
+    return Place(text, found.path)
 
 
 @contextlib.contextmanager

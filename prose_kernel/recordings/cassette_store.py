@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from prose_kernel import __version__
+from prose_kernel._version import __version__
 from prose_kernel.recordings import cassette_files as files
-from prose_kernel.recordings import misses, records
-from prose_kernel.recordings.cassette_files import CassetteFile, Entry
+from prose_kernel.recordings import differences, records
+from prose_kernel.recordings.cassette_files import PATIENCE, Busy, CassetteFile, Entry, Writer
 from prose_kernel.recordings.keys import Identity, ToolNames, key_of
 from prose_kernel.recordings.matching import How, Index, Take
 from prose_kernel.recordings.records import Meta
 from prose_kernel.recordings.redaction import Redaction
-from prose_kernel.recordings.writing import PATIENCE, Busy, Writer
 from prose_kernel.runtime.ports import Clock
-from prose_kernel.sessions.options import CassetteOptions, Rule, Surroundings
+from prose_kernel.runtime.session_options import CassetteOptions, Rule, Surroundings
 
 PLACES = ("«ws»", "«home»")
 _BRANCH = re.compile(r"[bi]\d+(?:~\d+)?")
@@ -54,7 +53,7 @@ class Shelf:
         self._told: set[str] = set()
         self._touched: set[str] = set()
         self._asked_in: set[str] = set()
-        self._nearest: misses.Nearest | None = None
+        self._nearest: differences.Nearest | None = None
         self._replaced = 0
         self._done = 0
         self.load()
@@ -146,9 +145,9 @@ class Shelf:
         """Why nothing is found, and how to record it."""
         used_up = 0 if self._index.find(key, at) is not None else self._index.count(key)
         if self._nearest is None:
-            self._nearest = misses.Nearest(self.entries(), self.own_name)
-        message = misses.message(what, self._nearest, req, at, used_up=used_up)
-        return message, misses.command(program)
+            self._nearest = differences.Nearest(self.entries(), self.own_name)
+        message = differences.message(what, self._nearest, req, at, used_up=used_up)
+        return message, differences.command(program)
 
     # ------------------------------------------------------------ races
 

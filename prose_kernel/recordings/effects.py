@@ -12,15 +12,18 @@ import stat
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.permissions.policy import Policy, Ruling
-from prose_kernel.recordings.records import Written
-from prose_kernel.recordings.redaction import Redaction
-from prose_kernel.recordings.writing import replace_whole
-from prose_kernel.runtime.ports import FileWrite, SessionRequest
+from prose_kernel.recordings.cassette_files import replace_whole
+from prose_kernel.recordings.records import Written, builtins
+from prose_kernel.recordings.redaction import Redaction, holds_private_key
+from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.text import one_line
+
+if TYPE_CHECKING:
+    from prose_kernel.recordings.cassette_store import Shelf
 
 LONGEST: Final = 256 * 1024
 """Bytes of a file that are recorded; of a longer one only the digest is."""
@@ -195,3 +198,45 @@ class Replayed:
         return ProviderError(
             f"the files of {self.source} cannot be written again: {one_line(name)}: {why}", retryable=False, hint=hint
         )
+
+
+# ---------------------------------------------------------------- an answer
+
+
+def answer_of(result: SessionResult, request: SessionRequest, shelf: Shelf) -> tuple[dict[str, Any] | None, list[str]]:
+    """`out` of a session's record, and what the person is to be told. None: it must not be recorded."""
+    text = result.text if result.text is not None else written_answer(request.target, shelf.where.cwd)
+    writes, outside = describe(result.writes, shelf.where.cwd, shelf.redaction)
+    warnings = [
+        f"session {request.at} wrote {path}, outside of the working directory: a replay will not write it"
+        for path in outside
+    ]
+    trace = [
+        {"tool": use.tool, "summary": use.summary, "outcome": use.outcome, "detail": use.detail} for use in result.trace
+    ]
+    texts = [text, result.memory_after, result.segment, result.summary, *(write.after for write in result.writes)]
+    if any(holds_private_key(text) for text in [*texts, *(use.detail for use in result.trace)] if text):
+        warnings.append(f"session {request.at} is not recorded: its answer holds a private key (PEM)")
+        return None, warnings
+    out: dict[str, Any] = {
+        "text": text,
+        "memory_after": result.memory_after,
+        "writes": [builtins(write) for write in writes],
+    }
+    cut = result.details.get("cut") is True
+    more = {"summary": result.summary, "segment": result.segment, "trace": trace, "cut": cut}
+    return out | {name: value for name, value in more.items() if value}, warnings
+
+
+def written_answer(target: Target | None, cwd: str) -> str | None:
+    """The answer that a session wrote to its binding itself, without the header; None where it cannot be read."""
+    if target is None or not target.location:
+        return None
+    try:
+        text = Path(cwd, target.location).read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+    if text.startswith(target.header):
+        return text[len(target.header) :]
+    _, separator, value = text.partition("\n---\n")
+    return value.removeprefix("\n") if separator and text.startswith("# ") else text

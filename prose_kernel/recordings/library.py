@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
-from prose_kernel.sessions.options import CassetteMode, CassetteOptions, Rule, Surroundings
+from prose_kernel.runtime.session_options import CassetteMode, CassetteOptions, Rule, Surroundings
 
 if TYPE_CHECKING:
     from prose_kernel.recordings.cassette_store import Shelf

@@ -9,7 +9,7 @@ from typing import Literal
 
 from prose_kernel.recordings import records
 from prose_kernel.recordings.cassette_files import Entry
-from prose_kernel.sessions.options import Repeats
+from prose_kernel.runtime.session_options import Repeats
 
 How = Literal["path", "key", "reuse"]
 _CELL = re.compile(r"c\d+(?=/|\Z)")

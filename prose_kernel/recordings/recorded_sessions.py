@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel import errors
 from prose_kernel.errors import CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError, RecordedTimeout
-from prose_kernel.machine.openprose.sessions import TIME_IS_UP
 from prose_kernel.permissions.policy import Ask, PermissionDesk
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
-from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Sessions, ToolUse, Usage
+from prose_kernel.runtime.ports import (
+    SessionProgress,
+    SessionRequest,
+    SessionResult,
+    Sessions,
+    ToolUse,
+    Usage,
+)
 from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.session_attempts import TIME_IS_UP
 
 if TYPE_CHECKING:
     from prose_kernel.recordings.cassette_files import Entry
@@ -170,7 +177,7 @@ class _Attempt:
         )
 
     async def record(self, result: SessionResult, seconds: float) -> None:
-        from prose_kernel.recordings.answers import answer_of
+        from prose_kernel.recordings.effects import answer_of
 
         answer, warnings = answer_of(result, self.request, self.shelf)
         for warning in warnings:

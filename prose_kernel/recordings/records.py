@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from prose_kernel import __version__
+from prose_kernel._version import __version__
 
 VERSION: Final = 1
 TYPES: Final = ("head", "session", "judge", "ask", "race", "error")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source, Span
@@ -40,12 +40,13 @@ class BranchStep:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where something happens.
 
     `ordinal` is the 1-based number of the top-level executable statement, counted over the run (7.3);
     `depth` the nesting of block frames; `program` the chain of import directories, empty for the root program.
+    `kind` is the kind of the statement or expression: `exec`, `session`, `parallel`, `let`; `at` the path of the branch
+    there, to which requests add a step of their own.
     """
 
     source: Source
@@ -56,6 +57,8 @@ class Place:
     block: str | None = None
     branches: tuple[BranchStep, ...] = ()
     program: tuple[str, ...] = ()
+    kind: str = ""
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +82,11 @@ class RunEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class CellStarted(Event):
-    """A cell, or the one text of a file, begins to execute."""
+    """A cell, or the one text of a file, begins to execute. `valued` is the kind of the statement that will give it its
+    value, "" without one."""
 
     index: int
+    valued: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +248,14 @@ class BlockLeft(Event):
 @dataclass(frozen=True, slots=True)
 class Judged(Event):
     """A question was answered. `answer` is a boolean, None for uncertain, a label, or extracted data; `details` is
-    volatile metadata."""
+    volatile metadata. `at` is the path of the question."""
 
     question: str
     answer: Value
     by: str
     reason: str = ""
     details: Mapping[str, object] = field(default_factory=dict)
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,11 @@
 
 The machine says what the program wants; an implementation answers. Requests and results are frozen, picklable data, so
 that a leaf operation can be executed elsewhere without the machine knowing. Implementations live in `commands`,
-`sessions`, `state` and the front ends; the machine imports none of them.
+`sessions`, `judge`, `state` and the front ends; the machine imports none of them.
+
+Every request carries `at`, its deterministic path: `c2/3/b1/i0/s0` is the first session asked by the first iteration in
+the second branch of the third statement of the second cell. It is the same in every run of a program and never given
+twice, but for the attempts at one session or gate, which are numbered. Recordings and traces of a run hang off it.
 
 `Gates` is a door of its own, because only an outside principal may come through it (openprose.md 5.10): sessions,
 judges and commands have no call that could decide one.
@@ -10,12 +14,13 @@ judges and commands have no call that could decide one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from prose_kernel.language.source import Source, Span
     from prose_kernel.runtime.values import Value
 
 # ---------------------------------------------------------------- commands
@@ -32,6 +37,7 @@ class CommandRequest:
     cwd: str
     timeout: float
     track: bool = True
+    at: str = ""
 
 
 Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed"]
@@ -139,7 +145,7 @@ class SessionRequest:
     """One attempt at a `session` or `resume`, with everything resolved but the assembled message.
 
     `task` and `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`.
-    `at` is the deterministic execution path (`c2/3/b1/i0/s0`). `timeout` is in seconds.
+    `timeout` is in seconds.
     """
 
     kind: Literal["session", "resume"]
@@ -292,6 +298,17 @@ class Finding:
     details: Mapping[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedText:
+    """A question that a program may put to the judge, before it runs: where it stands, as written, with a number where
+    values will be inserted, and whether it is a `choice`."""
+
+    span: Span
+    text: str
+    sample: str
+    choice: bool = False
+
+
 class Judge(Protocol):
     """Every call raises `Undecided` when nobody in the chain can answer; the machine makes E211 of it."""
 
@@ -332,6 +349,7 @@ class Question:
 
     name: str
     prompt: str
+    at: str = ""
 
 
 class User(Protocol):
@@ -353,17 +371,25 @@ class GateRequest:
     on_reject: str
     execution_id: int | None = None
     attempt: int = 1
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`."""
+    """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`. `source` is the door:
+    `cell`, `terminal`, `option`, `cli`, `file`."""
 
     status: Literal["approved", "rejected", "timeout"]
     by: str
     comment: str = ""
     reason: str | None = None
     source: str | None = None
+
+    @property
+    def decided_by(self) -> str:
+        """Who decided and through which door, for people: a file is never called a user."""
+        doors = {"cli": f"{self.by} (command line)", "file": f"a decision file in the name of {self.by}"}
+        return doors.get(self.source or "", self.by)
 
 
 class Gates(Protocol):
@@ -374,6 +400,32 @@ class Gates(Protocol):
         """
         ...
 
+
+# ---------------------------------------------------------------- programs
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """An import: the path as written, and the source that it is written in."""
+
+    path: str
+    importer: Source
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedProgram:
+    """What an import led to: a checked tree of the importing language, its source, and the two parts of the name of
+    its directory (docs/reference/openprose.md 6.5)."""
+
+    program: Any
+    source: Source
+    handle: str
+    slug: str
+
+
+LoadProgram = Callable[[LoadRequest], Awaitable[LoadedProgram]]
+"""Raises `ImportProgramError` (E215, E112)."""
 
 # ---------------------------------------------------------------- store
 

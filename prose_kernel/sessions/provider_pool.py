@@ -11,7 +11,7 @@ from prose_kernel.errors import PermissionDenied
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import Clock, Judge, SessionProgress, SessionRequest, SessionResult, Sessions
 from prose_kernel.runtime.services import Guard, Terminals
-from prose_kernel.sessions.options import SessionOptions, Surroundings
+from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.sessions.providers.choice import Choice
 
 if TYPE_CHECKING:

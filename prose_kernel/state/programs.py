@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from urllib.parse import urljoin, urlsplit
 
 from prose_kernel.errors import CompileError, ImportProgramError
@@ -20,9 +20,7 @@ from prose_kernel.language.openprose.contract import contract, place_of
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Program, Use
 from prose_kernel.language.source import Source
-
-if TYPE_CHECKING:
-    from prose_kernel.machine.openprose.programs import LoadedProgram
+from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 
 REGISTRY: Final = "https://p.prose.md/"
 _LARGEST: Final = 256 * 1024 * 1024
@@ -117,13 +115,12 @@ class LocalPrograms:
         text = self._read(where)
         return None if text is None else self._check(text, (self._root,)).contract
 
-    async def load_program(self, path: str, source: Source) -> LoadedProgram:
-        """The program at a `use` path in `source`, read and checked in a worker thread.
+    async def load_program(self, request: LoadRequest) -> LoadedProgram:
+        """The program that an import leads to, read and checked in a worker thread.
 
         Raises `ImportProgramError` as `load_contract` does, and for a remote program that cannot be fetched.
         """
-        from prose_kernel.machine.openprose.programs import LoadedProgram
-
+        path, source = request.path, request.importer
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
         where = self.resolve(path, chain[-1])
         if where in chain:

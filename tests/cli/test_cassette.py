@@ -31,7 +31,7 @@ def perm() -> str:
     from prose_kernel.recordings.keys import Identity
     from prose_kernel.recordings.redaction import Redaction
     from prose_kernel.runtime.ports import SessionRequest
-    from prose_kernel.sessions.options import Surroundings
+    from prose_kernel.runtime.session_options import Surroundings
 
     identity = Identity(Redaction(), Surroundings(str(Path.cwd())), lambda _: (), {})
     return str(identity.session(SessionRequest("session", "x", "c1/1/s0"))["perm"])

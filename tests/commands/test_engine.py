@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from commands.conftest import GRACE, Runner, appears, marked
+from commands.conftest import GRACE, Runner, marked
+from waiting import appears, eventually
 
 from prose_kernel.commands import Engine, ShellCommands
 from prose_kernel.commands.background_processes import Leftovers
@@ -127,14 +128,18 @@ async def test_a_closed_engine_starts_nothing(engine: Engine, run: Runner) -> No
 
 
 async def test_closing_while_commands_come_in_answers_every_call(engine: Engine, run: Runner) -> None:
+    busy = 0
+
     async def stream() -> list[CommandResult]:
-        results = []
+        nonlocal busy
+        results: list[CommandResult] = []
         while not results or results[-1].spawn_error is None:
             results.append(await run("true"))
+            busy += len(results) == 1
         return results
 
     streams = [asyncio.create_task(stream()) for _ in range(4)]
-    await asyncio.sleep(0.1)
+    await eventually(lambda: busy == 4)
     await asyncio.to_thread(engine.close)
     async with asyncio.timeout(5):
         results = await asyncio.gather(*streams)
@@ -218,16 +223,13 @@ async def _nothing_grows(run: Runner, count: int) -> None:
     gc.collect()
     assert (descriptors(), threading.active_count(), zombies()) == before
     assert before[2] == 0
-    assert _resident() - memory < 8 * 1024 * 1024
-
-
-async def test_hazards_31_32_nothing_grows_over_many_commands(run: Runner) -> None:
-    await _nothing_grows(run, 500)
+    assert _resident() - memory < max(count * 800, 3 * 1024 * 1024)
 
 
 @pytest.mark.slow
-async def test_hazards_31_32_nothing_grows_over_ten_thousand_commands(run: Runner) -> None:
-    await _nothing_grows(run, 10_000)
+async def test_hazards_31_32_nothing_grows_over_thousands_of_commands(run: Runner) -> None:
+    """Nor does memory, by more than about a kilobyte a command. The thorough profile runs the ten thousand of the reference."""
+    await _nothing_grows(run, 10_000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 2_500)
 
 
 def test_groups_that_have_ended_are_forgotten() -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands.conftest import Runner, marked, until
+from commands.conftest import Runner, marked
+from waiting import eventually, until
 
 from prose_kernel.commands import Engine, ShellCommands, system, watchdog_process
 from prose_kernel.commands.process_table import member_of, members
@@ -49,7 +50,7 @@ class Host:
         )
         assert self.process.stdout is not None
         self.marker = self.process.stdout.readline().strip()
-        assert until(lambda: len(watchdogs(self.marker)) == 1)
+        until(lambda: len(watchdogs(self.marker)) == 1)
 
     def ended(self, count: int) -> None:
         """Wait until so many commands have ended."""
@@ -121,10 +122,10 @@ def test_acceptance_10_hazards_71_72_a_killed_kernel_leaves_nothing(
     detached = [pid for pid in detached if b"7.2" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(detached) == 1
     victim.kill(group=group)
-    assert until(lambda: marked(victim.marker) == detached, 4.0)
+    until(lambda: marked(victim.marker) == detached)
     others = sessions - set(detached)
     assert [member.pid for member in members() if member.session in others] == []
-    assert until(lambda: watchdogs(victim.marker) == [])
+    until(lambda: watchdogs(victim.marker) == [])
     os.kill(detached[0], signal.SIGKILL)  # left alone on purpose: it called setsid
 
 
@@ -194,7 +195,7 @@ def test_hazard_71_a_kernel_killed_while_it_starts_a_command_leaves_nothing(
     assert kernel.returncode == -signal.SIGKILL
     detached = [pid for pid in marked(marker) if b"3.3" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     try:
-        assert until(lambda: set(marked(marker)) <= set(detached)), f"{leader} and its children outlived the kernel"
+        until(lambda: set(marked(marker)) <= set(detached), what=f"{leader} and its children ended with the kernel")
         assert len(detached) == len(texts) - 1, "what a command detached on purpose is left alone"
     finally:
         for pid in marked(marker):
@@ -207,12 +208,12 @@ async def test_hazard_73_a_killed_watchdog_is_replaced_and_told_again(
     victim = host(f"touch {shlex.quote(str(tmp_path))}/ready; sleep 600", "sleep 600 & true")
     assert ready(tmp_path, "ready")
     state = tmp_path / "state"
-    assert until(lambda: told(state) == 2)
+    until(lambda: told(state) == 2)
     (first,) = watchdogs(victim.marker)
     os.kill(first, signal.SIGKILL)
-    assert until(lambda: len(now := watchdogs(victim.marker)) == 1 and now != [first])
+    until(lambda: len(now := watchdogs(victim.marker)) == 1 and now != [first])
     victim.kill()
-    assert until(lambda: marked(victim.marker) == [], 4.0)
+    until(lambda: marked(victim.marker) == [])
 
 
 async def test_a_watchdog_that_dies_again_and_again_is_reported_once(tmp_path: Path) -> None:
@@ -222,12 +223,12 @@ async def test_a_watchdog_that_dies_again_and_again_is_reported_once(tmp_path: P
         run = Runner(ShellCommands(engine), tmp_path)
         for _ in range(3):
             await run("true")
-            assert until(lambda: len(watchdogs(engine.marker)) == 1)
+            until(lambda: len(watchdogs(engine.marker)) == 1)
             assert warnings == []
             before = watchdogs(engine.marker)
             os.kill(before[0], signal.SIGKILL)
-            assert until(lambda before=before: watchdogs(engine.marker) != before)  # type: ignore[misc]
-        assert until(lambda: warnings == [WARNING])
+            until(lambda before=before: watchdogs(engine.marker) != before)  # type: ignore[misc]
+        until(lambda: warnings == [WARNING])
         assert (await run("echo still works")).stdout == "still works\n"
         assert warnings == [WARNING]
     finally:
@@ -236,10 +237,10 @@ async def test_a_watchdog_that_dies_again_and_again_is_reported_once(tmp_path: P
 
 async def test_the_watchdog_ignores_signals_and_ends_with_the_engine(engine: Engine, run: Runner) -> None:
     await run("true")
-    assert until(lambda: len(watchdogs(engine.marker)) == 1)
+    until(lambda: len(watchdogs(engine.marker)) == 1)
     (pid,) = watchdogs(engine.marker)
     ignoring = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    assert until(lambda: _ignored(pid) & ignoring == ignoring)
+    until(lambda: _ignored(pid) & ignoring == ignoring)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(pid, number)
     member = member_of(pid)
@@ -262,9 +263,9 @@ def test_a_forked_copy_of_the_kernel_does_not_hide_its_death(host: Callable[...,
     victim = host("sleep 600", fork=True)
     assert victim.process.stdout is not None
     copy = int(victim.process.stdout.readline())
-    assert until(lambda: marked(victim.marker) != [])
+    until(lambda: marked(victim.marker) != [])
     victim.kill()
-    assert until(lambda: marked(victim.marker) == [], 4.0)
+    until(lambda: marked(victim.marker) == [])
     os.kill(copy, signal.SIGKILL)  # raises if the copy were gone
 
 
@@ -286,8 +287,8 @@ def test_kernel_and_watchdog_killed_together_the_next_start_sweeps(host: Callabl
     assert marked(victim.marker) == left
     assert len(left) == 3
     following = host("true")
-    assert until(lambda: marked(victim.marker) == [], 5.0)
-    assert until(lambda: len(kept(state)) == 1), "only the file of the living one is left"
+    until(lambda: marked(victim.marker) == [])
+    until(lambda: len(kept(state)) == 1)  # only the file of the living one is left
     assert len(watchdogs(following.marker)) == 1
 
 
@@ -311,10 +312,10 @@ def test_a18_a_command_is_swept_though_both_were_killed_in_its_first_instant(
     )
     marker, leader = kernel.stdout.split()
     try:
-        assert until(lambda: watchdogs(marker) == [])
+        until(lambda: watchdogs(marker) == [])
         assert int(leader) in marked(marker), "nobody was there to end it"
         host("true")
-        assert until(lambda: [pid for pid in marked(marker) if not detached(pid)] == [], 5.0)
+        until(lambda: [pid for pid in marked(marker) if not detached(pid)] == [])
         assert len(marked(marker)) == len(texts) - 1, "what a command detached on purpose is left alone"
     finally:
         for pid in marked(marker):
@@ -328,7 +329,7 @@ def detached(pid: int) -> bool:
 def test_a_living_kernels_file_is_not_touched(host: Callable[..., Host], tmp_path: Path) -> None:
     first = host("sleep 600")
     state = tmp_path / "state"
-    assert until(lambda: told(state) == 1)
+    until(lambda: told(state) == 1)
     before = kept(state)
     watchdog_process.sweep(str(state))
     assert kept(state) == before
@@ -376,8 +377,7 @@ def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
 async def test_orderly_ends_leave_no_file(tmp_path: Path) -> None:
     engine = Engine(state_dir=tmp_path / "state", grace=0.4)
     task = asyncio.create_task(ShellCommands(engine).run(CommandRequest("sleep 600", "/", 60.0)))
-    while not kept(tmp_path / "state"):
-        await asyncio.sleep(0.02)
+    await eventually(lambda: kept(tmp_path / "state"))
     engine.close()
     assert (await task).outcome == "cancelled"
     assert kept(tmp_path / "state") == []
@@ -392,7 +392,7 @@ async def test_a_watchdog_that_cannot_start_is_reported_and_commands_run(
     try:
         run = Runner(ShellCommands(engine), tmp_path)
         assert (await run("echo hi")).stdout == "hi\n"
-        assert until(lambda: warnings == [WARNING])
+        until(lambda: warnings == [WARNING])
         assert (await run("echo hi")).stdout == "hi\n"
     finally:
         engine.close()

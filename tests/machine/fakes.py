@@ -13,7 +13,7 @@ from typing import Any
 from prose_kernel.errors import NobodyToAsk, ProviderError, RunError, StateError, Undecided
 from prose_kernel.language.openprose import parse
 from prose_kernel.language.source import Source
-from prose_kernel.machine.openprose.machine import LoadedProgram, Machine
+from prose_kernel.machine.openprose.machine import Machine
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import (
     Binding,
@@ -24,6 +24,8 @@ from prose_kernel.runtime.ports import (
     GateRequest,
     JudgeRequest,
     Key,
+    LoadedProgram,
+    LoadRequest,
     OnOutput,
     Pick,
     Ports,
@@ -376,9 +378,10 @@ class World:
         else:
             await asyncio.sleep(0)
 
-    async def _load(self, path: str, importer: Source) -> LoadedProgram:
+    async def _load(self, request: LoadRequest) -> LoadedProgram:
         from prose_kernel.errors import ImportProgramError
 
+        path = request.path
         if path not in self.files:
             raise ImportProgramError(f"no program at '{path}'")
         source = Source(self.files[path], path)

@@ -124,7 +124,7 @@ async def test_calls_in_parallel() -> None:
 async def test_programs_are_browsable_and_known() -> None:
     w = World(files={"./tidy.prose": TIDY})
     await w.run('use "./tidy.prose"\n', cell=True)
-    assert w.machine.programs["tidy"].source.text == TIDY
+    assert [(d.kind, d.name) for d in w.machine.definitions()] == [("program", "tidy")]
     contract = w.machine.known().programs["tidy"]
     assert contract is not None
     assert (dict(contract.inputs), contract.outputs) == ({"text": True}, ("result", "count"))

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import MemoryStore, World, lines
 
-from prose_kernel.machine.openprose.numbering import ForkAllocation, Kind, Needs, NumberSequence
+from prose_kernel.machine.openprose.program_text import Needs
 from prose_kernel.runtime.events import BlockEntered
+from prose_kernel.runtime.numbering import ForkAllocation, Kind, NumberSequence
 
 NOTHING = Needs(calls_blocks=False, programs=frozenset(), spawns=False, stores=False)
 THINGS = Kind("thing", lambda needs: 0 if needs.spawns else 1 if needs.stores else None)

@@ -6,7 +6,7 @@ import pytest
 from machine.fakes import World, lines
 
 from prose_kernel.language.source import Source, Span
-from prose_kernel.machine.openprose.statements import statement_text
+from prose_kernel.machine.openprose.program_text import statement_text
 
 
 def text_of(statement: str, indent: int) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from notebook.recording import Recording
 
+from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk
-from prose_kernel.notebook.cells import Cells
 
 TRUST = " (use only values that you trust) [W051]"
 
@@ -131,6 +131,8 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
         ("%%prose\nlet x = 1", "UsageError", "there is no cell magic %%prose", "leave the line out"),
         ("%%bash\nls", "UsageError", "there is no cell magic %%bash", ""),
+        ("%explain", "UsageError", "%explain: too few words", "usage: %explain"),
+        ("%explain E040", "UsageError", "the reference has no code E040", "did you mean E"),
         ("nothing?", "UsageError", "nothing is known about nothing", "%help"),
     ],
 )
@@ -163,6 +165,11 @@ async def test_help_knows_everything(cells: Cells) -> None:
     ]:
         assert says in (await fine(cells, f"%help {word}")).texts[0]
         assert says in (await fine(cells, f"{word}?")).texts[0]
+
+
+async def test_a_code_is_explained(cells: Cells) -> None:
+    (text,) = (await fine(cells, "%explain E004")).texts
+    assert text.startswith("#### E004: ") and "```prose E004" in text
 
 
 async def test_help_of_a_word_is_a_page(cells: Cells) -> None:
@@ -337,8 +344,8 @@ async def test_deep_recursion_folds_its_call_stack(cells: Cells) -> None:
 
 
 async def test_completion_and_inspection_know_the_run(cells: Cells) -> None:
-    from prose_kernel.notebook.completion import complete
-    from prose_kernel.notebook.inspection import inspect
+    from prose_kernel.cells.completion import complete
+    from prose_kernel.cells.inspection import inspect
 
     await fine(cells, 'let plan = "the plan"\nagent writer:\n  model: opus\nblock greet(who):\n  return who')
     for code, wanted in [("let x = pl", "plan"), ("session: wr", "writer"), ("do gr", "greet"), ("%binding p", "plan")]:

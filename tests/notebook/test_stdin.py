@@ -70,3 +70,12 @@ def test_completion_is_answered_while_a_question_waits(client: Client) -> None:
     assert "exec" in client.ask("complete_request", {"code": "ex", "cursor_pos": 2})["content"]["matches"]
     client.channels.input("x")
     assert client.finish(request).status == "ok"
+
+
+def test_a7_an_input_counts_from_the_next_cell_on_when_the_run_has_long_started(client: Client) -> None:
+    assert client.run('exec "true"').status == "ok"
+    failed = client.run('input who: "Who?"')
+    assert "%input who=VALUE" in failed.error["traceback"][-1]
+    for name in ("Ada", "Grace"):
+        assert client.run(f"%input who={name}").status == "ok"
+        assert client.run('input who: "Who?"').displays == [f"who: text = {name}"]

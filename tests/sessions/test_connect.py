@@ -16,8 +16,7 @@ from prose_kernel.errors import CassetteMiss, NoProvider, ProviderError, Undecid
 from prose_kernel.recordings.library import Hit, Miss
 from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest, SessionResult
 from prose_kernel.runtime.services import HelperEnd
-from prose_kernel.session_services import SessionServices, connect
-from prose_kernel.sessions.options import (
+from prose_kernel.runtime.session_options import (
     AgentCommand,
     CassetteOptions,
     JudgeOptions,
@@ -25,6 +24,7 @@ from prose_kernel.sessions.options import (
     SessionOptions,
     Surroundings,
 )
+from prose_kernel.session_services import SessionServices, connect
 from prose_kernel.sessions.providers.unconfigured import NOTICE
 
 TASTE = JudgeRequest("the draft sings", "c1/j0")

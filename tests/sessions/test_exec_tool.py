@@ -22,7 +22,7 @@ from prose_kernel.commands.exec_tool.tool import AgentPrograms
 from prose_kernel.commands.isolation import mechanisms
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
-from prose_kernel.sessions.options import Rule, Surroundings
+from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.sessions.tools.exec import exec_tools
 from prose_kernel.sessions.tools.workbench import SessionWorkbench
 from prose_kernel.workspace import Start, Workspace

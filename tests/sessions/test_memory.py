@@ -16,9 +16,9 @@ from machine.fakes import FakeClock
 from prose_kernel.errors import ProviderError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, SessionProgress, SessionRequest, SessionResult, Target
-from prose_kernel.sessions import memory, remembering
+from prose_kernel.runtime.session_options import Surroundings
+from prose_kernel.sessions import memory
 from prose_kernel.sessions.memory import RememberingSessions
-from prose_kernel.sessions.options import Surroundings
 from prose_kernel.sessions.request import assemble, segment_file
 
 HOME = ".prose/agents/captain"
@@ -220,7 +220,7 @@ UNREADABLE: list[tuple[str, Callable[[Path], object], str]] = [
     ("latin-1", lambda path: path.write_bytes(b"caf\xe9"), "memory.md is not UTF-8 text"),
     (
         "huge",
-        lambda path: path.write_bytes(b"x" * (remembering.MEMORY_LIMIT + 1)),
+        lambda path: path.write_bytes(b"x" * (memory.MEMORY_LIMIT + 1)),
         "memory.md is larger than 1,048,576 bytes",
     ),
     ("link", lambda path: path.symlink_to(__file__), "memory.md is a link"),
@@ -254,9 +254,9 @@ async def test_a_memory_without_the_right_to_read_it(tmp_path: Path, monkeypatch
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patched:
-        patched.setattr(remembering.os, "open", refused)
+        patched.setattr(memory.os, "open", refused)
         with pytest.raises(ValueError, match=r"memory\.md: the system does not permit it"):
-            remembering.read(tmp_path / HOME / "memory.md")
+            memory.read(tmp_path / HOME / "memory.md")
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ async def test_a_place_that_cannot_be_made_is_found_before_the_session_runs(
 
 async def test_a_memory_that_grew_too_large_is_refused_and_the_former_one_stays(tmp_path: Path) -> None:
     async def grow(_: SessionRequest) -> SessionResult:
-        return SessionResult("ok", memory_after="x" * (remembering.MEMORY_LIMIT + 1))
+        return SessionResult("ok", memory_after="x" * (memory.MEMORY_LIMIT + 1))
 
     await run(tmp_path, Inner(), asked())
     before = files(tmp_path)
@@ -386,7 +386,7 @@ import asyncio, sys
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, SessionRequest, SessionResult, Target
 from prose_kernel.sessions.memory import RememberingSessions
-from prose_kernel.sessions.options import Surroundings
+from prose_kernel.runtime.session_options import Surroundings
 
 class Inner:
     async def run(self, request, on_progress):

@@ -12,10 +12,10 @@ from sessions.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import NobodyToAsk, NoProvider, ProviderError, UsageError
 from prose_kernel.runtime.ports import CommandRequest, ContextItem, SessionRequest, SessionResult, Sessions
+from prose_kernel.runtime.session_options import AgentCommand, JudgeOptions, ModelServer, SessionOptions
+from prose_kernel.session_description import DryRunCommands
 from prose_kernel.session_services import connect
-from prose_kernel.sessions.options import AgentCommand, JudgeOptions, ModelServer, SessionOptions
 from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice
-from prose_kernel.sessions.providers.dry_run import DryRunCommands
 from prose_kernel.sessions.providers.human import HELP, LONGEST, HumanSessions
 from prose_kernel.sessions.providers.scripted import Reply, Script, ScriptedSessions, load_script
 from prose_kernel.sessions.providers.unconfigured import NOTICE, Unconfigured

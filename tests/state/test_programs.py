@@ -9,6 +9,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
+from prose_kernel.runtime.ports import LoadRequest
 from prose_kernel.state.programs import LocalPrograms, Where, handle_and_slug
 
 TIDY = 'input text: "What to tidy"\nlet n = exec "true"\noutput clean = text\n'
@@ -222,20 +223,20 @@ def test_shared_imports_are_checked_once(tmp_path: Path) -> None:
 async def test_loading_a_program_and_what_it_imports(tmp_path: Path) -> None:
     write(tmp_path, lib__outer='use "./inner.prose"\noutput x = inner()\n', lib__inner='output y = "1"\n')
     programs = LocalPrograms(tmp_path)
-    outer = await programs.load_program("./lib/outer.prose", Source("…"))
+    outer = await programs.load_program(LoadRequest("./lib/outer.prose", Source("…"), "c1/l0"))
     assert (outer.handle, outer.slug, outer.source.name) == ("local", "outer", "lib/outer.prose")
     assert len(outer.program.items) == 2
-    inner = await programs.load_program("./inner.prose", outer.source)
+    inner = await programs.load_program(LoadRequest("./inner.prose", outer.source, "c1/l0"))
     assert (inner.slug, inner.source.text) == ("inner", 'output y = "1"\n')
     with pytest.raises(ImportProgramError, match="there is no such file"):
-        await programs.load_program("./inner.prose", Source("…"))
+        await programs.load_program(LoadRequest("./inner.prose", Source("…"), "c1/l0"))
 
 
 async def test_without_a_resolver_remote_programs_are_out_of_reach(tmp_path: Path) -> None:
     programs = LocalPrograms(tmp_path)
     assert programs.load_contract("dana/outline") is None
     with pytest.raises(ImportProgramError, match=r'"dana/outline" cannot be loaded: offline') as caught:
-        await programs.load_program("dana/outline", Source("…"))
+        await programs.load_program(LoadRequest("dana/outline", Source("…"), "c1/l0"))
     assert caught.value.code == "E215" and "https://p.prose.md/dana/outline" in str(caught.value.hint)
 
 
@@ -248,24 +249,24 @@ async def test_a_resolver_brings_remote_programs(tmp_path: Path) -> None:
     }
     programs = LocalPrograms(tmp_path, resolver=shelf)
     assert programs.load_contract("https://example.org/p/fix.prose") is None
-    fix = await programs.load_program("https://example.org/p/fix.prose", Source("…"))
+    fix = await programs.load_program(LoadRequest("https://example.org/p/fix.prose", Source("…"), "c1/l0"))
     assert (fix.handle, fix.slug) == ("url", "fix")
-    part = await programs.load_program("./part.prose", fix.source)
+    part = await programs.load_program(LoadRequest("./part.prose", fix.source, "c1/l0"))
     assert (part.handle, part.slug, part.source.text) == ("url", "part", 'output y = "1"\n')
     assert programs.load_contract("https://example.org/p/fix.prose") == Contract({}, ("x",))
     with pytest.raises(ImportProgramError, match="not found"):
-        await programs.load_program("nobody/nothing", Source("…"))
+        await programs.load_program(LoadRequest("nobody/nothing", Source("…"), "c1/l0"))
     with pytest.raises(ImportProgramError, match="a file of this machine"):
-        await programs.load_program("https://example.org/p/local.prose", Source("…"))
+        await programs.load_program(LoadRequest("https://example.org/p/local.prose", Source("…"), "c1/l0"))
 
 
 async def test_a_cycle_between_remote_programs(tmp_path: Path) -> None:
     shelf = Shelf()
     shelf.programs = {"https://x/a": 'use "https://x/b"\n', "https://x/b": 'use "https://x/a"\n'}
     programs = LocalPrograms(tmp_path, resolver=shelf)
-    a = await programs.load_program("https://x/a", Source("…"))
+    a = await programs.load_program(LoadRequest("https://x/a", Source("…"), "c1/l0"))
     with pytest.raises(ImportProgramError, match="Import cycle: https://x/a -> https://x/b -> https://x/a") as caught:
-        await programs.load_program("https://x/b", a.source)
+        await programs.load_program(LoadRequest("https://x/b", a.source, "c1/l0"))
     assert caught.value.code == "E112"
 
 

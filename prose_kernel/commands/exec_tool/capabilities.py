@@ -1,20 +1,34 @@
-"""What an agent may use: one immutable record for each, kept in a store; no record means no (exec-and-tasks.md 3.3)."""
+"""What an agent may use: one immutable record for each agent; no record means no.
+
+See `docs/reference/exec-and-tasks.md` 3.3. A record is made from the session's permissions at its first call.
+"""
 
 from __future__ import annotations
 
-import re
+import shutil
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
-Mode = Literal["r", "rw"]
-EVERYTHING = "*"
+from prose_kernel.commands.exec_tool import programs
+from prose_kernel.commands.exec_tool.options import ExecOptions
+from prose_kernel.permissions.grants import FsGrant, Reach, Surface, is_bare, program_grants
+from prose_kernel.permissions.paths import resolve
+from prose_kernel.permissions.policy import file_grants
+from prose_kernel.runtime.services import ExecCaller
+from prose_kernel.runtime.session_options import Rule
+
+__all__ = ["TOOL", "CapabilityError", "CapabilityRecord", "CapabilityStore", "ExecuteRules", "FsGrant", "capabilities"]
+
+TOOL: Final = "Exec"
+EVERYTHING: Final = "*"
+_PERMITTED = ("allow", "prompt")
 
 
 class CapabilityError(Exception):
-    """The store does not do what was asked. `kind`: `derivation_invalid`, `already_exists`, `unknown_agent`,
-    `invalid_grant`; the message names the field."""
+    """The store refuses a record. `kind` is `already_exists`, `unknown_agent` or `invalid_grant`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -23,28 +37,14 @@ class CapabilityError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class FsGrant:
-    """An absolute prefix, which covers itself and what is below it, and a mode.
-
-    `pattern` further restricts it to the resolved paths that match (see `patterns`). With `binaries` it counts for the
-    program that is started, and for nothing else.
-    """
-
-    prefix: str
-    mode: Mode
-    pattern: str | None = None
-    binaries: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ExecuteRules:
     """What a `permissions:` block adds for programs (3.12).
 
-    `listed` are resolved absolute patterns (None: any program that is granted). `shells` tells that `bash: allow` is
-    stated; without, shells and launchers are refused, and interpreters that the list does not name itself.
+    `listed` are the programs of the execute list (None: any program that is granted). `shells` says that `bash: allow`
+    is stated; without it shells and launchers are refused, and interpreters that the list does not name themselves.
     """
 
-    listed: tuple[str, ...] | None = ()
+    listed: tuple[FsGrant, ...] | None = ()
     shells: bool = False
 
 
@@ -52,72 +52,42 @@ class ExecuteRules:
 class CapabilityRecord:
     """What one agent may use. The default is nothing at all.
 
-    `network` says what a program's network must be: `open`, `none` (refused where that cannot be), or `best-effort`.
-    `lists_bind` tells that a program may open only what the grants cover, besides the system's directories: `strict` is
-    refused where that cannot be enforced, `permissive` runs with a warning, None does not restrict it.
+    `network` says what a program's network must be: `open`, `none` (refused where that is impossible), or
+    `best-effort`. With `lists_bind` a program may open only what the grants cover, besides the system's directories:
+    `strict` refuses where that cannot be enforced, `permissive` runs with a warning, None does not restrict it.
     """
 
     tool_grants: frozenset[str] = frozenset()
     fs_grants: tuple[FsGrant, ...] = ()
-    net_grants: frozenset[str] = frozenset()
-    model_grants: frozenset[str] = frozenset()
-    sub_agent: bool = False
-    parent: str | None = None
     execute: ExecuteRules | None = None
     network: Literal["open", "none", "best-effort"] = "open"
     lists_bind: Literal["strict", "permissive"] | None = None
     workspace: str | None = None
 
     def tool(self, name: object) -> bool:
-        """Whether a tool may be called. Never raises, like every check here."""
-        return isinstance(name, str) and bool(name) and _any_or(self.tool_grants, name)
+        """Whether a tool may be called. Never raises."""
+        return isinstance(name, str) and bool(name) and (EVERYTHING in self.tool_grants or name in self.tool_grants)
 
-    def model(self, name: object) -> bool:
-        return isinstance(name, str) and bool(name) and _any_or(self.model_grants, name)
-
-    def host(self, name: object) -> bool:
-        """Whether a host may be reached: exact, `*.d` one more label, `**.d` d and any depth below, `*` all."""
-        return isinstance(name, str) and bool(name) and any(_host_matches(each, name) for each in self.net_grants)
-
-    def path(self, path: object, mode: object) -> bool:
-        """Whether a path is covered as it is written; callers resolve it first (see `paths`)."""
-        if not isinstance(path, str) or not path.startswith("/") or mode not in ("r", "rw"):
-            return False
-        return any((mode == "r" or grant.mode == "rw") and below(path, grant.prefix) for grant in self.fs_grants)
-
-
-def _any_or(grants: frozenset[str], name: str) -> bool:
-    return EVERYTHING in grants or name in grants
-
-
-def _host_matches(pattern: str, host: str) -> bool:
-    if pattern in (EVERYTHING, host):
-        return True
-    if pattern.startswith("**."):
-        return host == pattern[3:] or host.endswith(pattern[2:])
-    if pattern.startswith("*."):
-        label, dot, rest = host.partition(".")
-        return bool(label and dot) and rest == pattern[2:]
-    return False
-
-
-def below(path: str, prefix: str) -> bool:
-    """Whether a prefix covers a path, at the boundaries of directories."""
-    prefix = prefix.rstrip("/")
-    return path == prefix or path.startswith(prefix + "/")
+    def reach(self, *, binaries: bool = False, writable: bool = False) -> Reach:
+        """What the grants cover now: for the program that is started (`binaries`), or for what it works on."""
+        return Reach(
+            grant
+            for grant in self.fs_grants
+            if (binaries or not grant.binaries) and (grant.mode == "rw" or not writable)
+        )
 
 
 @dataclass(slots=True)
 class CapabilityStore:
-    """One record for each agent, for ever: a finished agent keeps its own. From any thread."""
+    """One record for each agent; a finished agent keeps its own. Safe to call from any thread."""
 
     _records: dict[str, CapabilityRecord] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def create(self, agent: str, record: CapabilityRecord) -> None:
-        """Raises `CapabilityError`: `already_exists`, `invalid_grant`."""
+        """Raises `CapabilityError`."""
         if not agent:
-            raise CapabilityError("unknown_agent", "an agent has a name")
+            raise CapabilityError("unknown_agent", "an agent needs a name")
         for problem in _problems(record):
             raise CapabilityError("invalid_grant", problem)
         with self._lock:
@@ -125,105 +95,70 @@ class CapabilityStore:
                 raise CapabilityError("already_exists", f"{agent} has its capabilities already")
             self._records[agent] = record
 
-    def derive(self, parent: str, child: str, record: CapabilityRecord) -> None:
-        """Create a child's record, not stronger than its parent's. Raises `CapabilityError`."""
-        with self._lock:
-            above = self._records.get(parent)
-        if above is None:
-            raise CapabilityError("unknown_agent", f"{parent} has no capabilities")
-        if parent == child:
-            raise CapabilityError("derivation_invalid", "parent: an agent cannot be its own parent")
-        for problem in _stronger(above, record):
-            raise CapabilityError("derivation_invalid", problem)
-        self.create(child, _with_parent(record, parent))
-
     def find(self, agent: object) -> CapabilityRecord | None:
         """The record of an agent; None means that everything is refused."""
         with self._lock:
             return self._records.get(agent) if isinstance(agent, str) else None
 
-    # every check is false for an agent without a record
-
-    def tool(self, agent: object, name: object) -> bool:
-        return (record := self.find(agent)) is not None and record.tool(name)
-
-    def model(self, agent: object, name: object) -> bool:
-        return (record := self.find(agent)) is not None and record.model(name)
-
-    def host(self, agent: object, name: object) -> bool:
-        return (record := self.find(agent)) is not None and record.host(name)
-
-    def path(self, agent: object, path: object, mode: object) -> bool:
-        return (record := self.find(agent)) is not None and record.path(path, mode)
-
-    def sub_agent(self, agent: object) -> bool:
-        return (record := self.find(agent)) is not None and record.sub_agent
-
-
-def _with_parent(record: CapabilityRecord, parent: str) -> CapabilityRecord:
-    from dataclasses import replace
-
-    return replace(record, parent=parent)
-
-
-_HOST = re.compile(r"(\*|\*\*?\.)?[^*\s/]*", re.ASCII)
-
 
 def _problems(record: CapabilityRecord) -> Iterable[str]:
     for grant in record.fs_grants:
         if not isinstance(grant.prefix, str) or not grant.prefix.startswith("/") or "\0" in grant.prefix:
-            yield f"fs_grants: {grant.prefix!r} is no absolute path"
+            yield f"fs_grants: {grant.prefix!r} is not an absolute path"
         if grant.mode not in ("r", "rw"):
-            yield f"fs_grants: {grant.mode!r} is no mode; it is r or rw"
-    named: Mapping[str, frozenset[str]] = {
-        "tool_grants": record.tool_grants,
-        "net_grants": record.net_grants,
-        "model_grants": record.model_grants,
-    }
-    for name, grants in named.items():
-        if any(not isinstance(each, str) or not each for each in grants):
-            yield f"{name}: a name cannot be empty"
-    for host in record.net_grants:
-        if not _HOST.fullmatch(host):
-            yield f"net_grants: {host!r} is no host pattern"
+            yield f"fs_grants: {grant.mode!r} is not a mode; use r or rw"
+    if any(not isinstance(name, str) or not name for name in record.tool_grants):
+        yield "tool_grants: a name cannot be empty"
 
 
-def _stronger(parent: CapabilityRecord, child: CapabilityRecord) -> Iterable[str]:
-    """Where a child's record would allow more than its parent's. Patterns of hosts are compared as they are written."""
-    for name, mine, theirs in (
-        ("tool_grants", parent.tool_grants, child.tool_grants),
-        ("net_grants", parent.net_grants, child.net_grants),
-        ("model_grants", parent.model_grants, child.model_grants),
-    ):
-        more = set() if EVERYTHING in mine else set(theirs) - set(mine)
-        if more:
-            yield f"{name}: the parent does not have {', '.join(sorted(more))}"
-    for grant in child.fs_grants:
-        if not any(_covers(each, grant) for each in parent.fs_grants):
-            yield f"fs_grants: the parent does not have {grant.prefix} with {grant.mode}"
-    if child.sub_agent and not parent.sub_agent:
-        yield "sub_agent: the parent may not create children"
-    if parent.execute is not None and not _executes_less(parent.execute, child.execute):
-        yield "execute: the parent's list is shorter"
-    if parent.network != "open" and child.network != parent.network and child.network != "none":
-        yield "network: the parent's programs have none"
-    if parent.lists_bind is not None and child.lists_bind not in (parent.lists_bind, "strict"):
-        yield "lists_bind: the parent's lists bind"
+# ---------------------------------------------------------------- from permissions
 
 
-def _covers(parent: FsGrant, child: FsGrant) -> bool:
-    if child.mode == "rw" and parent.mode != "rw":
-        return False
-    if parent.binaries and not child.binaries:
-        return False
-    if parent.pattern is not None and parent.pattern != child.pattern:
-        return False
-    return ".." not in child.prefix.split("/") and below(child.prefix, parent.prefix)
+def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | None, home: str = "") -> CapabilityRecord:
+    """The record of an agent (3.12). `prompt` counts as granted: the person has said yes before a call arrives."""
+    surface = Surface(caller.workspace, home or str(Path.home()))
+    execute = caller.rules.get("execute", "deny")
+    listed = None if isinstance(execute, str) else program_grants(execute, surface, search_path)
+    granted = execute in _PERMITTED if isinstance(execute, str) else bool(execute)
+    return CapabilityRecord(
+        tool_grants=frozenset({TOOL}) if granted else frozenset(),
+        fs_grants=(
+            *file_grants(caller.rules.get("read", "deny"), "read", surface),
+            *file_grants(caller.rules.get("write", "deny"), "write", surface),
+            *(file_grants(execute, "execute", surface) if listed is None else listed),
+        ),
+        execute=ExecuteRules(listed, caller.rules.get("bash") == "allow"),
+        network=_network(caller.rules.get("network", "deny"), options),
+        lists_bind=options.lists if caller.lists_bind else None,
+        workspace=caller.workspace,
+    )
 
 
-def _executes_less(parent: ExecuteRules, child: ExecuteRules | None) -> bool:
-    if child is None or (child.shells and not parent.shells):
-        return False
-    if parent.listed is None:
-        return True
-    return child.listed is not None and set(child.listed) <= set(parent.listed)
+def _network(rule: Rule, options: ExecOptions) -> Literal["open", "none", "best-effort"]:
+    # hosts cannot be told apart for a program, so a list of them leaves it none
+    if isinstance(rule, str) and rule in _PERMITTED:
+        return "open"
+    return "none" if options.network == "strict" else "best-effort"
+
+
+def not_found(caller: ExecCaller, search_path: str | None) -> tuple[str, ...]:
+    """The bare words of the execute list that name no program here: reported once to the person."""
+    rule = caller.rules.get("execute", ())
+    names = () if isinstance(rule, str) else filter(is_bare, rule)
+    return tuple(name for name in names if shutil.which(name, path=search_path) is None)
+
+
+def dangerous(record: CapabilityRecord) -> tuple[str, ...]:
+    """What is granted that can run arbitrary commands, for a warning at registration: programs, and directories."""
+    found = []
+    for grant in record.fs_grants:
+        path = Path(resolve(grant.prefix).path)
+        if path.is_file() and programs.arbitrary(str(path)):
+            found.append(str(path))
+        elif grant.subtree and path.is_dir() and _holds_shells(path):
+            found.append(f"{path}/")
+    return tuple(dict.fromkeys(found))
+
+
+def _holds_shells(directory: Path) -> bool:
+    return any((directory / inside / "sh").exists() for inside in (".", "bin", "usr/bin"))

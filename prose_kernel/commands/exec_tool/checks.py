@@ -1,6 +1,7 @@
-"""The checks of one call, in their order; the first that fails decides (exec-and-tasks.md 3.2, steps 5 to 9).
+"""The checks of one call, in their order; the first that fails decides.
 
-Grants are checked before existence, so that the answer for a path that is not granted never tells whether it exists.
+Steps 5 to 9 of `docs/reference/exec-and-tasks.md` 3.2. Grants are
+checked before existence, so that the answer for a path that is not granted never tells whether it exists.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import json
 import os
 from dataclasses import dataclass
 
-from prose_kernel.commands.exec_tool import grants, paths, programs
+from prose_kernel.commands.exec_tool import programs
 from prose_kernel.commands.exec_tool.arguments import Arguments
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord
-from prose_kernel.commands.exec_tool.paths import Resolved
+from prose_kernel.permissions.grants import Reach
+from prose_kernel.permissions.paths import Resolved, resolve
 from prose_kernel.runtime.services import ExecErrorKind
 
 
@@ -40,21 +42,21 @@ def check(arguments: Arguments, record: CapabilityRecord, from_writable: bool) -
     """Raises `Refused`. `from_writable` lets programs run that the agent could have written."""
     program = _program(arguments.argv[0], record)
     _listed(arguments.argv[0], program, record)
-    if not from_writable and paths.writable(program, record.fs_grants) is not None:
-        raise Refused("fs_denied", f"{arguments.argv[0]} lies where this agent may write: it cannot be run")
+    if not from_writable and record.reach(writable=True).contains(program.path):
+        raise Refused("fs_denied", f"{arguments.argv[0]} is in a directory that this agent may write: it cannot be run")
     return Checked(program, _directory(arguments.cwd, record))
 
 
 def _program(path: str, record: CapabilityRecord) -> Resolved:
-    program = paths.resolve(path)
-    if paths.covering(program, record.fs_grants, binary=True) is None:
+    program = resolve(path)
+    if program.reason is not None or not record.reach(binaries=True).covers(program.path):
         would = "" if record.execute is None else f"; what would allow it: {_rule('execute', path)}"
         message = f"{path} resolves outside the granted prefixes{would}"
         raise Refused("fs_denied", message, missing=f"r {path}", target=program.path)
     if program.status is None:
         raise Refused("tool_failed", f"{path}: no such program (ENOENT)")
     if not program.regular:
-        raise Refused("tool_failed", f"{path} is no regular file (EACCES)")
+        raise Refused("tool_failed", f"{path} is not a regular file (EACCES)")
     if not os.access(program.path, os.X_OK):
         raise Refused("tool_failed", f"{path} is not executable (EACCES)")
     return program
@@ -64,17 +66,17 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
     rules = record.execute
     if rules is None:
         return
-    if not grants.matches_list(program.path, rules):
+    if rules.listed is not None and not Reach(rules.listed).covers(program.path):
         message = f"{path} is not in the execute list; what would allow it: {_rule('execute', path)}"
         raise Refused("fs_denied", message, missing=f"execute {path}", target=program.path)
     if rules.shells:
         return
     if programs.launches(program.path, program.identity):
         raise Refused("fs_denied", f"{path} starts other programs; that needs bash: allow", target=program.path)
-    if programs.interprets(program.path) and not grants.listed_by_name(program.path, rules):
+    if programs.interprets(program.path) and not Reach(rules.listed or ()).names(program.path):
         raise Refused(
             "fs_denied",
-            f"{path} runs other programs' texts; the execute list has to name it itself",
+            f"{path} runs code that it is given; the execute list has to name it itself",
             missing=f"execute {program.path}",
         )
 
@@ -87,20 +89,20 @@ def _rule(kind: str, path: str) -> str:
 def _directory(path: str | None, record: CapabilityRecord) -> Resolved:
     if path is None:
         return _default_directory(record)
-    cwd = paths.resolve(path)
-    if paths.covering(cwd, record.fs_grants, binary=False) is None:
+    cwd = resolve(path)
+    if cwd.reason is not None or not record.reach().enters(cwd.path):
         would = "" if record.execute is None else f"; what would allow it: {_rule('read', f'{path}/')}"
         message = f"cwd {path} resolves outside the granted prefixes{would}"
         raise Refused("fs_denied", message, missing=f"r {path}", target=cwd.path)
     if not cwd.directory:
-        raise Refused("tool_failed", f"cwd {path} is no directory ({'ENOTDIR' if cwd.status else 'ENOENT'})")
+        raise Refused("tool_failed", f"cwd {path} is not a directory ({'ENOTDIR' if cwd.status else 'ENOENT'})")
     return cwd
 
 
 def _default_directory(record: CapabilityRecord) -> Resolved:
     """The workspace if it is granted, else the root."""
     if record.workspace is not None:
-        cwd = paths.resolve(record.workspace)
-        if cwd.directory and paths.covering(cwd, record.fs_grants, binary=False) is not None:
+        cwd = resolve(record.workspace)
+        if cwd.directory and record.reach().enters(cwd.path):
             return cwd
-    return paths.resolve("/")
+    return resolve("/")

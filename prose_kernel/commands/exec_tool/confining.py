@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prose_kernel.commands import confinement as rights
-from prose_kernel.commands.exec_tool import paths, patterns
-from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, FsGrant, below
+from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.isolation import Mechanisms, Wrapping
 from prose_kernel.commands.monitor import Confinement
+from prose_kernel.permissions.grants import FsGrant, Reach
+from prose_kernel.permissions.paths import is_below, resolve
 
 _PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 _READABLE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
@@ -84,11 +85,11 @@ def _allowed(record: CapabilityRecord, checked: Checked, home: str | None) -> It
     yield os.fsencode(checked.program.path), rights.READ_FILE | rights.EXECUTE
     if home is not None:
         yield os.fsencode(home), rights.READ | rights.WRITE
-    written = [paths.resolve(grant.prefix).path for grant in record.fs_grants if grant.mode == "rw"]
+    written = [resolve(grant.prefix).path for grant in record.fs_grants if grant.mode == "rw"]
     for grant in record.fs_grants:
-        prefix = paths.resolve(grant.prefix)
+        prefix = resolve(grant.prefix)
         if prefix.status is not None and prefix.reason is None:
-            near = any(below(place, prefix.path) or below(prefix.path, place) for place in written)
+            near = any(is_below(place, prefix.path) or is_below(prefix.path, place) for place in written)
             yield from _granted(grant, prefix.path, near)
 
 
@@ -102,7 +103,7 @@ def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[byte
             yield place, rights.READ | execute
     elif grant.mode == "rw":
         yield place, rights.READ | rights.WRITE
-    elif grant.pattern is None:
+    elif grant.subtree:
         yield place, rights.READ | execute
     else:
         yield place, rights.READ_DIR
@@ -112,15 +113,20 @@ def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[byte
 
 def _matching(grant: FsGrant, prefix: str) -> Iterable[str]:
     """The files that a pattern names now. A link is no file of its own: where it leads has to be granted."""
-    rest = patterns.split(grant.pattern or "")[1]
+    reach = Reach((grant,))
+    if not grant.pattern:
+        if os.path.isfile(prefix):  # noqa: PTH113
+            yield prefix
+        return
     seen = 0
     for directory, _, names in os.walk(prefix):
         for name in names:
             seen += 1
             if seen > _MOST_FILES:
-                raise Refused("tool_failed", f"{grant.pattern} is below a directory with too many files to enforce it")
+                where = f"{prefix}{grant.pattern}"
+                raise Refused("tool_failed", f"{where} is below a directory with too many files to enforce it")
             path = f"{directory.rstrip('/')}/{name}"
-            if patterns.matches(path, prefix, rest) and not os.path.islink(path):  # noqa: PTH114
+            if reach.covers(path) and not os.path.islink(path):  # noqa: PTH114
                 yield path
 
 
@@ -137,8 +143,12 @@ def _settings() -> Iterator[str]:
 def _bubblewrap(record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
     if found.bubblewrap is None:
         raise Refused("tool_failed", f"bubblewrap is required, and it is not available: {found.bubblewrap_problem}")
-    grants = [grant for grant in record.fs_grants if grant.pattern is None or grant.mode == "rw"]
-    resolved = [(grant, paths.resolve(grant.prefix)) for grant in grants]
+    grants = [
+        grant
+        for grant in record.fs_grants
+        if grant.subtree or grant.mode == "rw" or (grant.binaries and not grant.pattern)
+    ]
+    resolved = [(grant, resolve(grant.prefix)) for grant in grants]
     writable = [path.path for grant, path in resolved if grant.mode == "rw" and path.reason is None]
     readable: tuple[str, ...] | None = None
     if record.lists_bind is not None:
@@ -146,10 +156,10 @@ def _bubblewrap(record: CapabilityRecord, found: Mechanisms, checked: Checked, h
             path.path for grant, path in resolved if grant.mode == "r" and path.reason is None and path.path != "/"
         ]
         readable = (*_PROGRAMS, *_settings(), *listed, checked.program.path, checked.cwd.path)
-        patterned = [grant for grant in record.fs_grants if grant.pattern is not None and grant.mode == "r"]
+        patterned = [grant for grant in record.fs_grants if not grant.subtree and grant.mode == "r"]
         for grant in patterned:
             if not grant.binaries:
-                readable += tuple(_matching(grant, paths.resolve(grant.prefix).path))
+                readable += tuple(_matching(grant, resolve(grant.prefix).path))
     if home is not None:
         writable.append(home)
     wrapping = Wrapping(checked.cwd.path, readable, tuple(writable), record.network == "open")

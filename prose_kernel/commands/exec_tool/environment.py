@@ -1,4 +1,4 @@
-"""The environment of a program: built from nothing, only listed names appear (exec-and-tasks.md 3.5)."""
+"""The environment of a program: built from nothing, only listed names appear (docs/reference/exec-and-tasks.md 3.5)."""
 
 from __future__ import annotations
 
@@ -93,6 +93,16 @@ REFUSED = (
     "CVS_RSH",
     "VIMINIT",
     "EXINIT",
+    # where programs are found, and the programs that build tools start
+    "PATH",
+    "CC",
+    "CXX",
+    "CPP",
+    "LD",
+    "AR",
+    "AS",
+    # the mark of our own commands: a gate looks at it to know who decides
+    "PROSE_*",
     # interpreters and build tools
     "MAKEFLAGS",
     "GNUMAKEFLAGS",
@@ -123,7 +133,7 @@ REFUSED = (
     "CARGO_TARGET_*",
     "RUSTC*",
 )
-"""Names that turn a harmless program into a loader of the caller's code."""
+"""Names that an agent may not set: they would make a harmless program load or start code that the agent chose."""
 
 _FALLBACKS = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",

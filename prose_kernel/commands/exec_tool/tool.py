@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from prose_kernel.commands.engine import Engine
-from prose_kernel.commands.exec_tool import checks, confining, environment, grants
+from prose_kernel.commands.exec_tool import capabilities, checks, confining, environment
 from prose_kernel.commands.exec_tool.arguments import Arguments, InvalidArguments, parse
 from prose_kernel.commands.exec_tool.audit import AuditLog, display
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, CapabilityStore
@@ -24,7 +24,7 @@ from prose_kernel.commands.exec_tool.running import Ended, Run, launch
 from prose_kernel.commands.isolation import Mechanisms, mechanisms
 from prose_kernel.runtime.services import ExecCaller, ExecChunk, ExecOutcome
 
-NAME = grants.TOOL
+NAME = capabilities.TOOL
 
 
 class ExecTool:
@@ -175,18 +175,20 @@ class AgentPrograms:
         with self._lock:
             record = self.capabilities.find(caller.agent)
             if record is None:
-                path = self._kernel().get("PATH")
-                record = grants.capabilities(caller, self._options, path)
+                kernel = self._kernel()
+                record = capabilities.capabilities(caller, self._options, kernel.get("PATH"), kernel.get("HOME", ""))
                 self.capabilities.create(caller.agent, record)
-                self._warn_of(caller, record, path)
+                self._warn_of(caller, record, kernel.get("PATH"))
         return record
 
     def _warn_of(self, caller: ExecCaller, record: CapabilityRecord, path: str | None) -> None:
-        lines = [f"Exec: `execute` names {name}, which is not on the PATH" for name in grants.not_found(caller, path)]
+        lines = [
+            f"Exec: `execute` names {name}, which is not on the PATH" for name in capabilities.not_found(caller, path)
+        ]
         if record.tool_grants:
             lines += [
                 f"Exec: {place} is granted; whoever may run it may run any command"
-                for place in grants.dangerous(record)
+                for place in capabilities.dangerous(record)
             ]
         for line in lines:
             if line not in self._told and self._warn is not None:

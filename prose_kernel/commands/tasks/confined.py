@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from prose_kernel.commands import process_table
 from prose_kernel.commands.capture import Capture
 from prose_kernel.commands.engine import Engine
-from prose_kernel.commands.exec_tool import confining, paths
+from prose_kernel.commands.exec_tool import confining
+from prose_kernel.commands.exec_tool.capabilities import capabilities
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
-from prose_kernel.commands.exec_tool.grants import capabilities
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.isolation import mechanisms
 from prose_kernel.commands.monitor import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
@@ -23,6 +23,7 @@ from prose_kernel.commands.process import Record
 from prose_kernel.commands.shell import LONGEST_ARGUMENT, Shell
 from prose_kernel.commands.tasks.running import Identity, Recorder
 from prose_kernel.errors import TaskRefused
+from prose_kernel.permissions.paths import resolve
 from prose_kernel.runtime.ports import Outcome, Stream
 from prose_kernel.runtime.services import ExecCaller, TaskCaller
 
@@ -41,7 +42,7 @@ def confinement_for(caller: TaskCaller, shell: Shell, identity: Identity, worksp
     agent = ExecCaller(str(caller.session), caller.workspace or workspace, caller.rules, caller.lists_bind)
     options = ExecOptions()
     record = capabilities(agent, options, os.environ.get("PATH"))
-    checked = Checked(paths.resolve(shell.path), paths.resolve(identity.workdir))
+    checked = Checked(resolve(shell.path), resolve(identity.workdir))
     try:
         return confining.plan(record, options, mechanisms(), checked, None).confinement
     except Refused as refused:

@@ -9,13 +9,13 @@ from typing import Final
 from prose_kernel.errors import InputError, NobodyToAsk, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
-from prose_kernel.machine.openprose.code import Code, Step, compile_expression, statement, value_of
-from prose_kernel.machine.openprose.control_flow import ControlFlow
-from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.code import compile_expression, statement
 from prose_kernel.machine.openprose.frames import Kind, Layer, Slot, Spawned, Temp, find_home
 from prose_kernel.machine.openprose.interpolation import render
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.compiled_code import Code, Step, value_of
 from prose_kernel.runtime.events import Bound
+from prose_kernel.runtime.execution_context import ControlFlow, located
 from prose_kernel.runtime.ports import Key, Question
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -42,10 +42,10 @@ class SpawnCode(Code):
     def spawned(self) -> Spawned:
         raise NotImplementedError
 
-    async def spawn(self, s: ExecutionContext, destination: Destination | None) -> Value:
+    async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         raise NotImplementedError
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return await self.spawn(s, None)
 
 
@@ -55,9 +55,11 @@ _FREE: Final = ("let", "output")
 
 
 def bind(
-    s: ExecutionContext, layer: Layer, name: str, kind: Kind, value: Value, node: tree.Node, spawned: Spawned | None
+    s: ProgramContext, layer: Layer, name: str, kind: Kind, value: Value, node: tree.Node, spawned: Spawned | None
 ) -> Slot:
     """Give a name of a table its value; declares it when it is new there."""
+    if s.host.preview is not None:
+        value = s.host.preview.bound(s, name, value, node)
     slot = layer.table.get(name)
     previous = slot is not None
     cell = s.run.cell
@@ -74,22 +76,22 @@ def bind(
         slot.cell = cell
     s.run.changed(slot)
     if s.host.listeners:
-        s.emit(Bound(s.place(node.span), name, slot.kind, value, slot.key, spawned, previous))
+        s.emit(Bound(s.place(node), name, slot.kind, value, slot.key, spawned, previous))
     return slot
 
 
-def writable(s: ExecutionContext, node: tree.Name) -> None:
+def writable(s: ProgramContext, node: tree.Name) -> None:
     """E137 for a name that is temporary here."""
     temp = s.temps.get(node.id)
     if temp is not None:
         raise _immutable(s, node, temp)
 
 
-def _immutable(s: ExecutionContext, node: tree.Name, temp: Temp) -> RunError:
+def _immutable(s: ProgramContext, node: tree.Name, temp: Temp) -> RunError:
     return located(s, ValueTypeError(f"'{node.id}' is a {temp.word} and cannot be changed", code="E137"), node)
 
 
-def home_of(s: ExecutionContext, node: tree.Name) -> tuple[Layer, Kind]:
+def home_of(s: ProgramContext, node: tree.Name) -> tuple[Layer, Kind]:
     """Where an assignment writes, and the kind it keeps. Raises E130, E137."""
     slot = s.layer.table.get(node.id)
     if slot is not None and slot.kind in _FREE and node.id not in s.temps:
@@ -109,7 +111,7 @@ def home_of(s: ExecutionContext, node: tree.Name) -> tuple[Layer, Kind]:
     return layer, what.kind
 
 
-async def produce(s: ExecutionContext, code: Code, destination: Destination) -> tuple[Value, Spawned | None]:
+async def produce(s: ProgramContext, code: Code, destination: Destination) -> tuple[Value, Spawned | None]:
     """The value for a name; a spawn learns where its binding goes."""
     if isinstance(code, SpawnCode):
         return await call(code.spawn(s, destination)), code.spawned
@@ -130,7 +132,7 @@ class LetStep(Step):
             return
         name, kind = node.names[0], node.kind
 
-        def now(s: ExecutionContext) -> Value:
+        def now(s: ProgramContext) -> Value:
             writable(s, name)
             value = way(s)
             bind(s, s.layer, name.id, kind, value, node, None)
@@ -138,7 +140,7 @@ class LetStep(Step):
 
         self.now = now
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         node = self.node
         for name in node.names:
             writable(s, name)
@@ -149,7 +151,7 @@ class LetStep(Step):
         bind(s, s.layer, name, node.kind, value, node, spawned)
         return value
 
-    async def _several(self, s: ExecutionContext) -> Value:
+    async def _several(self, s: ProgramContext) -> Value:
         value = await value_of(self.code, s)
         found: list[Value] = []
         for name in self.node.names:
@@ -176,7 +178,7 @@ class AssignStep(Step):
             return
         name = node.name
 
-        def now(s: ExecutionContext) -> Value:
+        def now(s: ProgramContext) -> Value:
             layer, kind = home_of(s, name)
             value = way(s)
             bind(s, layer, name.id, kind, value, node, None)
@@ -184,7 +186,7 @@ class AssignStep(Step):
 
         self.now = now
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         name = self.node.name
         layer, kind = home_of(s, name)
         key = Key(name.id, layer.frame.execution_id, layer.iterations)
@@ -207,7 +209,7 @@ class OutputStep(Step):
         if way is None or name is None:
             return
 
-        def now(s: ExecutionContext) -> Value:
+        def now(s: ProgramContext) -> Value:
             writable(s, name)
             value = way(s)
             self._bind(s, value, None)
@@ -215,11 +217,11 @@ class OutputStep(Step):
 
         self.now = now
 
-    def _bind(self, s: ExecutionContext, value: Value, spawned: Spawned | None) -> None:
+    def _bind(self, s: ProgramContext, value: Value, spawned: Spawned | None) -> None:
         name = self.node.name.id
         s.layer.outputs[name] = bind(s, s.layer, name, "output", value, self.node, spawned)
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         name = self.node.name
         if name is None:
             raise ControlFlow("return", await value_of(self.code, s), valued=True, fields=_is_object(self.node))
@@ -239,7 +241,7 @@ class InputStep(Step):
 
     binds = True
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         name = self.node.name
         writable(s, name)
         value = supplied(s, name.id)
@@ -248,13 +250,13 @@ class InputStep(Step):
         bind(s, s.layer, name.id, "input", value, self.node, None)
         return value
 
-    async def _ask(self, s: ExecutionContext) -> str:
+    async def _ask(self, s: ProgramContext) -> str:
         name, prompt = self.node.name.id, self.node.prompt
         text = await render(s, prompt.text if isinstance(prompt, tree.Discretion) else prompt)
         await s.flush()
         await s.admitted()
         try:
-            return await s.outside(s.host.ports.user.ask(Question(name, text)))
+            return await s.outside(s.host.ports.user.ask(Question(name, text, s.at("input"))))
         except NobodyToAsk as error:
             message = f"no value for input '{name}': {str(error) or 'nobody is here to ask'}"
             hint = f"supply it: --input {name}=VALUE, or %input {name}=VALUE in a notebook"
@@ -263,7 +265,7 @@ class InputStep(Step):
             raise located(s, InputError(f"no value for input '{name}': the input ended"), self.node) from None
 
 
-def supplied(s: ExecutionContext, name: str) -> Value:
+def supplied(s: ProgramContext, name: str) -> Value:
     """The value that the caller or the front end gave for an input, None without one."""
     if name in s.run.supplied:
         return s.run.supplied[name]

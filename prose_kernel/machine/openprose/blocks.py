@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
-from prose_kernel.machine.openprose.code import Body, Code, expression, value_of
-from prose_kernel.machine.openprose.control_flow import ControlFlow
-from prose_kernel.machine.openprose.failures import located, recursion_error
+from prose_kernel.machine.openprose.code import Body, expression
+from prose_kernel.machine.openprose.failures import recursion_error
 from prose_kernel.machine.openprose.frames import (
     DEFAULT_BLOCK_DEPTH,
     GLOBAL_DEPTH_LIMIT,
@@ -18,8 +18,10 @@ from prose_kernel.machine.openprose.frames import (
     Slot,
     Temp,
 )
-from prose_kernel.machine.openprose.runs import BlockEntry, ExecutionContext
+from prose_kernel.machine.openprose.program_context import BlockEntry, ProgramContext
+from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
+from prose_kernel.runtime.execution_context import ControlFlow, located
 from prose_kernel.runtime.ports import Key
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -29,17 +31,20 @@ from prose_kernel.runtime.values import Value
 class BlockCallCode(Code):
     __slots__ = ()
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return await self._call(s, bare=False)
 
-    async def as_statement(self, s: ExecutionContext) -> Value:
+    async def as_statement(self, s: ProgramContext) -> Value:
         return await self._call(s, bare=True)
 
-    async def _call(self, s: ExecutionContext, *, bare: bool) -> Value:
+    async def _call(self, s: ProgramContext, *, bare: bool) -> Value:
         node: tree.BlockCall = self.node
         entry = s.run.blocks.get(node.block.id)
         if entry is None:
             raise located(s, ValueTypeError(f"block '{node.block.id}' is not defined", code="E140"), node.block)
+        preview = s.host.preview
+        if preview is not None and any(frame.block == node.block.id for frame in s.frame.stack()):
+            return cast("Value", preview.unknown(node.block.id))
         arguments = [(await value_of(part, s), _origin(s, part.node)) for part in self.parts]
         frame = _frame(s, node, entry, tuple(value for value, _ in arguments))
         layer = Layer(frame)
@@ -52,16 +57,16 @@ class BlockCallCode(Code):
         value, exports = await call(_invoke(s, entry, frame, layer, temps, used=self.used))
         if bare and exports:
             s.layer.exports.update(exports)
-        return value
+        return value if preview is None else cast("Value", preview.unknown(node.block.id))
 
 
-def _origin(s: ExecutionContext, node: tree.Node) -> Key | None:
+def _origin(s: ProgramContext, node: tree.Node) -> Key | None:
     """The binding that an argument stands for, when it is a plain variable."""
     found = s.find(node.id) if isinstance(node, tree.Name) else None
     return found.key if found is not None else None
 
 
-def _frame(s: ExecutionContext, node: tree.BlockCall, entry: BlockEntry, arguments: tuple[Value, ...]) -> Frame:
+def _frame(s: ProgramContext, node: tree.BlockCall, entry: BlockEntry, arguments: tuple[Value, ...]) -> Frame:
     """The frame of a new invocation. Raises E206 when the stack is full."""
     name = node.block.id
     same = next((frame.same for frame in s.frame.stack() if frame.block == name), 0) + 1
@@ -75,13 +80,13 @@ def _frame(s: ExecutionContext, node: tree.BlockCall, entry: BlockEntry, argumen
 
 
 async def _invoke(
-    s: ExecutionContext, entry: BlockEntry, frame: Frame, layer: Layer, temps: dict[str, Temp], *, used: bool
+    s: ProgramContext, entry: BlockEntry, frame: Frame, layer: Layer, temps: dict[str, Temp], *, used: bool
 ) -> tuple[Value, dict[str, Slot]]:
     """Run the body in its frame; the value of the invocation, and the names that a bare `do` makes readable."""
     outer = s.frame, s.layer, s.temps, s.source, s.statement
     name, number = entry.node.name.id, frame.execution_id
     assert number is not None
-    place = s.place(s.statement.span) if s.host.listeners else None
+    place = s.place(s.statement) if s.host.listeners else None
     if place is not None:
         s.emit(BlockEntered(place, name, number, frame.arguments))
     s.frame, s.layer, s.temps, s.source = frame, layer, temps, entry.source
@@ -101,7 +106,7 @@ def _body(entry: BlockEntry, used: bool) -> Body:
     return body
 
 
-async def _result(s: ExecutionContext, body: Body, layer: Layer) -> tuple[Value, dict[str, Slot]]:
+async def _result(s: ProgramContext, body: Body, layer: Layer) -> tuple[Value, dict[str, Slot]]:
     value: Value = None
     left = False
     try:

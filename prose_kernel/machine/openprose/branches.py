@@ -6,33 +6,51 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from prose_kernel.language.openprose import tree
-from prose_kernel.machine.openprose.anonymous_bindings import kept_element
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode, bind, produce
-from prose_kernel.machine.openprose.code import Body, Code, Step, compile_expression, expression
-from prose_kernel.machine.openprose.forks import LIVE, Fork, Race
-from prose_kernel.machine.openprose.frames import Spawned, Temp
-from prose_kernel.machine.openprose.joins import Join
-from prose_kernel.machine.openprose.loops import collection
-from prose_kernel.machine.openprose.numbering import PARALLEL, ForkAllocation, Needs, needs_of
-from prose_kernel.machine.openprose.runs import ExecutionContext
-from prose_kernel.machine.openprose.statements import statement_text
+from prose_kernel.machine.openprose.code import Body, compile_expression, expression
+from prose_kernel.machine.openprose.failures import error_value
+from prose_kernel.machine.openprose.frames import Spawned
+from prose_kernel.machine.openprose.loops import ForCode, collection, loop_names
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.machine.openprose.program_text import Needs, needs_of, statement_text
+from prose_kernel.runtime.compiled_code import Code, Step
 from prose_kernel.runtime.events import BranchStep, LoopPass, ParallelJoined, ParallelStarted
+from prose_kernel.runtime.forks import Fork, Join, Outcome, iterate, race_of
+from prose_kernel.runtime.numbering import PARALLEL, ForkAllocation
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
 ALL = tree.Modifiers()
 
 
-def race_of(s: ExecutionContext, node: tree.Node, modifiers: tree.Modifiers, branch: str, repeat: int) -> Race | None:
-    """What a construct is known by to those who record races; None where all branches are waited for."""
-    if modifiers.strategy == "all" or s.host.ports.races is None:
-        return None
-    again = f"~{repeat}" if repeat else ""
-    return Race(f"{s.path}/{branch}{again}", statement_text(s.source, node.span))
-
-
 def branch_label(branch: tree.Branch, index: int) -> str:
     return branch.name.id if branch.name is not None else f"_{index + 1}"
+
+
+def _member(join: Join, outcome: Outcome) -> Value:
+    """What a branch's name, or its place in the array, holds afterwards."""
+    if outcome.status == "done":
+        return outcome.value
+    if outcome.status == "failed" and outcome.error is not None and join.policy.on_fail == "continue":
+        return error_value(outcome.error)
+    return None
+
+
+def _won(join: Join, outcomes: list[Outcome]) -> Value:
+    """The value of a construct that `first` or `any` decided."""
+    won = [outcomes[index].value for index in join.winners]
+    if join.policy.strategy == "any" and join.policy.count is not None:
+        return list(won)
+    return won[0] if won else None
+
+
+def _raise(fork: Fork[ProgramContext], label: Callable[[int], str]) -> None:
+    """Raise the error that the construct fails with, if it does, with the branch it arose in."""
+    raised = fork.join.raised
+    if raised is not None:
+        index = next(i for i, o in enumerate(fork.outcomes) if o.error is raised)
+        raised.details.setdefault("branch", label(index))
+        raise raised
 
 
 @expression(tree.Parallel)
@@ -50,29 +68,31 @@ class ParallelCode(Code):
             self.codes.append(compile_expression(statement.value) if named else None)
             self.bodies.append(Body((branch.statement,), used))
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         node: tree.Parallel = self.node
         number, repeat = s.numbers.next(PARALLEL), s.count("parallel")
-        join = Join(node.modifiers, len(node.branches))
+        modifiers = node.modifiers if s.host.preview is None else ALL
+        join = Join(modifiers, len(node.branches))
         split = ForkAllocation(len(node.branches), self._needs())
         steps = [BranchStep(number, i, branch_label(b, i)) for i, b in enumerate(node.branches)]
         names = tuple(b.name.id if b.name is not None else None for b in node.branches)
         if s.host.listeners:
-            strategy = node.modifiers.strategy
-            s.emit(ParallelStarted(s.place(node.span), number, names, len(names), False, strategy))
+            strategy = modifiers.strategy
+            s.emit(ParallelStarted(s.place(node), number, names, len(names), False, strategy))
 
-        def begin(index: int) -> tuple[ExecutionContext, Coroutine[Any, Any, Value]]:
+        def begin(index: int) -> tuple[ProgramContext, Coroutine[Any, Any, Value]]:
             context = s.branch(steps[index], None, repeat, split)
             context.statement = node.branches[index].statement
             return context, self._branch(context, index)
 
-        fork = Fork(s, number, join, begin, names.__getitem__, None, race_of(s, node, node.modifiers, "b*", repeat))
+        race = race_of(s, modifiers, "b*", repeat, statement_text(s.source, node.span))
+        fork = Fork(s, number, join, begin, names.__getitem__, None, race)
         directory = s.cwd
         await fork.run()
         s.cwd = directory
         self._publish(s, fork)
         if s.host.listeners:
-            s.emit(ParallelJoined(s.place(node.span), number))
+            s.emit(ParallelJoined(s.place(node), number))
         return self._result(fork)
 
     def _needs(self) -> list[Needs]:
@@ -80,7 +100,7 @@ class ParallelCode(Code):
             self.needs = [needs_of(branch) for branch in self.node.branches]
         return self.needs
 
-    async def _branch(self, s: ExecutionContext, index: int) -> Value:
+    async def _branch(self, s: ProgramContext, index: int) -> Value:
         code, body = self.codes[index], self.bodies[index]
         if code is None:
             return await call(body.run(s))
@@ -90,7 +110,7 @@ class ParallelCode(Code):
         named.use([_NamedBranch(branch, code, Destination(name, s.key(name), "let"))])
         return await call(named.run(s))
 
-    def _publish(self, s: ExecutionContext, fork: Fork) -> None:
+    def _publish(self, s: ProgramContext, fork: Fork[ProgramContext]) -> None:
         """At the join: what the branches have bound, then their names, in source order."""
         for index in range(len(self.bodies)):
             context = fork.contexts.get(index)
@@ -104,7 +124,7 @@ class ParallelCode(Code):
             spawned: Spawned | None = None
             if outcome.status == "done" and isinstance(code, SpawnCode):
                 spawned = code.spawned
-            value = None if fork.join.raised is not None and outcome.status != "done" else fork.join.member(outcome)
+            value = None if fork.join.raised is not None and outcome.status != "done" else _member(fork.join, outcome)
             context = fork.contexts.get(index)
             branches = context.branches if context is not None else s.branches
             outer, s.branches = s.branches, branches
@@ -113,18 +133,14 @@ class ParallelCode(Code):
             finally:
                 s.branches = outer
 
-    def _result(self, fork: Fork) -> Value:
-        join = fork.join
+    def _result(self, fork: Fork[ProgramContext]) -> Value:
         if fork.left is not None:
             raise fork.left
         branches = self.node.branches
-        if join.raised is not None:
-            index = next(i for i, o in enumerate(fork.outcomes) if o.error is join.raised)
-            join.raised.details.setdefault("branch", branch_label(branches[index], index))
-            raise join.raised
-        if join.modifiers.strategy != "all":
-            return join.value(fork.outcomes)
-        values = [join.member(outcome) for outcome in fork.outcomes]
+        _raise(fork, lambda index: branch_label(branches[index], index))
+        if fork.join.policy.strategy != "all":
+            return _won(fork.join, fork.outcomes)
+        values = [_member(fork.join, outcome) for outcome in fork.outcomes]
         if not any(branch.name is not None for branch in branches):
             return list(values)
         return {branch_label(b, i): v for i, (b, v) in enumerate(zip(branches, values, strict=True))}
@@ -140,7 +156,7 @@ class _NamedBranch(Step):
         self.code = code
         self.destination = destination
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         value, _ = await produce(s, self.code, self.destination)
         return value
 
@@ -148,67 +164,52 @@ class _NamedBranch(Step):
 # ---------------------------------------------------------------- iterations
 
 
-async def iterate(
-    s: ExecutionContext,
+async def each(
+    s: ProgramContext,
     node: tree.Node,
     items: Sequence[Value],
     modifiers: tree.Modifiers,
-    one: Callable[[ExecutionContext, int, Value], Coroutine[Any, Any, Value]],
+    one: Callable[[ProgramContext, int, Value], Coroutine[Any, Any, Value]],
 ) -> Value:
     """One branch for each item, the value in input order (`parallel for`, `pmap`)."""
-    number, repeat = s.numbers.next(PARALLEL), s.count("parallel")
-    join, split = Join(modifiers, len(items)), ForkAllocation(len(items))
-    if s.host.listeners:
-        s.emit(ParallelStarted(s.place(node.span), number, (), len(items), True, modifiers.strategy))
 
-    def begin(index: int) -> tuple[ExecutionContext, Coroutine[Any, Any, Value]]:
-        context = s.branch(BranchStep(number, index, f"i{index}"), index, repeat, split)
-        return context, one(context, index, items[index])
+    def begin(context: ProgramContext, index: int) -> Coroutine[Any, Any, Value]:
+        return one(context, index, items[index])
 
-    permits = s.host.concurrency or 0
-    race = race_of(s, node, modifiers, "i*", repeat)
-    fork = Fork(s, number, join, begin, lambda _: None, max(LIVE, permits), race)
-    directory = s.cwd
-    await fork.run()
-    s.cwd = directory
-    if s.host.listeners:
-        s.emit(ParallelJoined(s.place(node.span), number))
+    modifiers = modifiers if s.host.preview is None else ALL
+    fork = await iterate(s, node, len(items), modifiers, begin, statement_text(s.source, node.span))
     if fork.left is not None and fork.left.how == "return":
         raise fork.left
-    if join.raised is not None:
-        index = next(i for i, o in enumerate(fork.outcomes) if o.error is join.raised)
-        join.raised.details.setdefault("branch", f"i{index}")
-        raise join.raised
+    _raise(fork, lambda index: f"i{index}")
     if modifiers.strategy != "all":
-        return join.value(fork.outcomes)
-    return [join.member(outcome) for outcome in fork.outcomes]
+        return _won(fork.join, fork.outcomes)
+    return [_member(fork.join, outcome) for outcome in fork.outcomes]
+
+
+@expression(tree.For, lambda node: (node.collection,))
+def for_code(node: tree.For, parts: Sequence[Code] = (), used: bool = True) -> Code:
+    return ForCode(node, parts, used) if node.modifiers is None else ParallelForCode(node, parts, used)
 
 
 class ParallelForCode(Code):
-    """The other half of `for`: `loops.for_code` chooses."""
-
     __slots__ = ("body",)
 
     def __init__(self, node: tree.For, parts: Sequence[Code] = (), used: bool = True) -> None:
         super().__init__(node, parts, used)
         self.body = Body(node.body, used)
 
-    async def _run(self, s: ExecutionContext) -> Value:
-        items = await collection(self.parts[0], s)
-        total = len(items)
+    async def _run(self, s: ProgramContext) -> Value:
+        items = await collection(self.parts[0], s, self.node.item.id)
 
-        async def one(branch: ExecutionContext, index: int, value: Value) -> Value:
-            return await self._iteration(branch, index, total, value)
+        async def one(branch: ProgramContext, index: int, _: Value) -> Value:
+            return await self._iteration(branch, index, items)
 
-        return await iterate(s, self.node, items, self.node.modifiers or ALL, one)
+        return await each(s, self.node, items, self.node.modifiers or ALL, one)
 
-    async def _iteration(self, s: ExecutionContext, index: int, total: int, value: Value) -> Value:
+    async def _iteration(self, s: ProgramContext, index: int, items: list[Value]) -> Value:
         node: tree.For = self.node
-        temps = {**s.temps, node.item.id: Temp(value, "loop variable")}
-        if node.index is not None:
-            temps[node.index.id] = Temp(index, "loop variable")
-        s.temps = temps
+        s.temps = {**s.temps, **loop_names(s, node, items, index)}
         if s.host.listeners:
-            s.emit(LoopPass(s.place(node.span), index, total))
+            s.emit(LoopPass(s.place(node), index, len(items)))
         result = await call(self.body.run(s))
-        return kept_element(s, result, node) if self.used else result
+        return s.kept_element(result, node) if self.used else result

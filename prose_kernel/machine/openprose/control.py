@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from typing import Any, cast
 
 from prose_kernel.errors import RunError, ThrowError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
-from prose_kernel.machine.openprose.code import Body, Code, Step, compile_expression, expression, statement, value_of
-from prose_kernel.machine.openprose.control_flow import ControlFlow
-from prose_kernel.machine.openprose.failures import error_value, forget_trace
+from prose_kernel.machine.openprose.code import Body, compile_expression, expression, statement
+from prose_kernel.machine.openprose.failures import error_value
 from prose_kernel.machine.openprose.frames import Temp
 from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.judging import Arms, Asking
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.compiled_code import Code, Step, value_of
 from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, OptionChosen, TryEntered
+from prose_kernel.runtime.execution_context import ControlFlow, forget_trace
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ErrorValue, Value, inserted_text
@@ -31,7 +33,7 @@ class ExpressionStep(Step):
         self.code = compile_expression(node.value, used)
         self.now = self.code.now
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return await call(self.code.as_statement(s))
 
 
@@ -43,7 +45,7 @@ class DoCode(Code):
         super().__init__(node, parts, used)
         self.body = Body(node.body, used)
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return await call(self.body.run(s))
 
 
@@ -61,7 +63,9 @@ class IfCode(Code):
         self.ways: list[Arms] = [(("yes", arm.body), ("no", no)) for arm, no in zip(node.arms, after, strict=True)]
         self.otherwise = Body(node.otherwise, used) if node.otherwise is not None else None
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
+        if s.host.preview is not None:
+            return await call(s.host.preview.ways(s, [body for _, body in self.arms] + [self.otherwise]))
         arm, body = 0, None
         for number, (condition, candidate) in enumerate(self.arms, 1):
             if await judging.holds(condition, s, Asking(arms=self.ways[number - 1])):
@@ -71,7 +75,7 @@ class IfCode(Code):
             if self.otherwise is not None:
                 arm, body = len(self.arms) + 1, self.otherwise
         if s.host.listeners:
-            s.emit(ArmChosen(s.place(self.node.span), arm))
+            s.emit(ArmChosen(s.place(self.node), arm))
         return await call(body.run(s)) if body is not None else None
 
 
@@ -88,11 +92,13 @@ class ChoiceCode(Code):
             ways.setdefault(option.label.raw, option.body)
         self.ways: Arms = tuple(ways.items())
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
+        if s.host.preview is not None:
+            return await call(s.host.preview.ways(s, list(self.bodies.values())))
         criteria = self.node.criteria
         label = await judging.choose(s, criteria, await render(s, criteria.text), self.ways)
         if s.host.listeners:
-            s.emit(OptionChosen(s.place(self.node.span), label))
+            s.emit(OptionChosen(s.place(self.node), label))
         return await call(self.bodies[label].run(s))
 
 
@@ -106,7 +112,7 @@ class AssertStep(Step):
         super().__init__(node, used)
         self.condition = compile_expression(node.condition)
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         if not await judging.holds(self.condition, s, Asking()):
             message = self.node.message
             raise ThrowError(await render(s, message) if message is not None else "assertion failed")
@@ -126,7 +132,7 @@ class ThrowStep(Step):
         super().__init__(node, used)
         self.code = compile_expression(node.value) if node.value is not None else None
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         if self.code is None:
             if s.catching is None:
                 raise ThrowError("")
@@ -147,7 +153,7 @@ class ReturnStep(Step):
         super().__init__(node, used)
         self.code = compile_expression(node.value) if node.value is not None else None
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         if self.code is None:
             raise ControlFlow("return")
         fields = isinstance(self.node.value, tree.Object)
@@ -160,7 +166,7 @@ class BreakStep(Step):
 
     valued = False
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         raise ControlFlow("break")
 
 
@@ -170,7 +176,7 @@ class ContinueStep(Step):
 
     valued = False
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         raise ControlFlow("continue")
 
 
@@ -187,9 +193,11 @@ class TryCode(Code):
         self.catch = Body(node.catch.body, used) if node.catch is not None else None
         self.final = Body(node.final, False) if node.final is not None else None
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
+        if s.host.preview is not None:
+            return await call(self._previewed(s, s.host.preview))
         if s.host.listeners:
-            s.emit(TryEntered(s.place(self.node.span)))
+            s.emit(TryEntered(s.place(self.node)))
         if self.final is None:
             return await call(self._guarded(s))
         try:
@@ -207,7 +215,20 @@ class TryCode(Code):
         await call(self._finally(s))
         return value
 
-    async def _guarded(self, s: ExecutionContext) -> Value:
+    async def _previewed(self, s: ProgramContext, preview: Any) -> Value:
+        """All parts, one after the other."""
+        await call(self.body.run(s))
+        if self.catch is not None:
+            outer, name = s.temps, self.node.catch.name
+            if name is not None:
+                s.temps = {**outer, name.id: Temp(preview.unknown(name.id), "catch variable")}
+            await call(self.catch.run(s))
+            s.temps = outer
+        if self.final is not None:
+            await call(self.final.run(s))
+        return cast("Value", preview.unknown("value"))
+
+    async def _guarded(self, s: ProgramContext) -> Value:
         try:
             return await call(self.body.run(s))
         except RunError as error:
@@ -217,10 +238,10 @@ class TryCode(Code):
             caught = error_value(error)
         return await call(self._caught(s, caught, self.catch))
 
-    async def _caught(self, s: ExecutionContext, caught: ErrorValue, body: Body) -> Value:
+    async def _caught(self, s: ProgramContext, caught: ErrorValue, body: Body) -> Value:
         name = self.node.catch.name
         if s.host.listeners:
-            s.emit(Caught(s.place(self.node.catch.span), name.id if name else None, caught.error))
+            s.emit(Caught(s.place(self.node.catch), name.id if name else None, caught.error))
         temps, before = s.temps, s.catching
         if name is not None:
             s.temps = {**temps, name.id: self._temp(s, name, caught)}
@@ -230,7 +251,7 @@ class TryCode(Code):
         finally:
             s.temps, s.catching = temps, before
 
-    def _temp(self, s: ExecutionContext, name: tree.Name, caught: ErrorValue) -> Temp:
+    def _temp(self, s: ProgramContext, name: tree.Name, caught: ErrorValue) -> Temp:
         """A catch variable is kept like a binding (7.4), unless a variable of that name has the place already."""
         if s.find(name.id) is not None:
             return Temp(caught, "catch variable")
@@ -239,8 +260,8 @@ class TryCode(Code):
         s.run.put(Binding(key, "const", caught, source))
         return Temp(caught, "catch variable", key)
 
-    async def _finally(self, s: ExecutionContext) -> None:
+    async def _finally(self, s: ProgramContext) -> None:
         if s.host.listeners:
-            s.emit(FinallyEntered(s.place(self.node.span)))
+            s.emit(FinallyEntered(s.place(self.node)))
         assert self.final is not None
         await call(self.final.run(s))

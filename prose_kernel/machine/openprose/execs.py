@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os.path
-from collections.abc import AsyncIterator
 from typing import Final, Literal, cast
 
 from prose_kernel.errors import ExecError
@@ -12,11 +10,11 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.durations import parse_duration
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
-from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import refused, render
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted
+from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Stream
 from prose_kernel.runtime.values import ExecText, Value
 
@@ -24,28 +22,6 @@ OnFail = Literal["throw", "continue", "ignore"]
 
 DEFAULT_TIMEOUT: Final = "2m"
 _CODES: Final = {"timeout": "E204", "spawn": "E205", "cwd": "E205"}
-
-
-@contextlib.asynccontextmanager
-async def permit(s: ExecutionContext) -> AsyncIterator[None]:
-    """One of the places that the concurrency setting gives to commands and sessions."""
-    permits = s.host.permits
-    if permits is None:
-        yield
-        return
-    taken = False
-
-    async def take() -> None:
-        nonlocal taken
-        await permits.acquire()
-        taken = True  # also when the branch is cancelled before it has its turn again
-
-    try:
-        await s.outside(take())
-        yield
-    finally:
-        if taken:
-            permits.release()
 
 
 def word(value: object) -> str:
@@ -65,9 +41,11 @@ class ExecCode(SpawnCode):
     def spawned(self) -> Spawned:
         return "exec"
 
-    async def spawn(self, s: ExecutionContext, destination: Destination | None) -> Value:
+    async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         if s.cancellation.stopped:
             return None  # a branch that its siblings have cancelled starts nothing new
+        if s.host.preview is not None:
+            return cast("Value", s.host.preview.unknown(destination.name if destination is not None else "output"))
         node: tree.Exec = self.node
         found = {p.name.id: p.value for p in node.properties}
         on_fail = cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw")
@@ -76,23 +54,23 @@ class ExecCode(SpawnCode):
         await s.flush()
         spawn = s.host.next_spawn()
         bound_to = destination.name if destination else None
-        written, span = node.command.raw, node.span
+        written = node.command.raw
         if s.host.listeners:
-            s.emit(CommandStarted(s.place(span), spawn, request, written, bound_to, self.used))
+            s.emit(CommandStarted(s.place(node), spawn, request, written, bound_to, self.used))
         await s.admitted()
-        async with permit(s):
+        async with s.permit():
             result = await s.outside(s.host.ports.commands.run(request, _display(s, spawn, node)))
         moved = self._move(s, request, result)
         raised = result.kind is not None and on_fail == "throw"
         s.recent.note(f"exec {_short(written)}: exit code {result.exit_code}")
         if s.host.listeners:
-            place = s.place(span)
+            place = s.place(node)
             s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved, self.used))
         if raised:
             raise located(s, _error(written, request, result, limit), node)
         return ExecText(result.stdout, result, bare=result.kind is not None and on_fail == "ignore")
 
-    async def _request(self, s: ExecutionContext, cwd: object, limit: str) -> CommandRequest:
+    async def _request(self, s: ProgramContext, cwd: object, limit: str) -> CommandRequest:
         node: tree.Exec = self.node
         command = await render(s, node.command, refused)
         if not command.strip():
@@ -102,11 +80,11 @@ class ExecCode(SpawnCode):
             hint = 'write a duration: "30s", "5m"'
             raise located(s, ExecError(f"'{limit}' is not a duration", code="E051", hint=hint), node)
         if not isinstance(cwd, tree.Text):
-            return CommandRequest(command, s.cwd, seconds)
+            return CommandRequest(command, s.cwd, seconds, at=s.at("exec"))
         directory = os.path.expanduser(await render(s, cwd, refused))  # noqa: ASYNC240, PTH111 - no file is touched
-        return CommandRequest(command, os.path.join(s.cwd, directory), seconds, track=False)  # noqa: PTH118
+        return CommandRequest(command, os.path.join(s.cwd, directory), seconds, track=False, at=s.at("exec"))  # noqa: PTH118
 
-    def _move(self, s: ExecutionContext, request: CommandRequest, result: CommandResult) -> str | None:
+    def _move(self, s: ProgramContext, request: CommandRequest, result: CommandResult) -> str | None:
         """Commit the shell's final directory (5.6); says where to, when that is another one."""
         after = result.cwd_after
         if not request.track or after is None or after == s.cwd:
@@ -115,10 +93,10 @@ class ExecCode(SpawnCode):
         return after
 
 
-def _display(s: ExecutionContext, spawn: int, node: tree.Exec) -> OnOutput | None:
+def _display(s: ProgramContext, spawn: int, node: tree.Exec) -> OnOutput | None:
     if not s.host.listeners:
         return None
-    place = s.place(node.span)
+    place = s.place(node)
 
     def show(stream: Stream, text: str) -> None:
         s.emit(CommandOutput(place, spawn, stream, text))

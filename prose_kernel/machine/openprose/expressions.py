@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from prose_kernel.errors import RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import interpolation, judging
-from prose_kernel.machine.openprose.code import Code, all_now, expression, value_of
-from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.judging import Asking
 from prose_kernel.machine.openprose.operators import OPERATORS
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.compiled_code import Code, all_now, value_of
+from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.values import Value
 
 __all__ = ["interpolation"]
 
 
-def undefined(s: ExecutionContext, node: tree.Name) -> RunError:
+def undefined(s: ProgramContext, node: tree.Name) -> RunError:
     """E208, with the words for a name that is known as something else."""
     name = node.id
     hint = None
@@ -38,7 +39,7 @@ class NameCode(Code):
         super().__init__(node, parts, used)
         name = node.id
 
-        def now(s: ExecutionContext) -> Value:
+        def now(s: ProgramContext) -> Value:
             temp = s.temps.get(name)
             if temp is not None:
                 return temp.value
@@ -94,7 +95,7 @@ class DiscretionCode(Code):
         super().__init__(node, parts, used)
         self.judged = True
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return await judging.holds(self, s, Asking())
 
 
@@ -111,7 +112,7 @@ class ArrayCode(Code):
         if ways is not None:
             self.now = lambda s: [way(s) for way in ways]
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return [await value_of(part, s) for part in self.parts]
 
 
@@ -126,7 +127,7 @@ class ObjectCode(Code):
             pairs = [(entry.key, way) for entry, way in zip(node.entries, ways, strict=True)]
             self.now = lambda s: {key: way(s) for key, way in pairs}
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return {e.key: await value_of(p, s) for e, p in zip(self.node.entries, self.parts, strict=True)}
 
 
@@ -134,7 +135,7 @@ class ObjectCode(Code):
 class MemberCode(Code):
     __slots__ = ()
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         value = await value_of(self.parts[0], s)
         try:
             return await judging.member(s, self.node, value, self.node.name.id)
@@ -146,7 +147,7 @@ class MemberCode(Code):
 class IndexCode(Code):
     __slots__ = ()
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         value = await value_of(self.parts[0], s)
         at = await value_of(self.parts[1], s)
         try:
@@ -171,7 +172,7 @@ class BinaryCode(Code):
             return
         left, right = ways
 
-        def now(s: ExecutionContext) -> Value:
+        def now(s: ProgramContext) -> Value:
             a, b = left(s), right(s)
             try:
                 return operate(a, b)
@@ -180,7 +181,7 @@ class BinaryCode(Code):
 
         self.now = now
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         left = await value_of(self.parts[0], s)
         right = await value_of(self.parts[1], s)
         try:
@@ -201,7 +202,7 @@ class NotCode(Code):
             self.logical = True
             self.now = lambda s: not way(s)
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return await judging.holds(self, s, Asking())
 
 
@@ -220,5 +221,5 @@ class LogicalCode(Code):
         else:
             self.now = lambda s: all(way(s) for way in ways)
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return await judging.holds(self, s, Asking())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from prose_kernel.language.source import Location, Source, Span
-from prose_kernel.machine.openprose.statements import statement_text
+from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.runtime.ports import Binding, Key
 from prose_kernel.runtime.values import Value
 

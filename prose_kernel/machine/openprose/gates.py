@@ -9,13 +9,14 @@ from typing import Final
 from prose_kernel.errors import GateRejected
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.durations import parse_duration
-from prose_kernel.machine.openprose.code import Step, compile_expression, statement, value_of
+from prose_kernel.machine.openprose.code import compile_expression, statement
 from prose_kernel.machine.openprose.execs import word
-from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.interpolation import render
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.machine.openprose.sessions import run_session
+from prose_kernel.runtime.compiled_code import Step, value_of
 from prose_kernel.runtime.events import GateOpened, GateResolved
+from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.runtime.values import Value, inserted_text
 
@@ -28,13 +29,15 @@ class GateStep(Step):
 
     valued = False
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         if s.cancellation.stopped:
             return None
         node: tree.Gate = self.node
         found = {p.name.id: p.value for p in node.properties}
         on_reject = found.get("on_reject")
         action = on_reject if isinstance(on_reject, tree.OnReject) else tree.OnReject("throw")
+        if s.host.preview is not None:
+            return await self._instead(s, action)
         text = await render(s, action.text) if action.text is not None else None
         request = await self._request(s, found, action, text)
         s.run.gate_names[node.name.id] = None
@@ -49,7 +52,7 @@ class GateStep(Step):
         return None
 
     async def _request(
-        self, s: ExecutionContext, found: Mapping[str, object], action: tree.OnReject, text: str | None
+        self, s: ProgramContext, found: Mapping[str, object], action: tree.OnReject, text: str | None
     ) -> GateRequest:
         name, prompt = self.node.name.id, found.get("prompt")
         limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
@@ -65,26 +68,33 @@ class GateStep(Step):
             limit,
             action.action if text is None else f'{action.action} "{text}"',
             s.frame.execution_id,
+            at=s.at("gate"),
         )
 
-    async def _decide(self, s: ExecutionContext, request: GateRequest) -> GateDecision:
+    async def _decide(self, s: ProgramContext, request: GateRequest) -> GateDecision:
         await s.flush()
         if s.host.listeners:
-            s.emit(GateOpened(s.place(self.node.span), request))
+            s.emit(GateOpened(s.place(self.node), request))
         await s.admitted()
         decision = await s.outside(s.host.ports.gates.decide(request))
         s.recent.note(f"gate {request.name}: {decision.status}")
         if s.host.listeners:
-            s.emit(GateResolved(s.place(self.node.span), request, decision))
+            s.emit(GateResolved(s.place(self.node), request, decision))
         return decision
 
+    async def _instead(self, s: ProgramContext, action: tree.OnReject) -> Value:
+        """The session that a rejection starts, if it is to start one."""
+        if action.action == "session" and action.text is not None:
+            await run_session(s, tree.Session(title=action.text, span=action.span), None)
+        return None
+
     async def _rejected(
-        self, s: ExecutionContext, action: tree.OnReject, text: str | None, request: GateRequest, decision: GateDecision
+        self, s: ProgramContext, action: tree.OnReject, text: str | None, request: GateRequest, decision: GateDecision
     ) -> None:
         if action.action == "continue":
             return
         if action.action == "session" and action.text is not None:
-            await run_session(s, tree.Session(title=action.text, span=action.span), None)
+            await self._instead(s, action)
             return
         timed_out = decision.status == "timeout"
         what = f"timed out after {request.timeout_text}" if timed_out else "rejected"
@@ -101,7 +111,7 @@ class GateStep(Step):
         )
 
 
-def _record_id(s: ExecutionContext, name: str) -> str:
+def _record_id(s: ProgramContext, name: str) -> str:
     """The gate's name with its frame and iterations; reached again in the same place `--2`, `--3`."""
     parts = [name]
     if s.frame.execution_id is not None:
@@ -112,7 +122,7 @@ def _record_id(s: ExecutionContext, name: str) -> str:
     return base if count == 1 else f"{base}--{count}"
 
 
-async def _allowed(s: ExecutionContext, value: object) -> tuple[str, ...]:
+async def _allowed(s: ProgramContext, value: object) -> tuple[str, ...]:
     if not isinstance(value, tree.Array):
         return ("user",)
     return tuple([inserted_text(await value_of(compile_expression(e), s)) for e in value.elements])

@@ -7,33 +7,34 @@ from collections.abc import Callable, Sequence
 from prose_kernel.errors import ExecError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
-from prose_kernel.machine.openprose.code import Code, expression
-from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Slot, Temp
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.compiled_code import Code
+from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value, inserted_text
 
 Part = str | tree.Interpolation
-Missing = Callable[[ExecutionContext, tree.Interpolation], str]
+Missing = Callable[[ProgramContext, tree.Interpolation], str]
 
 
-def kept(s: ExecutionContext, part: tree.Interpolation) -> str:
+def kept(s: ProgramContext, part: tree.Interpolation) -> str:
     """An unresolvable name outside of commands: the braces stay (W108).
 
     A name that is declared nowhere has been reported by the checker; here is reported what only a run can show.
     """
     if part.name in s.run.declared and s.run.warns_once(part):
-        s.warn("W108", f"'{part.name}' is not defined here; {part.raw} stays as it is", part.span)
+        s.warn("W108", f"'{part.name}' is not defined here; {part.raw} stays as it is", part)
     return part.raw
 
 
-def kept_silently(s: ExecutionContext, part: tree.Interpolation) -> str:
+def kept_silently(s: ProgramContext, part: tree.Interpolation) -> str:
     """The same in an agent's prompt, where only a name declared nowhere counts."""
     return part.raw
 
 
-def refused(s: ExecutionContext, part: tree.Interpolation) -> str:
+def refused(s: ProgramContext, part: tree.Interpolation) -> str:
     """An unresolvable name in a command: E053."""
     if part.after_dollar:
         hint = f"write `${part.name}`, or `$\\{{{part.raw[1:-1]}\\}}` to keep the braces for the shell"
@@ -43,7 +44,7 @@ def refused(s: ExecutionContext, part: tree.Interpolation) -> str:
     raise located(s, error, part)
 
 
-async def render(s: ExecutionContext, text: tree.Text, missing: Missing = kept) -> str:
+async def render(s: ProgramContext, text: tree.Text, missing: Missing = kept) -> str:
     """The text with its interpolations, left to right, once."""
     literal = text.literal
     if literal is not None:
@@ -59,12 +60,12 @@ async def render(s: ExecutionContext, text: tree.Text, missing: Missing = kept) 
     return "".join(pieces)
 
 
-def _plain(s: ExecutionContext, part: tree.Interpolation, missing: Missing) -> str:
+def _plain(s: ProgramContext, part: tree.Interpolation, missing: Missing) -> str:
     found = s.find(part.name)
     return missing(s, part) if found is None else inserted_text(found.value)
 
 
-async def _path(s: ExecutionContext, part: tree.Interpolation, missing: Missing) -> str:
+async def _path(s: ProgramContext, part: tree.Interpolation, missing: Missing) -> str:
     found = s.find(part.name)
     if found is None:
         return missing(s, part)
@@ -80,7 +81,7 @@ async def _path(s: ExecutionContext, part: tree.Interpolation, missing: Missing)
     return inserted_text(value)
 
 
-def _position(s: ExecutionContext, step: int | tree.Name) -> Value:
+def _position(s: ProgramContext, step: int | tree.Name) -> Value:
     if isinstance(step, int):
         return step
     found: Temp | Slot | None = s.find(step.id)
@@ -103,10 +104,10 @@ class TextCode(Code):
         elif all(isinstance(p, str) or not p.steps for p in node.parts):
             pieces = node.parts
 
-            def now(s: ExecutionContext) -> Value:
+            def now(s: ProgramContext) -> Value:
                 return "".join([p if isinstance(p, str) else _plain(s, p, kept) for p in pieces])
 
             self.now = now
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         return await render(s, self.node)

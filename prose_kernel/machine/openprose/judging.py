@@ -8,13 +8,13 @@ from typing import Literal
 
 from prose_kernel.errors import JudgeError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
-from prose_kernel.machine.openprose.code import Code, value_of
-from prose_kernel.machine.openprose.failures import located
 from prose_kernel.machine.openprose.frames import visible
 from prose_kernel.machine.openprose.operators import truth
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime import structured_text as readings
+from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import Judged
+from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Reference, Value, inserted_text
@@ -43,11 +43,11 @@ class Asking:
         return self.loop == "while"
 
 
-def _request(s: ExecutionContext, text: str, asking: Asking | None = None) -> JudgeRequest:
+def _request(s: ProgramContext, text: str, asking: Asking | None = None) -> JudgeRequest:
     asking = asking or Asking()
     return JudgeRequest(
         text,
-        f"{s.path}/j{s.count('judge')}",
+        s.at("judge"),
         s.run.name,
         visible(s.temps, s.layer),
         s.recent.steps,
@@ -57,22 +57,24 @@ def _request(s: ExecutionContext, text: str, asking: Asking | None = None) -> Ju
     )
 
 
-def _nobody(s: ExecutionContext, error: Undecided, node: tree.Node) -> JudgeError:
+def _nobody(s: ProgramContext, error: Undecided, node: tree.Node) -> JudgeError:
     return located(s, JudgeError(str(error), hint=error.hint, nobody=True), node)
 
 
-def _told(s: ExecutionContext, node: tree.Node, question: str, answer: Value, said: Verdict | Pick | Finding) -> None:
-    s.recent.note(f"**{question}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
+def _told(
+    s: ProgramContext, node: tree.Node, request: JudgeRequest, answer: Value, said: Verdict | Pick | Finding
+) -> None:
+    s.recent.note(f"**{request.text}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
     if s.host.listeners:
-        s.emit(Judged(s.place(node.span), question, answer, said.by, said.reason, said.details))
+        s.emit(Judged(s.place(node), request.text, answer, said.by, said.reason, said.details, request.at))
 
 
-def _both_ways(s: ExecutionContext, arms: Arms) -> str:
+def _both_ways(s: ProgramContext, arms: Arms) -> str:
     """What would be done after each answer, for a dry run, in which nobody gives one."""
     return "; ".join(f"{answer}: {_beginning(s, body)}" for answer, body in arms)
 
 
-def _beginning(s: ExecutionContext, body: Sequence[tree.Node]) -> str:
+def _beginning(s: ProgramContext, body: Sequence[tree.Node]) -> str:
     lines = []
     for node in body[:_TOLD_OF_AN_ARM]:
         text = s.source.slice(node.span).partition("\n")[0].strip()
@@ -82,13 +84,13 @@ def _beginning(s: ExecutionContext, body: Sequence[tree.Node]) -> str:
     return ", ".join(lines) + (f" and {more} more" if more else "") if lines else "nothing"
 
 
-async def _ready(s: ExecutionContext) -> None:
+async def _ready(s: ProgramContext) -> None:
     """A judge may be asked now: what is bound can be read, and it is this branch's turn."""
     await s.flush()
     await s.admitted()
 
 
-async def decide(s: ExecutionContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
+async def decide(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
     """The judge's yes, no or uncertain. Raises E211 when nobody can judge."""
     try:
         return await _verdict(s, node, text, asking)
@@ -96,31 +98,33 @@ async def decide(s: ExecutionContext, node: tree.Node, text: str, asking: Asking
         raise _nobody(s, error, node) from None
 
 
-async def _verdict(s: ExecutionContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
+async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
     await _ready(s)
-    verdict: Verdict = await s.outside(s.host.ports.judge.decide(_request(s, text, asking)))
+    request = _request(s, text, asking)
+    verdict: Verdict = await s.outside(s.host.ports.judge.decide(request))
     if verdict.no_progress:
         asking.no_progress = True
     if verdict.by == DRY_RUN and asking.arms:
         verdict = replace(verdict, reason=f"{verdict.reason}: {_both_ways(s, asking.arms)}")
-    _told(s, node, text, verdict.answer, verdict)
+    _told(s, node, request, verdict.answer, verdict)
     return verdict.answer
 
 
-async def choose(s: ExecutionContext, node: tree.Node, text: str, arms: Arms) -> str:
+async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> str:
     """The word of one of the arms; a label that is none of them is asked for once more, then E211 (3.4)."""
     labels = tuple(label for label, _ in arms)
     await _ready(s)
     pick = Pick("", "")
     for _ in range(2):
+        request = _request(s, text)
         try:
-            pick = await s.outside(s.host.ports.judge.choose(_request(s, text), labels))
+            pick = await s.outside(s.host.ports.judge.choose(request, labels))
         except Undecided as error:
             raise _nobody(s, error, node) from None
         if pick.label in labels:
             if pick.by == DRY_RUN:
                 pick = replace(pick, reason=f"undecided: {_both_ways(s, arms)}")
-            _told(s, node, text, pick.label, pick)
+            _told(s, node, request, pick.label, pick)
             return pick.label
     shown = ", ".join(f'"{label}"' for label in labels)
     raise located(s, JudgeError(f'the judge chose "{pick.label}", which is none of {shown}'), node)
@@ -129,7 +133,7 @@ async def choose(s: ExecutionContext, node: tree.Node, text: str, arms: Arms) ->
 # ---------------------------------------------------------------- reading text
 
 
-async def member(s: ExecutionContext, node: tree.Node, value: Value, name: str) -> Value:
+async def member(s: ProgramContext, node: tree.Node, value: Value, name: str) -> Value:
     """`value.name` (3.11), by the judge where the rules leave it open."""
     try:
         return readings.member(value, name)
@@ -137,17 +141,18 @@ async def member(s: ExecutionContext, node: tree.Node, value: Value, name: str) 
         return await _extract(s, node, needed.text, name)
 
 
-async def _extract(s: ExecutionContext, node: tree.Node, text: str, name: str) -> Value:
+async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> Value:
     await _ready(s)
+    request = _request(s, name)
     try:
-        found = await s.outside(s.host.ports.judge.extract(_request(s, name), text, name))
+        found = await s.outside(s.host.ports.judge.extract(request, text, name))
     except Undecided as error:
         raise ValueTypeError(f"the text has no field '{name}'", hint=error.hint) from None
-    _told(s, node, name, found.value, found)
+    _told(s, node, request, found.value, found)
     return found.value
 
 
-async def index(s: ExecutionContext, node: tree.Node, value: Value, at: Value) -> Value:
+async def index(s: ProgramContext, node: tree.Node, value: Value, at: Value) -> Value:
     """`value[at]` (3.11)."""
     try:
         return readings.index(value, at)
@@ -157,26 +162,27 @@ async def index(s: ExecutionContext, node: tree.Node, value: Value, at: Value) -
         return readings.element(await items(s, node, value), at)
 
 
-async def items(s: ExecutionContext, node: tree.Node, value: Value) -> list[Value]:
+async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]:
     """A value as a collection (3.11): rules, then the judge, then lines."""
     try:
         return readings.collection(value)
     except readings.JudgeNeeded as needed:
         text = needed.text
     await _ready(s)
+    request = _request(s, "items")
     try:
-        found = await s.outside(s.host.ports.judge.items(_request(s, "items"), text))
+        found = await s.outside(s.host.ports.judge.items(request, text))
     except Undecided:
         return readings.lines(text)
     parts: list[Value] = list(found.value) if isinstance(found.value, list) else [found.value]
-    _told(s, node, "items", parts, found)
+    _told(s, node, request, parts, found)
     return parts
 
 
 # ---------------------------------------------------------------- conditions
 
 
-async def is_true(s: ExecutionContext, value: Value, node: tree.Node) -> bool:
+async def is_true(s: ProgramContext, value: Value, node: tree.Node) -> bool:
     """Truth of a value (3.10); free text goes to the judge, and counts as true when nobody can tell."""
     answer = truth(value)
     if answer is None:
@@ -186,7 +192,7 @@ async def is_true(s: ExecutionContext, value: Value, node: tree.Node) -> bool:
     return answer
 
 
-async def _is_text_true(s: ExecutionContext, value: Value, node: tree.Node, asking: Asking) -> bool | None:
+async def _is_text_true(s: ProgramContext, value: Value, node: tree.Node, asking: Asking) -> bool | None:
     """The judge's word on free text, None while uncertain; without anybody who could tell it is true (3.10)."""
     try:
         return await _verdict(s, node, inserted_text(value), asking)
@@ -194,7 +200,7 @@ async def _is_text_true(s: ExecutionContext, value: Value, node: tree.Node, aski
         return True
 
 
-async def holds(code: Code, s: ExecutionContext, asking: Asking) -> bool:
+async def holds(code: Code, s: ProgramContext, asking: Asking) -> bool:
     """Whether a condition holds; uncertainty by the rule of what it belongs to."""
     if code.logical and code.now is not None:
         return code.now(s) is True
@@ -202,7 +208,7 @@ async def holds(code: Code, s: ExecutionContext, asking: Asking) -> bool:
     return asking.default if answer is None else answer
 
 
-async def condition(code: Code, s: ExecutionContext, asking: Asking) -> bool | None:
+async def condition(code: Code, s: ProgramContext, asking: Asking) -> bool | None:
     """A condition's value, None while uncertain: markers by the judge, and only if the rest leaves it open (3.9)."""
     node = code.node
     if isinstance(node, tree.Discretion):
@@ -218,7 +224,7 @@ async def condition(code: Code, s: ExecutionContext, asking: Asking) -> bool | N
     return answer if answer is not None else await _is_text_true(s, value, node, asking)
 
 
-async def _logical(decisive: bool, operands: Sequence[Code], s: ExecutionContext, asking: Asking) -> bool | None:
+async def _logical(decisive: bool, operands: Sequence[Code], s: ProgramContext, asking: Asking) -> bool | None:
     """`and` / `or`: operands without a marker first; what needs the judge only while the result is open."""
     open_texts: dict[int, Value] = {}
     for at, operand in enumerate(operands):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from prose_kernel.errors import RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
-from prose_kernel.machine.openprose.anonymous_bindings import kept_element
-from prose_kernel.machine.openprose.code import Body, Code, compile_expression, expression, run_flat, value_of
-from prose_kernel.machine.openprose.control_flow import ControlFlow
-from prose_kernel.machine.openprose.failures import located
-from prose_kernel.machine.openprose.frames import Temp
+from prose_kernel.machine.openprose.code import Body, compile_expression, expression
+from prose_kernel.machine.openprose.frames import Temp, Temps
 from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.judging import Asking
 from prose_kernel.machine.openprose.operators import as_number
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.compiled_code import Code, run_flat, value_of
 from prose_kernel.runtime.events import LoopLeft, LoopPass
+from prose_kernel.runtime.execution_context import ControlFlow, located
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
@@ -26,7 +26,7 @@ class _Passes:
 
     __slots__ = ("body", "maximum", "node", "s", "value")
 
-    def __init__(self, s: ExecutionContext, node: tree.Node, body: Body, maximum: int | None) -> None:
+    def __init__(self, s: ProgramContext, node: tree.Node, body: Body, maximum: int | None) -> None:
         self.s = s
         self.node = node
         self.body = body
@@ -36,12 +36,12 @@ class _Passes:
     def begins(self, index: int) -> None:
         s = self.s
         if s.host.listeners:
-            s.emit(LoopPass(s.place(self.node.span), index, self.maximum))
+            s.emit(LoopPass(s.place(self.node), index, self.maximum))
 
     def left(self, index: int, reason: str) -> None:
         s = self.s
         if s.host.listeners:
-            s.emit(LoopLeft(s.place(self.node.span), index, self.maximum, reason))
+            s.emit(LoopLeft(s.place(self.node), index, self.maximum, reason))
 
     async def all(self, count: int, begin: Callable[[int], None], used: bool) -> Value:
         """So many passes, each after `begin`; the array of their values when somebody wants it."""
@@ -52,7 +52,7 @@ class _Passes:
             self.begins(index)
             goes_on = await self.one()
             if used:
-                found.append(kept_element(self.s, self.value, self.node))
+                found.append(self.s.kept_element(self.value, self.node))
             if not goes_on:
                 reason = "break"
                 break
@@ -78,13 +78,6 @@ class _Passes:
         return True
 
 
-@expression(tree.For, lambda node: (node.collection,))
-def for_code(node: tree.For, parts: Sequence[Code] = (), used: bool = True) -> Code:
-    from prose_kernel.machine.openprose.branches import ParallelForCode
-
-    return ForCode(node, parts, used) if node.modifiers is None else ParallelForCode(node, parts, used)
-
-
 class ForCode(Code):
     __slots__ = ("body",)
 
@@ -92,16 +85,13 @@ class ForCode(Code):
         super().__init__(node, parts, used)
         self.body = Body(node.body, used)
 
-    async def _run(self, s: ExecutionContext) -> Value:
-        items = await collection(self.parts[0], s)
+    async def _run(self, s: ProgramContext) -> Value:
+        items = await collection(self.parts[0], s, self.node.item.id)
         outer = s.temps
         s.temps = temps = dict(outer)
-        item, number = self.node.item.id, self.node.index
 
         def begin(index: int) -> None:
-            temps[item] = Temp(items[index], "loop variable")
-            if number is not None:
-                temps[number.id] = Temp(index, "loop variable")
+            temps.update(loop_names(s, self.node, items, index))
 
         try:
             return await _Passes(s, self.node, self.body, len(items)).all(len(items), begin, self.used)
@@ -109,8 +99,21 @@ class ForCode(Code):
             s.temps = outer
 
 
-async def collection(code: Code, s: ExecutionContext) -> list[Value]:
-    """The items of a loop's or pipeline's collection. Raises E210 at its place."""
+def loop_names(s: ProgramContext, node: tree.For, items: list[Value], index: int) -> Temps:
+    """The names that a pass of `for` has for itself."""
+    item, number = node.item.id, node.index
+    names = {item: Temp(items[index], "loop variable")}
+    if number is not None:
+        preview = s.host.preview
+        known = preview is None or items[index] != preview.unknown(item)
+        names[number.id] = Temp(index if known else preview.unknown(number.id), "loop variable")
+    return names
+
+
+async def collection(code: Code, s: ProgramContext, name: str) -> list[Value]:
+    """The items of a loop's or pipeline's collection, each called `name` in its body. Raises E210 at its place."""
+    if s.host.preview is not None:
+        return cast("list[Value]", await s.host.preview.items(s, code, name))
     value = await value_of(code, s)
     if isinstance(value, list):
         return value
@@ -128,22 +131,27 @@ class RepeatCode(Code):
         super().__init__(node, parts, used)
         self.body = Body(node.body, used)
 
-    async def _run(self, s: ExecutionContext) -> Value:
-        count = self._count(s, await value_of(self.parts[0], s))
+    async def _run(self, s: ProgramContext) -> Value:
         variable = self.node.variable
+        numbers: Sequence[Value]
+        if s.host.preview is not None:
+            numbers = await s.host.preview.passes(s, self.parts[0], variable.id if variable is not None else "")
+        else:
+            numbers = range(self._count(s, await value_of(self.parts[0], s)))
         outer = s.temps
         s.temps = temps = dict(outer) if variable is not None else outer
 
         def begin(index: int) -> None:
             if variable is not None:
-                temps[variable.id] = Temp(index, "loop variable")
+                temps[variable.id] = Temp(numbers[index], "loop variable")
 
         try:
+            count = len(numbers)
             return await _Passes(s, self.node, self.body, count).all(count, begin, self.used)
         finally:
             s.temps = outer
 
-    def _count(self, s: ExecutionContext, value: Value) -> int:
+    def _count(self, s: ProgramContext, value: Value) -> int:
         number = as_number(value)
         if isinstance(number, float) and number.is_integer() and not isinstance(value, ExecText):
             number = int(number)
@@ -165,7 +173,7 @@ class LoopCode(Code):
         self.body = Body(node.body, used)
         self.condition = compile_expression(node.condition) if node.condition is not None else None
 
-    async def _run(self, s: ExecutionContext) -> Value:
+    async def _run(self, s: ProgramContext) -> Value:
         variable = self.node.variable
         outer = s.temps
         if variable is not None:
@@ -175,7 +183,7 @@ class LoopCode(Code):
         finally:
             s.temps = outer
 
-    async def _loop(self, s: ExecutionContext) -> Value:
+    async def _loop(self, s: ProgramContext) -> Value:
         node: tree.Loop = self.node
         maximum = node.maximum
         passes = _Passes(s, node, self.body, maximum)
@@ -183,6 +191,9 @@ class LoopCode(Code):
         while True:
             if node.variable is not None:
                 s.temps[node.variable.id] = Temp(index, "loop variable")
+            if s.host.preview is not None:
+                await passes.one()
+                return cast("Value", s.host.preview.unknown("value"))
             if maximum is None or index < maximum:
                 passes.begins(index)
             reason = await self._exit(s, index) if self.condition is not None else None
@@ -195,7 +206,7 @@ class LoopCode(Code):
                 return passes.value
             index += 1
 
-    async def _exit(self, s: ExecutionContext, index: int) -> str | None:
+    async def _exit(self, s: ProgramContext, index: int) -> str | None:
         """Why the condition ends the loop before this pass, None when it does not."""
         assert self.condition is not None
         node: tree.Loop = self.node
@@ -204,7 +215,7 @@ class LoopCode(Code):
             return await self._reason(s)
         return "no-progress" if asking.no_progress else None
 
-    async def _reason(self, s: ExecutionContext) -> str:
+    async def _reason(self, s: ProgramContext) -> str:
         condition = self.node.condition
         if isinstance(condition, tree.Discretion):
             return f"**{await render(s, condition.text)}**"

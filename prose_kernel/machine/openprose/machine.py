@@ -1,4 +1,4 @@
-"""The machine that runs OpenProse (openprose.md 3).
+"""The machine that runs OpenProse (docs/reference/openprose.md 3).
 
 It walks a checked tree, asks the outside world through its ports and tells its listeners what happens. A file is one
 call of `run`; a notebook calls `run` once for each cell, in the same root frame.
@@ -6,20 +6,15 @@ call of `run`; a notebook calls `run` once for each cell, in the same root frame
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent, Variable
-from prose_kernel.language.source import Location, Source, Span
+from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the code of its constructs
     blocks,
     branches,
-    calls,
     control,
     execs,
     expressions,
@@ -28,156 +23,45 @@ from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the 
     pipes,
     sessions,
 )
-from prose_kernel.machine.openprose.frames import Kind, Slot, Spawned
-from prose_kernel.machine.openprose.lifecycle import run_text
-from prose_kernel.machine.openprose.programs import ImportedProgram, LoadedProgram, LoadProgram
-from prose_kernel.machine.openprose.runs import AgentEntry, Before, BlockEntry, ExecutionContext, Host, Run
-from prose_kernel.runtime.events import CellStarted, Listener, Place, RunEnded, RunStarted
-from prose_kernel.runtime.ports import Key, Ports
-from prose_kernel.runtime.trampoline import drive
+from prose_kernel.machine.openprose.frames import Slot
+from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext, ProgramRun
+from prose_kernel.machine.openprose.program_text import valued_kind
+from prose_kernel.machine.openprose.programs import run_text
+from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
+from prose_kernel.runtime.machine import Machine as RuntimeMachine
 from prose_kernel.runtime.values import Value
 
-if TYPE_CHECKING:
-    from prose_kernel.machine.openprose.preview import Preview
 
-__all__ = ["BindingInfo", "LoadProgram", "LoadedProgram", "Machine"]
+class Machine(RuntimeMachine):
+    """One run of OpenProse. After an interrupt `finally` bodies run before `CancelledError` is raised.
 
-
-@dataclass(frozen=True, slots=True)
-class BindingInfo:
-    """A variable of the root frame: kind, value, where it is kept, and the statement that made it.
-
-    `spawned` tells that the value came straight from a spawn.
+    A file gives its outputs as an object, or without any the value of its last statement; `for` and `repeat` as the
+    last statement give null.
     """
 
-    kind: Kind
-    value: Value
-    key: Key
-    source: str
-    location: Location
-    spawned: Spawned | None = None
+    new_run = ProgramRun
+    _run: ProgramRun
 
+    def _context(self, source: Source, path: str) -> ProgramContext:
+        return ProgramContext(self._run, self._run.root, source, self.cwd, path)
 
-class Machine:
-    """One run.
+    async def _execute(self, context: ProgramContext, program: tree.Program) -> Value:
+        return await run_text(context, program)
 
-    `cwd` is the directory of the first command; `program_file` the name shown in the trace. `concurrency` limits how
-    many commands and sessions are under way at once (None: no limit); it never changes results. `load` resolves
-    imports. `before` is awaited before every statement. `supplied` holds input values given beforehand.
+    def _valued(self, program: tree.Program) -> str:
+        return valued_kind(program)
 
-    Everything is called in one event loop, one `run` at a time.
-    """
-
-    def __init__(
-        self,
-        ports: Ports,
-        *,
-        listeners: Sequence[Listener] = (),
-        cwd: str,
-        program_file: str = "",
-        concurrency: int | None = None,
-        load: LoadProgram | None = None,
-        before: Before | None = None,
-        supplied: Mapping[str, str] | None = None,
-    ) -> None:
-        self.cwd = cwd
-        self._supplied = dict(supplied or {})
-        self._host = Host(ports, listeners, concurrency=concurrency, load=load, before=before, supplied=self._supplied)
-        self._program_file = program_file
-        self._run = Run(self._host, ports.store, program_file)
-        self._started = False
-        self._ended = False
-        self._busy = False
-
-    # ------------------------------------------------------------ running
-
-    async def run(
-        self, program: tree.Program, source: Source, *, inputs: Mapping[str, Value] | None = None, cell: bool = False
-    ) -> Value:
-        """Run a file, or one cell, in the root frame (3.1).
-
-        A file gives its outputs as an object, or without any the value of its last statement; a cell gives the value
-        of its last statement. `for` and `repeat` as the last statement give null. Raises `RunError` with place and
-        call stack, and `CancelledError` when interrupted, after `finally` bodies have run; what was bound stays.
-        `UsageError` when a program is running already.
-        """
-        if self._busy:
-            raise UsageError("a program is running here already; wait until it has ended")
-        self._busy = True
-        run = self._run
-        run.supplied = dict(inputs or {})
-        context = ExecutionContext(run, run.root, source, self.cwd, f"c{run.cell + 1}")
-        try:
-            self._announce(source, run.cell + 1)
-            value = await self._drive(context, program)
-            await self._keep(context, program)
-        finally:
-            self._busy = False
-        return value if cell or not run.root.outputs else dict(self.outputs())
-
-    async def _drive(self, context: ExecutionContext, program: tree.Program) -> Value:
-        """Run the text; what it has left is kept also when it fails."""
-        try:
-            return await drive(run_text(context, program))
-        except BaseException:
-            with contextlib.suppress(StateError):
-                await self._keep(context, program)
-            raise
-        finally:
-            self.cwd = context.cwd
-            self._host.scheduler.release(context)
-
-    def _announce(self, source: Source, index: int) -> None:
-        place = Place(source, Span(0, 0), self._run.ordinal)
-        for listener in self._host.listeners:
-            if not self._started:
-                listener(RunStarted(place, self._program_file))
-        self._started = True
-        for listener in self._host.listeners:
-            listener(CellStarted(place, index))
-
-    async def _keep(self, context: ExecutionContext, program: tree.Program) -> None:
-        """Everything is on disk afterwards, the trace too. Raises `StateError`."""
-        try:
-            await context.run.flush()
-            await context.run.store.flush()
-        except StateError as error:
-            if error.location is None and program.items:
-                error.location = context.location(program.items[-1].span)
-            raise
-        context.tell_lost()
-
-    async def end(self, error: RunError | None = None) -> None:
-        """The run is over, with the error that ended it, if any. A second call, or one before any run, does nothing."""
-        if not self._started or self._ended:
-            return
-        self._ended = True
-        place = Place(Source("", self._program_file), Span(0, 0), self._run.ordinal)
-        for listener in self._host.listeners:
-            listener(RunEnded(place, error))
-        await self._run.store.flush()
+    def _result(self, value: Value) -> Value:
+        return dict(self.outputs()) if self._run.root.outputs else value
 
     async def preview(self, program: tree.Program, source: Source) -> tuple[Preview, ...]:
-        """What each session of a checked text would be asked, without running anything or changing any state."""
         from prose_kernel.machine.openprose.preview import preview
 
         return await preview(self._run, program, source, self.cwd)
 
-    def supply(self, name: str, value: str) -> None:
-        """Give the value of an input before the program asks for it."""
-        self._supplied[name] = value
-
-    def reset(self) -> None:
-        """Forget every name, agent, block and import. The run and its numbers go on."""
-        former, run = self._run, self._run
-        run = Run(self._host, former.store, former.name)
-        run.continue_from(former)
-        self._run = run
-
     # ------------------------------------------------------------ looking
 
     def known(self) -> Known:
-        """What the next cell may refer to."""
         run = self._run
         return Known(
             variables=_Variables(run.root.table),
@@ -194,42 +78,45 @@ class Machine:
         return {name: entry.contract for name, entry in self._run.programs.items()}
 
     def bindings(self) -> dict[str, BindingInfo]:
-        """The variables of the root frame, in the order in which they were first bound."""
         return {name: _info(slot) for name, slot in self._run.root.table.items()}
 
     def outputs(self) -> dict[str, Value]:
-        """The program's outputs with their values by now."""
         return {name: slot.value for name, slot in self._run.root.outputs.items()}
 
-    @property
-    def agents(self) -> Mapping[str, AgentEntry]:
-        return self._run.agents
+    def definitions(self) -> tuple[Definition, ...]:
+        return tuple(self._definitions())
 
-    @property
-    def blocks(self) -> Mapping[str, BlockEntry]:
-        return self._run.blocks
+    def _definitions(self) -> Iterator[Definition]:
+        for name, agent in self._run.agents.items():
+            yield Definition("agent", name, agent.source.slice(agent.node.span), _agent_facts(agent))
+        for name, block in self._run.blocks.items():
+            parameters = ", ".join(p.id for p in block.node.parameters)
+            facts = {"parameters": parameters, "statements": str(len(block.node.body))}
+            yield Definition("block", name, block.source.slice(block.node.span), facts)
+        for name, program in self._run.programs.items():
+            inputs = ", ".join(f"{name}: …" for name in program.contract.inputs)
+            outputs = ", ".join(program.contract.outputs or ())
+            text = f"{name}({inputs})" + (f"\n\noutputs: {outputs}" if outputs else "")
+            yield Definition("program", name, text, {})
 
-    @property
-    def programs(self) -> Mapping[str, ImportedProgram]:
-        return self._run.programs
 
-    @property
-    def ports(self) -> Ports:
-        """The doors to the outside; they may be set between two texts."""
-        return self._host.ports
+def _agent_facts(entry: AgentEntry) -> dict[str, str]:
+    """Its properties as written; those that it has."""
+    found = {item.name.id: _word(item.value) for item in entry.node.properties}
+    facts = {key: found[key] for key in ("model", "persist", "prompt") if found.get(key)}
+    return {**facts, "memory": "yes"} if persistence(entry.node) is not None else facts
 
-    @ports.setter
-    def ports(self, ports: Ports) -> None:
-        self._host.ports = ports
 
-    @property
-    def before(self) -> Before | None:
-        """The hook before every statement; it may be set while a program runs."""
-        return self._host.before
-
-    @before.setter
-    def before(self, hook: Before | None) -> None:
-        self._host.before = hook
+def _word(value: object) -> str:
+    match value:
+        case tree.Name(id=word):
+            return word
+        case tree.Text():
+            return value.raw
+        case tree.Constant(value=constant):
+            return {True: "true", False: "false", None: "null"}[constant]
+        case _:
+            return ""
 
 
 def _info(slot: Slot) -> BindingInfo:

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from prose_kernel.errors import RunError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
-from prose_kernel.machine.openprose.anonymous_bindings import kept_element
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
-from prose_kernel.machine.openprose.branches import ALL, iterate
-from prose_kernel.machine.openprose.code import Body, Code, compile_expression, expression
-from prose_kernel.machine.openprose.control_flow import ControlFlow
-from prose_kernel.machine.openprose.failures import located
+from prose_kernel.machine.openprose.branches import ALL, each
+from prose_kernel.machine.openprose.code import Body, compile_expression, expression
 from prose_kernel.machine.openprose.frames import Spawned, Temp, Temps
 from prose_kernel.machine.openprose.loops import collection
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.events import PipeProgressed
+from prose_kernel.runtime.execution_context import ControlFlow, located
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -36,7 +35,7 @@ class ArrowCode(SpawnCode):
         assert isinstance(last, SpawnCode)
         return last.spawned
 
-    async def spawn(self, s: ExecutionContext, destination: Destination | None) -> Value:
+    async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         value: Value = None
         for at, code in enumerate(self.spawns, 1):
             assert isinstance(code, SpawnCode)
@@ -52,26 +51,33 @@ class PipeCode(Code):
         super().__init__(node, parts, used)
         self.bodies = [Body(operation.body, True) for operation in node.operations]
 
-    async def _run(self, s: ExecutionContext) -> Value:
-        value: Value = await collection(self.parts[0], s)
+    async def _run(self, s: ProgramContext) -> Value:
+        value: Value = await collection(self.parts[0], s, _item_name(self.node.operations[0]))
+        preview = s.host.preview
         for operation, body in zip(self.node.operations, self.bodies, strict=True):
             items = value if isinstance(value, list) else await self._items(s, operation, value)
+            if preview is not None and operation.kind == "reduce":
+                items = [preview.unknown(name.id) for name in operation.names]
             value = await call(_OPERATIONS[operation.kind](s, operation, body, items))
         return value
 
-    async def _items(self, s: ExecutionContext, operation: tree.PipeOperation, value: Value) -> list[Value]:
+    async def _items(self, s: ProgramContext, operation: tree.PipeOperation, value: Value) -> list[Value]:
         try:
             return await judging.items(s, operation, value)
         except RunError as error:
             raise located(s, error, operation) from None
 
 
-def _begins(s: ExecutionContext, operation: tree.PipeOperation, index: int, total: int) -> None:
+def _item_name(operation: tree.PipeOperation) -> str:
+    return operation.names[0].id if operation.names else "item"
+
+
+def _begins(s: ProgramContext, operation: tree.PipeOperation, index: int, total: int) -> None:
     if s.host.listeners:
-        s.emit(PipeProgressed(s.place(operation.span), operation.kind, index + 1, total))
+        s.emit(PipeProgressed(s.place(operation), operation.kind, index + 1, total))
 
 
-async def _once(s: ExecutionContext, body: Body, temps: Temps) -> Value:
+async def _once(s: ProgramContext, body: Body, temps: Temps) -> Value:
     """One item: the value of the body's last statement, with the operation's names before it."""
     outer = s.temps
     s.temps = temps
@@ -86,16 +92,16 @@ async def _once(s: ExecutionContext, body: Body, temps: Temps) -> Value:
     return value
 
 
-async def _map(s: ExecutionContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+async def _map(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     found: list[Value] = []
     for index, item in enumerate(items):
         _begins(s, operation, index, len(items))
         value = await _once(s, body, {**s.temps, "item": Temp(item, "pipeline variable")})
-        found.append(kept_element(s, value, operation))
+        found.append(s.kept_element(value, operation))
     return list(found)
 
 
-async def _filter(s: ExecutionContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+async def _filter(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     found: list[Value] = []
     for index, item in enumerate(items):
         _begins(s, operation, index, len(items))
@@ -105,7 +111,7 @@ async def _filter(s: ExecutionContext, operation: tree.PipeOperation, body: Body
     return list(found)
 
 
-async def _reduce(s: ExecutionContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+async def _reduce(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     if not items:
         return None
     first, second = (name.id for name in operation.names)
@@ -117,13 +123,13 @@ async def _reduce(s: ExecutionContext, operation: tree.PipeOperation, body: Body
     return result
 
 
-async def _pmap(s: ExecutionContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
-    async def one(branch: ExecutionContext, index: int, item: Value) -> Value:
+async def _pmap(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+    async def one(branch: ProgramContext, index: int, item: Value) -> Value:
         _begins(branch, operation, index, len(items))
         value = await _once(branch, body, {**branch.temps, "item": Temp(item, "pipeline variable")})
-        return kept_element(branch, value, operation)
+        return branch.kept_element(value, operation)
 
-    return await iterate(s, operation, items, ALL, one)
+    return await each(s, operation, items, ALL, one)
 
 
 _OPERATIONS = {"map": _map, "filter": _filter, "reduce": _reduce, "pmap": _pmap}

@@ -1,32 +1,30 @@
-"""Imported programs: how `use` finds them, what is known about each (openprose.md 6.1)."""
+"""The life of a text, the same for a file, a cell and an imported program (docs/reference/openprose.md 3.1): what it
+imports, its first inputs, its definitions, its statements; and the calls of the programs that it imports (6).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import cast
 
-from prose_kernel.errors import ImportProgramError
+from prose_kernel.errors import ImportProgramError, RunError
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import contract, slug
+from prose_kernel.language.openprose.contract import contract, is_executable, slug
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
-from prose_kernel.machine.openprose.failures import located
-from prose_kernel.machine.openprose.runs import ExecutionContext
+from prose_kernel.machine.openprose.bindings import bind
+from prose_kernel.machine.openprose.code import compile_statement, expression
+from prose_kernel.machine.openprose.program_context import AgentEntry, BlockEntry, ProgramContext, ProgramRun
+from prose_kernel.machine.openprose.program_text import call_of
+from prose_kernel.runtime.compiled_code import Code, Step, value_of
+from prose_kernel.runtime.events import ProgramCalled, ProgramReturned, StatementDone
+from prose_kernel.runtime.execution_context import ControlFlow, located
+from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+from prose_kernel.runtime.structured_text import ProgramResult
 from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
 
-
-@dataclass(frozen=True, slots=True)
-class LoadedProgram:
-    """A program that a `use` path led to: checked tree, source, and the two parts of its directory name (6.5)."""
-
-    program: tree.Program
-    source: Source
-    handle: str
-    slug: str
-
-
-LoadProgram = Callable[[str, Source], Awaitable[LoadedProgram]]
-"""Resolves a `use` path as written in a source. Raises `ImportProgramError` (E215, E112)."""
+_HOISTED = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 
 @dataclass(slots=True)
@@ -44,7 +42,110 @@ class ImportedProgram:
         return self.loaded.source
 
 
-async def register(s: ExecutionContext, node: tree.Use) -> ImportedProgram:
+# ---------------------------------------------------------------- running
+
+
+async def run_text(
+    s: ProgramContext, program: tree.Program, imports: dict[str, ImportedProgram] | None = None
+) -> Value:
+    """Run a checked text in the root frame of its run: imports, first inputs, definitions, then the statements.
+
+    `imports` are the program's own when they have been loaded before. Returns the value of the last statement.
+    """
+    s.run.begin(program)
+    if imports is not None:
+        s.run.programs.update(imports)
+    start = s.path
+    await call(_imports(s, program, loaded=imports is not None))
+    rest = [item for item in program.items if not isinstance(item, _HOISTED)]
+    first = 0
+    while first < len(rest) and isinstance(rest[first], tree.Input):
+        await call(_execute(s, compile_statement(rest[first], False)))
+        first += 1
+    _define(s, program)
+    value: Value = None
+    for node in rest[first:]:
+        executable = is_executable(node)
+        if executable:
+            s.run.ordinal += 1
+            s.run.in_cell += 1
+            s.path = f"{start}/{s.run.in_cell}"
+            s.counts = {}
+        step = compile_statement(node, False)
+        try:
+            result = await call(_execute(s, step))
+        except ControlFlow as leave:
+            return _ended(s, leave, node, value)
+        if step.valued:
+            value = result
+        _done(s, step, node, result)
+    return value
+
+
+async def _imports(s: ProgramContext, program: tree.Program, *, loaded: bool) -> None:
+    for item in program.items:
+        if isinstance(item, tree.SkillImport):
+            s.run.skills[item.skill.raw] = None
+        elif isinstance(item, tree.Use) and not loaded:
+            try:
+                entry = await call(register(s, item))
+            except RunError as error:
+                s.announce(error, item)
+                raise
+            s.run.programs[entry.alias] = entry
+
+
+def _define(s: ProgramContext, program: tree.Program) -> None:
+    for item in program.items:
+        if isinstance(item, tree.Agent):
+            s.run.agents[item.name.id] = AgentEntry(item, s.source)
+        elif isinstance(item, tree.Block):
+            s.run.blocks[item.name.id] = BlockEntry(item, s.source)
+
+
+async def _execute(s: ProgramContext, step: Step) -> Value:
+    """One top-level statement."""
+    s.statement = step.node
+    host = s.host
+    try:
+        if host.before is not None:
+            await s.outside(host.before(s.place(step.node)))
+        if host.scheduler.due():
+            await s.breathe()
+        return step.now(s) if step.now is not None else await call(step.run(s))
+    except RunError as error:
+        if host.preview is not None:
+            return cast("Value", host.preview.failed(s, step.node))
+        s.announce(error, step.node)
+        raise
+    except ControlFlow:
+        if host.preview is not None:
+            return None
+        raise
+
+
+def _done(s: ProgramContext, step: Step, node: tree.Node, value: Value) -> None:
+    if step.binds:
+        names = getattr(node, "names", None) or (getattr(node, "name", None),)
+        s.run.finished.extend(name.id for name in names if isinstance(name, tree.Name))
+    elif s.host.listeners:
+        s.emit(StatementDone(s.place(node), value if step.valued else None))
+
+
+def _ended(s: ProgramContext, leave: ControlFlow, node: tree.Node, value: Value) -> Value:
+    """`return` or an anonymous output at root: the program ends, its value becomes the outputs (3.16)."""
+    if not leave.valued:
+        return value
+    fields = leave.value if leave.fields and isinstance(leave.value, dict) else {"result": leave.value}
+    for name, part in fields.items():
+        s.layer.outputs[name] = bind(s, s.layer, name, "output", part, node, None)
+    return leave.value
+
+
+# ---------------------------------------------------------------- importing
+
+
+async def register(s: ProgramContext, node: tree.Use) -> ImportedProgram:
     """Load a program and all that it imports, depth first. Raises E112, E215 at the `use`."""
     try:
         return await call(_load(s, node, s.source, (s.source,)))
@@ -52,12 +153,12 @@ async def register(s: ExecutionContext, node: tree.Use) -> ImportedProgram:
         raise located(s, error, node.path) from None
 
 
-async def _load(s: ExecutionContext, node: tree.Use, importer: Source, chain: tuple[Source, ...]) -> ImportedProgram:
+async def _load(s: ProgramContext, node: tree.Use, importer: Source, chain: tuple[Source, ...]) -> ImportedProgram:
     path = node.path.raw
     if s.host.load is None:
         raise ImportProgramError(f"program '{path}' cannot be loaded: there is nothing to load programs with")
     await s.admitted()
-    loaded = await s.outside(s.host.load(path, importer))
+    loaded = await s.outside(s.host.load(LoadRequest(path, importer, s.at("load"))))
     if loaded.source in chain:
         names = [source.name for source in chain[chain.index(loaded.source) :]]
         cycle = " -> ".join([*names, loaded.source.name])
@@ -69,3 +170,88 @@ async def _load(s: ExecutionContext, node: tree.Use, importer: Source, chain: tu
             inner = await call(_load(s, item, loaded.source, (*chain, loaded.source)))
             entry.imports[inner.alias] = inner
     return entry
+
+
+# ---------------------------------------------------------------- calling
+
+
+@expression(tree.ProgramCall, lambda node: [argument.value for argument in node.arguments])
+class ProgramCallCode(Code):
+    __slots__ = ()
+
+    async def _run(self, s: ProgramContext) -> Value:
+        node: tree.ProgramCall = self.node
+        entry, preview = s.run.programs.get(node.program.id), s.host.preview
+        if entry is None and preview is not None:
+            return cast("Value", preview.program(s, node))
+        if entry is None:
+            message = f"'{node.program.id}' is not an imported program"
+            raise located(s, ImportProgramError(message, code="E025"), node.program)
+        supplied: dict[str, Value] = {}
+        for argument, part in zip(node.arguments, self.parts, strict=True):
+            supplied[argument.name.id] = await value_of(part, s)
+        _check(s, node, entry, supplied)
+        result = cast("Value", await call(_run_program(s, node, entry, supplied)))
+        return result if preview is None else cast("Value", preview.unknown(entry.alias))
+
+
+def _check(s: ProgramContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]) -> None:
+    inputs = entry.contract.inputs
+    for argument in node.arguments:
+        if argument.name.id not in inputs:
+            message = f"program '{entry.alias}' has no input '{argument.name.id}'"
+            raise located(s, ImportProgramError(message, code="E027"), argument.name)
+    missing = [name for name, required in inputs.items() if required and name not in supplied]
+    if missing:
+        message = f"program '{entry.alias}' needs a value for input '{missing[0]}'"
+        raise located(s, ImportProgramError(message, code="E026"), node)
+
+
+async def _run_program(
+    s: ProgramContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]
+) -> ProgramResult:
+    """Run the program with its own frames, registries, numbers and store; its final outputs are the result."""
+    await s.flush()
+    inner = _context_of_call(s, node, entry, supplied)
+    directory = inner.run.program[-1]
+    place = s.place(node)
+    if s.host.listeners:
+        s.emit(ProgramCalled(place, entry.alias, directory))
+    s.host.scheduler.hand_on(s, inner)
+    try:
+        await call(run_text(inner, entry.loaded.program, entry.imports))
+        await inner.flush()
+    except RunError as error:
+        error.details.setdefault("program", entry.alias)
+        error.location = s.location(node.span)
+        if s.host.listeners:
+            s.emit(ProgramReturned(place, entry.alias, error))
+        raise
+    finally:
+        s.host.scheduler.hand_on(inner, s)
+    if s.host.listeners:
+        s.emit(ProgramReturned(place, entry.alias))
+    return ProgramResult({name: slot.value for name, slot in inner.run.root.outputs.items()}, entry.alias)
+
+
+def _context_of_call(
+    s: ProgramContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]
+) -> ProgramContext:
+    """Where a called program runs: a run of its own, below that of the caller."""
+    loaded = entry.loaded
+    program = (loaded.handle, loaded.slug)
+    aliases = frozenset(
+        alias for alias, other in s.run.programs.items() if (other.loaded.handle, other.loaded.slug) == program
+    )
+    number = s.numbers.next(call_of("--".join(program), aliases))
+    store = s.run.store.nested(*program, loaded.source.text, number)
+    run = ProgramRun(s.host, store, loaded.source.name, store.chain)
+    run.supplied = supplied
+    location = s.location(node.span)
+    called = f"in program {entry.alias}, called at line {location.line} of {location.source}"
+    run.call_stack = (called, *s.stack_lines(), *s.run.call_stack)
+    context = ProgramContext(run, run.root, loaded.source, s.cwd, s.at("program"))
+    context.race_gate = s.race_gate
+    context.cancellation = s.cancellation
+    context.branches = s.branches
+    return context

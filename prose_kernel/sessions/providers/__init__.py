@@ -1,6 +1,12 @@
-"""Who runs a session: one module a way (sessions.md 3.1)."""
+"""One module for each way to run a session; here what is said when something is missing, and loading in a thread."""
 
 from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+from concurrent.futures import Future
+from types import ModuleType
 
 from prose_kernel.errors import NoProvider
 
@@ -13,3 +19,43 @@ FIX = (
 def nobody(why: str) -> NoProvider:
     """The error of a session that nobody can answer, with the fix."""
     return NoProvider(why, hint=FIX)
+
+
+_loading: dict[str, Future[ModuleType]] = {}
+_lock = threading.Lock()
+
+
+def missing(what: str, extra: str) -> NoProvider:
+    """The error of a package that is not installed, with the line that installs it."""
+    return NoProvider(
+        f"{what} needs packages that are not installed: the extra [{extra}]",
+        hint=f"pip install 'prose_kernel[{extra}]' (in a notebook: %pip install 'prose_kernel[{extra}]'), then restart",
+    )
+
+
+async def load(module: str, *, what: str, extra: str) -> ModuleType:
+    """The module, imported once however many ask for it at the same time.
+
+    Raises `NoProvider` with the pip line when it, or something it imports, is not installed; a later call tries again.
+    """
+    with _lock:
+        loading = _loading.get(module)
+        if loading is None:
+            loading = _loading[module] = Future()
+            loading.set_running_or_notify_cancel()
+            threading.Thread(target=_import, args=(module, loading), name=f"import {module}", daemon=True).start()
+    try:
+        return await asyncio.shield(asyncio.wrap_future(loading))
+    except ImportError:
+        raise missing(what, extra) from None
+
+
+def _import(module: str, loading: Future[ModuleType]) -> None:
+    try:
+        loaded = importlib.import_module(module)
+    except BaseException as problem:
+        with _lock:
+            _loading.pop(module, None)
+        loading.set_exception(problem)
+    else:
+        loading.set_result(loaded)

@@ -16,10 +16,10 @@ from prose_kernel.errors import ProviderBadReply, ProviderError
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Guard, Terminals
-from prose_kernel.sessions.options import AgentCommand, Surroundings
+from prose_kernel.runtime.session_options import AgentCommand, Surroundings
+from prose_kernel.sessions.providers import load
 from prose_kernel.sessions.providers.acp_policy import refuse_unenforceable
-from prose_kernel.sessions.providers.loading import load
-from prose_kernel.sessions.providers.patience import Patience
+from prose_kernel.sessions.providers.acp_wire import Patience
 from prose_kernel.sessions.request import Assembled, answered, assemble
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.harvest import Outputs

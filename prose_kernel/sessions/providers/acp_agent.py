@@ -20,11 +20,10 @@ from pydantic import BaseModel, ValidationError
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderConnection, ProviderError, ProviderTimeout
 from prose_kernel.runtime.services import Guard, Helper, HelperEnd
+from prose_kernel.runtime.session_options import AgentCommand
 from prose_kernel.runtime.text import one_line, printable
-from prose_kernel.sessions.options import AgentCommand
 from prose_kernel.sessions.providers.acp_client import Conversation, dispatch
-from prose_kernel.sessions.providers.acp_wire import Wire
-from prose_kernel.sessions.providers.patience import Patience
+from prose_kernel.sessions.providers.acp_wire import Patience, Wire
 
 _AUTH_REQUIRED: Final = -32000
 _NOT_FOUND: Final = -32601
@@ -141,14 +140,14 @@ class Agent:
             self.version = one_line(f"{answer.agent_info.name} {answer.agent_info.version}")
 
     def _greeting(self, terminals: bool) -> schema.InitializeRequest:
-        import prose_kernel
+        from prose_kernel._version import __version__
 
         return schema.InitializeRequest(
             protocol_version=PROTOCOL_VERSION,
             client_capabilities=schema.ClientCapabilities(
                 fs=schema.FileSystemCapabilities(read_text_file=True, write_text_file=True), terminal=terminals
             ),
-            client_info=schema.Implementation(name="prose_kernel", version=prose_kernel.__version__),
+            client_info=schema.Implementation(name="prose_kernel", version=__version__),
         )
 
     async def stop(self, grace: float | None = None) -> None:

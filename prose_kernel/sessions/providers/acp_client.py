@@ -23,8 +23,7 @@ from prose_kernel.sessions.providers.acp_calls import Calls, Reported, output_of
 from prose_kernel.sessions.providers.acp_policy import AgentRules, Call, Option, is_blanket, option_for
 from prose_kernel.sessions.tools import files
 from prose_kernel.sessions.tools.access import Access
-from prose_kernel.sessions.tools.threads import in_thread
-from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
+from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, in_thread
 
 LONGEST_REPLY: Final = 32 * 1024 * 1024
 _NOT_ALLOWED: Final = -32602

@@ -15,7 +15,7 @@ from typing import Final
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.permissions.policy import Answer, Kind, Policy, Ruling
 from prose_kernel.permissions.safe_files import resolve
-from prose_kernel.sessions.options import AgentCommand
+from prose_kernel.runtime.session_options import AgentCommand
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
 

@@ -9,12 +9,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 LONGEST: Final = 64 * 1024 * 1024
 """Characters of one message; a longer one ends the conversation."""
 
 _MOST_NOISE: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds: `start` to answer a request that is no prompt (hello, a new session), `noise` to say hello after it has
+    printed something else, `cancel` to end a cancelled turn by protocol, `grace` between TERM and KILL."""
+
+    start: float = 60.0
+    noise: float = 5.0
+    cancel: float = 2.0
+    grace: float = 2.0
 
 
 class Wire:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prose_kernel.errors import UsageError
-from prose_kernel.sessions.options import SessionOptions
+from prose_kernel.runtime.session_options import SessionOptions
 from prose_kernel.sessions.providers import vendors
 
 Kind = Literal["nobody", "human", "scripted", "dry-run", "replay", "model", "agent"]

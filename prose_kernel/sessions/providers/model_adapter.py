@@ -35,7 +35,7 @@ from pydantic_ai.usage import UsageLimits
 
 from prose_kernel.errors import ProviderBadReply, ProviderError
 from prose_kernel.runtime.ports import Usage
-from prose_kernel.sessions.options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.runtime.ports import Usage
-from prose_kernel.sessions.options import JudgeOutput, ModelServer, Surroundings
-from prose_kernel.sessions.providers.loading import load
+from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.sessions.providers import load
 from prose_kernel.sessions.tools.tool import ToolSpec
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from prose_kernel.errors import (
     ProviderTimeout,
 )
 from prose_kernel.runtime.text import one_line
-from prose_kernel.sessions.providers.loading import missing
+from prose_kernel.sessions.providers import missing
 
 SAID = 200  # characters of what a server said
 

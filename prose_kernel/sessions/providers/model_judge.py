@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from prose_kernel.errors import ProseError, ProviderBadReply, ProviderError, ProviderRateLimit, Undecided
-from prose_kernel.judge import facts as readings
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.content import data_or_text, preview
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
 from prose_kernel.runtime.text import NAME, one_line
 from prose_kernel.runtime.values import Reference, Value, inserted_text
-from prose_kernel.sessions.options import JudgeOutput, ModelServer, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Reply, Way
 
@@ -84,7 +84,7 @@ class ModelJudge:
         said, details = await self._ask(request, question, found, asked, text=value)
         if said["found"] == "no":
             raise Undecided(f"the model finds no `{path}` in the text: {_reason(said)}")
-        return Finding(readings.data_or_text(str(said["value"])), "model", _reason(said), details)
+        return Finding(data_or_text(str(said["value"])), "model", _reason(said), details)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         """The items of a text, in its order and its words."""
@@ -192,7 +192,7 @@ def _preview(value: Value) -> str:
     try:
         if isinstance(value, Reference):
             return one_line(value.summary, 60)  # no file is read for a mere mention
-        return readings.preview(value)
+        return preview(value)
     except ProseError:
         return "(cannot be read)"
 

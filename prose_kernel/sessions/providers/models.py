@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ProviderBadReply
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
-from prose_kernel.sessions.options import ModelServer, Surroundings
+from prose_kernel.runtime.session_options import ModelServer, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Way
 from prose_kernel.sessions.request import Assembled, answered, assemble

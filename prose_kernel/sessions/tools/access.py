@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.permissions.path_rules import Reach, is_below
+from prose_kernel.permissions.grants import Reach
+from prose_kernel.permissions.paths import is_below
 from prose_kernel.permissions.policy import Ask, Kind, PermissionDesk, Policy, Ruling, who
 from prose_kernel.permissions.safe_files import Place, resolve
 from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.sessions.options import Surroundings
+from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.sessions.request import memory_file, segment_file
 from prose_kernel.sessions.tools.tool import ToolRefused
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from prose_kernel.permissions.hosts import IPAddress, is_public
 from prose_kernel.permissions.policy import Ruling
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import text
@@ -25,9 +26,6 @@ SIZE_LIMIT: Final = 4 * 1024 * 1024
 TEXT_LIMIT: Final = 100_000
 HOPS: Final = 5
 _TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/javascript", "application/x-ndjson")
-_EMBEDDED: Final = ipaddress.IPv6Network("64:ff9b::/96")
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ def _url(library: Any, given: str, base: Any = None) -> Any:
     try:
         url = library.URL(given) if base is None else base.join(given)
     except (library.InvalidURL, ValueError):
-        raise ToolFailed("this is no URL") from None
+        raise ToolFailed("this is not a URL") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise ToolFailed("only http and https URLs can be fetched")
     if url.userinfo:
@@ -174,18 +172,7 @@ def _private(host: str) -> str:
     )
 
 
-def is_public(address: Address) -> bool:
-    """Whether the address belongs to the open internet; for one that carries another inside, both must."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        if inner is None and address in _EMBEDDED:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_public(inner)
-    return address.is_global and not address.is_multicast
-
-
-def _literal(host: str) -> Address | None:
+def _literal(host: str) -> IPAddress | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -197,7 +184,7 @@ def _literal(host: str) -> Address | None:
 
 async def _request(library: Any, url: Any, address: str) -> Page | Any:
     """GET, sent to the address that was judged: name and certificate are still the host's."""
-    from prose_kernel import __version__
+    from prose_kernel._version import __version__
 
     host = url.netloc.decode("ascii")
     headers = {

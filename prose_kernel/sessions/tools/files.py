@@ -11,13 +11,12 @@ from typing import Final
 
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.globs import Glob
-from prose_kernel.permissions.path_rules import Reach
+from prose_kernel.permissions.grants import Reach
 from prose_kernel.permissions.safe_files import Place
 from prose_kernel.runtime.ports import FileWrite
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import flag, number, text
-from prose_kernel.sessions.tools.threads import Stop, in_thread
-from prose_kernel.sessions.tools.tool import ToolFailed, ToolSpec
+from prose_kernel.sessions.tools.tool import Stop, ToolFailed, ToolSpec, in_thread
 
 READ_LIMIT: Final = 256 * 1024
 WRITE_LIMIT: Final = 10 * 1024 * 1024

@@ -14,11 +14,10 @@ from prose_kernel.permissions.safe_files import Place
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import flag, text
 from prose_kernel.sessions.tools.files import Entry, Visible, walk
-from prose_kernel.sessions.tools.threads import Stop, in_thread
-from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.sessions.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, in_thread
 
 if TYPE_CHECKING:
-    from prose_kernel.permissions.path_rules import Reach
+    from prose_kernel.permissions.grants import Reach
 
 MATCH_LIMIT: Final = 200
 LINE_LIMIT: Final = 300

@@ -1,4 +1,4 @@
-"""What a tool is: a name, a JSON schema, and a function that checks before it acts (sessions.md 2.3).
+"""What a tool is: a name, a JSON schema, and a function that checks before it acts.
 
 A provider gets a `Workbench` for each attempt: the tools that the session's permissions could ever allow, and one call
 that runs them. A refused or failed call is an ordinary answer to the model; the session goes on.
@@ -6,19 +6,16 @@ that runs them. A refused or failed call is an ordinary answer to the model; the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from prose_kernel.permissions.safe_files import ToolFailed, ToolRefused
 from prose_kernel.runtime.ports import FileWrite, ToolUse
 
-
-class ToolRefused(Exception):
-    """The permissions do not allow the call; the message says which rule, for the model and for the trace."""
-
-
-class ToolFailed(Exception):
-    """The call was allowed and did not work: no such file, no match, a time limit. The message is for the model."""
+__all__ = ["Tool", "ToolFailed", "ToolRefused", "ToolSpec", "Workbench"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +56,50 @@ class Workbench(Protocol):
     def writes(self) -> tuple[FileWrite, ...]:
         """The files that the tools wrote, one entry a file: its text before the first write and after the last."""
         ...
+
+
+# ---------------------------------------------------------------- work in a thread
+
+T = TypeVar("T")
+
+
+class Stopped(ToolFailed):
+    """The call was cancelled while its thread was at work; nobody sees this."""
+
+
+class Stop:
+    """Asked now and then by long work: whether it should go on."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def check(self) -> None:
+        """Raises `Stopped` when the call was cancelled."""
+        if self._event.is_set():
+            raise Stopped("stopped")
+
+
+async def in_thread(work: Callable[[Stop], T]) -> T:
+    """The result of `work`, run in a thread. When cancelled, the thread is told and awaited first."""
+    stop = Stop()
+    running = asyncio.ensure_future(asyncio.to_thread(work, stop))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        await _ended(running)
+        raise
+
+
+async def _ended(running: asyncio.Future[T]) -> None:
+    """Wait for the thread however often we are cancelled: it may be writing."""
+    while not running.done():
+        try:
+            await asyncio.wait((running,))
+        except asyncio.CancelledError:
+            continue
+    if not running.cancelled():
+        running.exception()  # seen

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import FileWrite, SessionProgress, SessionRequest, ToolUse
+from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import clipped, one_line, printable
-from prose_kernel.sessions.options import Surroundings
 from prose_kernel.sessions.tools import arguments as argument_rules
 from prose_kernel.sessions.tools.access import Access, own_files
 from prose_kernel.sessions.tools.fetch import FetchTool

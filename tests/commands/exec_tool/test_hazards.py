@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from commands.conftest import until
-from commands.exec_tool.conftest import SYSTEM, Bench, gone, needs_scopes, program, result, survivors
+from commands.exec_tool.conftest import SYSTEM, Bench, ended, needs_scopes, program, result
+from waiting import PATIENCE, eventually, processes, until
 
 from prose_kernel.commands.exec_tool.audit import AuditLog, display
 from prose_kernel.commands.exec_tool.dispatch import Dispatcher
@@ -40,12 +40,12 @@ async def test_hazard_3_a_background_child_that_keeps_the_pipes(bench: Bench) ->
     began = time.monotonic()
     answer = result(await bench("/bin/sh", "-c", "sleep 82.1 & echo hi"))
     assert (answer["stdout"], answer["timed_out"], answer["background_killed"]) == ("hi\n", False, 1)
-    assert time.monotonic() - began < 5 and survivors("82.1") == []
+    assert time.monotonic() - began < PATIENCE and processes("82.1") == []
 
 
 async def test_hazard_6_both_streams_closed_early(bench: Bench) -> None:
     answer = result(await bench("/bin/sh", "-c", "exec >&- 2>&-; sleep 83.1", timeout_s=1))
-    assert answer["timed_out"] and survivors("83.1") == []
+    assert answer["timed_out"] and processes("83.1") == []
 
 
 async def test_hazard_7_a_character_split_over_writes(bench: Bench) -> None:
@@ -72,7 +72,7 @@ async def test_hazard_13_many_tiny_writes(bench: Bench) -> None:
 async def test_hazard_19_term_ignored(bench: Bench) -> None:
     began = time.monotonic()
     answer = result(await bench("/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done", timeout_s=1))
-    assert answer["timed_out"] and answer["exit_code"] == -9 and 1.9 < time.monotonic() - began < 5
+    assert answer["timed_out"] and answer["exit_code"] == -9 and 1.9 < time.monotonic() - began < PATIENCE
 
 
 async def test_hazard_20_the_leader_ends_and_its_sibling_holds_the_pipe(bench: Bench) -> None:
@@ -80,7 +80,7 @@ async def test_hazard_20_the_leader_ends_and_its_sibling_holds_the_pipe(bench: B
     began = time.monotonic()
     script = "(trap '' TERM; sleep 84.1) & setsid sleep 84.2 & sleep 84.3"
     assert result(await bench("/bin/sh", "-c", script, timeout_s=1))["timed_out"]
-    assert time.monotonic() - began < 4 and survivors("84.") == []
+    assert time.monotonic() - began < PATIENCE and processes("84.") == []
 
 
 async def test_hazard_24_term_caught_and_exit_0_at_the_limit(bench: Bench) -> None:
@@ -190,7 +190,7 @@ async def test_hazard_54_cancelled_during_the_start(bench: Bench) -> None:
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert survivors("85.1") == []
+        assert processes("85.1") == []
 
 
 # ---------------------------------------------------------------- environment and terminal
@@ -234,22 +234,22 @@ def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, both: bool) -> None:
         start_new_session=True,
     )
     try:
-        assert until((tmp_path / "ready").exists)
-        pids = survivors("86.")
+        until((tmp_path / "ready").exists)
+        pids = processes("86.")
         monitors = [m.pid for m in members() if m.parent == host.pid and b"monitor_process" in cmdline(m.pid)]
         assert len(monitors) == 1
         if both:
             # the watchdog has been told by the time that it runs
-            assert until(lambda: any(b"watchdog_process" in cmdline(m.pid) for m in members() if m.parent == host.pid))
+            until(lambda: any(b"watchdog_process" in cmdline(m.pid) for m in members() if m.parent == host.pid))
             os.kill(monitors[0], signal.SIGSTOP)
         os.kill(host.pid, signal.SIGKILL)
         if both:
             os.kill(monitors[0], signal.SIGKILL)
         host.wait()
-        assert gone([*pids, *monitors], 5)
+        assert ended([*pids, *monitors])
     finally:
         host.kill()
-        for pid in survivors("86."):
+        for pid in processes("86."):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -274,12 +274,10 @@ async def test_hazard_90_the_engine_closes_with_stubborn_programs(bench: Bench) 
         )
         for n in range(5)
     ]
-    end = time.monotonic() + 20
-    while len(ready) < 5 and time.monotonic() < end:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(ready) >= 5)
     began = time.monotonic()
     await asyncio.to_thread(bench.engine.close)
-    assert time.monotonic() - began < 4 and survivors("87.") == []
+    assert time.monotonic() - began < PATIENCE and processes("87.") == []
     assert {(await call).error for call in calls} == {"tool_failed"}
     assert (await bench("/bin/true")).error == "tool_failed"
 

@@ -332,47 +332,55 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from commands.tasks.test_parts import record
 from prose_kernel.commands.tasks.store import Store
-step, steps = 0, int(sys.argv[2])
-def count(frame, event, argument):
-    # every line of the store's own code is a step; sqlite's own steps are between them
-    global step
-    if frame.f_code.co_filename.endswith("tasks/store.py"):
-        step += 1
-        if step == steps:
-            os.kill(os.getpid(), 9)
-    return count
-store = Store(Path(sys.argv[1]))
-running = store.save(replace(store.save(record(task_id="task")), status="running"), "TaskStatus")
-sys.settrace(count)
-store.save(replace(running, status="completed", result_id="r", head="x" * 100000, continue_on_result=True), "TaskResult")
-sys.settrace(None)
-print("survived", flush=True)
-os.kill(os.getpid(), 9)
+
+def update(directory, last):
+    step = 0
+    def count(frame, event, argument):
+        # every line of the store's own code is a step; sqlite's own steps are between them
+        nonlocal step
+        if frame.f_code.co_filename.endswith("tasks/store.py"):
+            step += 1
+            if step == last:
+                os.kill(os.getpid(), 9)
+        return count
+    store = Store(directory)
+    running = store.save(replace(store.save(record(task_id="task")), status="running"), "TaskStatus")
+    sys.settrace(count)
+    ended = replace(running, status="completed", result_id="r", head="x" * 100000, continue_on_result=True)
+    store.save(ended, "TaskResult")
+    sys.settrace(None)
+    (directory / "survived").touch()
+    os.kill(os.getpid(), 9)
+
+last, survived = 0, False
+while not survived:  # one process for each step: the last one gets to the end
+    last += 1
+    directory = Path(sys.argv[1], f"run{{last}}")
+    directory.mkdir()
+    child = os.fork()
+    if child == 0:
+        update(directory, last)
+    assert os.waitpid(child, 0)[1] == 9
+    survived = (directory / "survived").exists()
+print(last)
 """
 
 
 def test_80_a_crash_at_any_step_leaves_the_old_or_the_new_record_and_its_event(tmp_path: Path) -> None:
     """Hazard 80: kill at every step of an update."""
-    script = tmp_path / "crash.py"
-    script.write_text(CRASH.format(tests=str(Path(__file__).parents[2])))
-    seen = set()
-    for steps in range(1, 200, 3):
-        run = tmp_path / f"run{steps}"
-        run.mkdir()
-        done = subprocess.run(
-            [sys.executable, str(script), str(run), str(steps)], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == -9, done.stderr
-        store = Store(run)
+    script = CRASH.format(tests=str(Path(__file__).parents[2]))
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    steps = int(done.stdout)
+    assert steps > 30
+    seen = []
+    for step in range(1, steps + 1):
+        store = Store(tmp_path / f"run{step}")
         (kept,) = store.all()
-        seen.add(kept.status)
+        seen.append(kept.status)
         assert (kept.status == "completed") == (store.results() == [("task", "r")])
         assert len(store.follow_ups()) == (kept.status == "completed")
         assert kept.head in ("", "x" * 100000)
         store.close()
-        if "survived" in done.stdout:
-            assert kept.status == "completed"
-            break
-    else:
-        pytest.fail("the update never ended")
-    assert seen == {"running", "completed"}
+    assert seen == sorted(seen, reverse=True), "what was kept once stays"
+    assert set(seen) == {"running", "completed"}

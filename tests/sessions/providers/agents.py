@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sessions.people import ScriptedPerson
+from waiting import eventually
 
 from prose_kernel.commands import Engine
 from prose_kernel.commands.helpers import Helpers
@@ -20,9 +21,9 @@ from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.services import Terminals
-from prose_kernel.sessions.options import AgentCommand, Rule, Surroundings
+from prose_kernel.runtime.session_options import AgentCommand, Rule, Surroundings
 from prose_kernel.sessions.providers.acp import AcpSessions
-from prose_kernel.sessions.providers.patience import Patience
+from prose_kernel.sessions.providers.acp_wire import Patience
 
 TESTS = Path(__file__).parents[2]
 PATIENCE = Patience(start=30, noise=0.3, cancel=20, grace=0.3)
@@ -63,8 +64,7 @@ class Bench:
         """A session that has said `up`, and does then what it is to do."""
         self.progress.clear()
         task = self.start("say up", *todo, **more)
-        while not any(step.kind == "text" for step in self.progress) and not task.done():
-            await asyncio.sleep(0.005)
+        await eventually(lambda: task.done() or any(step.kind == "text" for step in self.progress))
         return task
 
     @property

@@ -13,7 +13,7 @@ from stubs.model_server import StubServer
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
-from prose_kernel.sessions.options import ModelServer, Surroundings
+from prose_kernel.runtime.session_options import ModelServer, Surroundings
 from prose_kernel.sessions.providers.model_judge import ModelJudge
 from prose_kernel.sessions.providers.models import ModelSessions
 from prose_kernel.sessions.tools.workbench import SessionWorkbench

@@ -16,7 +16,7 @@ import pytest
 from stubs.local_model import weights
 
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest
-from prose_kernel.sessions.options import ModelServer, SessionOptions, Surroundings
+from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 from prose_kernel.sessions.providers.model_judge import ModelJudge
 from prose_kernel.sessions.providers.models import ModelSessions
 from prose_kernel.sessions.providers.vendors import find

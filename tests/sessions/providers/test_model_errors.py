@@ -14,7 +14,7 @@ from stubs.model_server import StubServer
 
 from prose_kernel import errors
 from prose_kernel.errors import ProviderError, ProviderRateLimit
-from prose_kernel.sessions.options import ModelServer, Surroundings
+from prose_kernel.runtime.session_options import ModelServer, Surroundings
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Way
 
 FIELDS = (Field("reason", "Why."), Field("answer", "Is it so?", "one of", ("yes", "no")))

@@ -13,8 +13,8 @@ from stubs.model_server import StubServer
 
 from prose_kernel.errors import StateError, Undecided
 from prose_kernel.runtime.ports import JudgeRequest, Key
+from prose_kernel.runtime.session_options import ModelServer
 from prose_kernel.runtime.values import Reference, Value
-from prose_kernel.sessions.options import ModelServer
 from prose_kernel.sessions.providers.model_judge import message, output_mode
 
 WORKS = [

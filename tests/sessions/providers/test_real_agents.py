@@ -17,7 +17,7 @@ from sessions.providers.agents import Bench, agent, request, target
 from stubs.model_server import StubServer
 
 from prose_kernel.runtime.ports import FileWrite, SessionRequest
-from prose_kernel.sessions.providers.patience import Patience
+from prose_kernel.sessions.providers.acp_wire import Patience
 
 BIN = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prose_kernel/agents/node_modules/.bin"
 MODELS = ("script-work", "script-rest", "hang", "ok-0")

@@ -16,8 +16,8 @@ from pydantic_ai.providers import infer_provider_class
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import NoProvider, ProviderAuth, ProviderError, UsageError
-from prose_kernel.sessions.options import ModelServer, SessionOptions, Surroundings
-from prose_kernel.sessions.providers import loading
+from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
+from prose_kernel.sessions import providers as loading
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Way
 from prose_kernel.sessions.providers.vendors import BUILT_IN, PREFIXES, find, model_id
 

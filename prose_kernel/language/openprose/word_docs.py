@@ -1,0 +1,157 @@
+# ruff: noqa: E501 - one line a word reads best
+"""Short documentation of every keyword and property, each with an example: what inspection shows and completion offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A word of the language: one sentence, an example, and for a property its values and where it may stand."""
+
+    summary: str
+    example: str
+    values: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+
+
+KEYWORDS: dict[str, Entry] = {
+    "session": Entry(
+        "Give a task to an agent and wait for its answer. The value refers to the answer.",
+        'let plan = session "Draft a plan for {topic}"\n\nsession: writer\n  prompt: "Write the summary"\n  context: plan',
+    ),
+    "resume": Entry(
+        "Go on with an agent that keeps a memory (`persist`).",
+        'agent captain:\n  persist: true\n\nsession: captain\n  prompt: "Begin"\nresume: captain\n  prompt: "Continue"',
+    ),
+    "exec": Entry(
+        "Run a shell command. Its stdout is the value; a failure is an error unless `on-fail` says otherwise.",
+        'exec "make test"\n\nlet log = exec "git log --oneline -5"\n  timeout: "30s"\n  on-fail: "continue"',
+    ),
+    "gate": Entry(
+        "Stop until a person outside of the program approves or rejects.",
+        'gate deploy:\n  prompt: "Deploy to production?"\n  timeout: "1h"\n  on_reject: throw "not now"',
+    ),
+    "input": Entry(
+        "Ask for a value. `%input NAME=VALUE` or `--input` answers it beforehand.",
+        'input topic: "What should it be about?"',
+    ),
+    "output": Entry(
+        "Bind a value and mark it as a result of the program.", 'output summary = session "Sum up {notes}"'
+    ),
+    "agent": Entry(
+        "Define who does sessions: model, instructions, tools.",
+        'agent writer:\n  model: sonnet\n  prompt: "You write short, plain sentences."\n\nsession: writer\n  prompt: "Write a haiku"',
+    ),
+    "block": Entry(
+        "Define steps that `do` calls by name, with parameters.",
+        'block greet(name):\n  exec "echo hello {name}"\n\ndo greet("world")',
+    ),
+    "do": Entry(
+        "Call a block, or group steps.", 'do greet("world")\n\nlet last = do:\n  exec "make"\n  exec "git describe"'
+    ),
+    "use": Entry(
+        "Import another program; call it by its name.",
+        'use "./review.prose" as review\n\nlet result = review(topic: "tests")',
+    ),
+    "import": Entry(
+        "Import a skill (the old form; `skills:` of an agent replaces it).", 'import "search" from "./skills"'
+    ),
+    "let": Entry("Bind a value to a name.", 'let rev = exec "git rev-parse --short HEAD"'),
+    "const": Entry("Bind a value that never changes.", "const limit = 3"),
+    "parallel": Entry(
+        "Run branches at the same time and wait for them.",
+        'parallel:\n  tests = exec "make test"\n  lint = exec "make lint"\n\nparallel ("any", count: 1, on-fail: "ignore"):\n'
+        '  exec "curl -sf https://a.example"\n  exec "curl -sf https://b.example"',
+    ),
+    "for": Entry(
+        "Do something for each element of a collection; with `parallel` for all at once.",
+        'for name, at in ["a", "b"]:\n  exec "echo {at} {name}"\n\nparallel for file in files:\n  exec "wc -l {file}"',
+    ),
+    "repeat": Entry("Do something a number of times.", 'repeat 3 as i:\n  exec "echo {i}"'),
+    "loop": Entry(
+        "Do something until a condition holds, or for ever.",
+        'loop until **the tests pass** (max: 5):\n  session "Fix the next failing test"',
+    ),
+    "if": Entry(
+        "Take the first branch whose condition holds. A condition in words stands between `**`.",
+        'if **the report mentions an error**:\n  session "Explain the error"\nelif count > 3:\n  exec "true"\nelse:\n  exec "echo fine"',
+    ),
+    "elif": Entry("A further condition of `if`.", 'if x > 3:\n  let size = "big"\nelif x > 1:\n  let size = "middle"'),
+    "else": Entry("What happens when no condition holds.", 'if ok:\n  exec "true"\nelse:\n  throw "not ok"'),
+    "choice": Entry(
+        "Let the judge pick one of the options.",
+        'choice **how serious is it**:\n  option "minor":\n    let label = "later"\n  option "severe":\n    let label = "now"',
+    ),
+    "option": Entry(
+        "One option of `choice`.", 'choice **the best tone**:\n  option "formal":\n    let tone = "formal"'
+    ),
+    "try": Entry(
+        "Handle an error of what stands inside.",
+        'try:\n  exec "make"\ncatch problem:\n  session "Explain {problem}"\nfinally:\n  exec "make clean"'.replace(
+            "catch problem", "catch as problem"
+        ),
+    ),
+    "catch": Entry("What happens after an error in `try`.", 'try:\n  exec "false"\ncatch as e:\n  exec "echo failed"'),
+    "finally": Entry("What happens in any case after `try`.", 'try:\n  exec "make"\nfinally:\n  exec "make clean"'),
+    "throw": Entry(
+        "Raise an error; inside `catch` without a text, raise the same again.", 'throw "the budget is spent"'
+    ),
+    "return": Entry("Leave a block with a value, or end the program.", "block first(items):\n  return items[0]"),
+    "break": Entry("Leave the innermost loop.", 'loop (max: 10):\n  if **done**:\n    break\n  session "Next step"'),
+    "continue": Entry("Go on with the next pass of the loop.", "for x in [1, 2, 3]:\n  if x == 2:\n    continue"),
+    "assert": Entry("Raise an error unless a condition holds.", 'assert count > 0, "nothing was found"'),
+    "map": Entry(
+        "Do something with each element of a pipeline; the element is `item`.",
+        'let sizes = files | map:\n  exec "wc -c {item}"',
+    ),
+    "pmap": Entry("`map` for all elements at once.", 'let pages = urls | pmap:\n  exec "curl -s {item}"'),
+    "filter": Entry(
+        "Keep the elements for which the condition holds.", "let good = items | filter:\n  **{item} is in English**"
+    ),
+    "reduce": Entry(
+        "Combine all elements into one value.",
+        'let all = notes | reduce(sum, item):\n  session "Merge {sum} and {item}"',
+    ),
+    "and": Entry(
+        "Both hold. The right side is looked at only when it matters.", 'if a > 1 and **it is ready**:\n  exec "true"'
+    ),
+    "or": Entry("At least one holds.", 'if a or b:\n  exec "true"'),
+    "not": Entry("The opposite.", 'if not **the build is green**:\n  throw "red"'),
+    "is": Entry("Equal to.", 'if mode is "fast":\n  exec "make -j"'),
+    "until": Entry(
+        "End a loop when the condition holds.", 'loop until **it is good** (max: 3):\n  session "Improve it"'
+    ),
+    "while": Entry(
+        "Go on with a loop as long as the condition holds.",
+        'loop while **errors remain** (max: 3):\n  session "Fix one"',
+    ),
+    "as": Entry(
+        "Name what a statement brings: a loop number, an error, an imported program.",
+        'repeat 3 as i:\n  exec "echo {i}"',
+    ),
+    "in": Entry("Name the collection of a `for`.", 'for name in ["a", "b"]:\n  exec "echo {name}"'),
+    "true": Entry("The boolean value.", "let ready = true"),
+    "false": Entry("The boolean value.", "let ready = false"),
+    "null": Entry("No value.", "let found = null"),
+}
+
+_SPAWN = ("session", "resume", "agent")
+PROPERTIES: dict[str, Entry] = {
+    "prompt": Entry("The task, an agent's instructions, or the question of a gate.", 'session: writer\n  prompt: "Write it"', owners=("session", "resume", "agent", "gate")),
+    "model": Entry("Which model an agent uses.", "agent thinker:\n  model: opus", ("sonnet", "opus", "haiku"), ("session", "agent", "resume")),
+    "context": Entry("What a session is given to read.", 'session "Compare them"\n  context: [first, second]', owners=_SPAWN),
+    "skills": Entry("Skills of an agent.", 'agent searcher:\n  skills: ["web-search"]', owners=("agent", "session")),
+    "permissions": Entry("What an agent may do.", 'agent builder:\n  permissions:\n    read: ["src/**"]\n    bash: prompt', owners=("agent",)),
+    "persist": Entry("Whether an agent keeps a memory, and where.", "agent captain:\n  persist: project", ("true", "false", "project", "user"), ("agent",)),
+    "retry": Entry("How often a failed session is tried again.", 'session "Fetch it"\n  retry: 3', owners=("session", "resume")),
+    "backoff": Entry("How the pauses between retries grow.", 'session "Fetch it"\n  retry: 3\n  backoff: exponential', ("none", "linear", "exponential"), ("session", "resume")),
+    "timeout": Entry("How long it may take.", 'exec "make"\n  timeout: "10m"', ('"30s"', '"2m"', '"10m"', '"1h"'), ("exec", "gate", "session", "resume")),
+    "on-fail": Entry("What a failure means.", 'exec "grep -c TODO src"\n  on-fail: "ignore"', ('"throw"', '"continue"', '"ignore"'), ("exec", "parallel")),
+    "cwd": Entry("Where a command runs, without changing the directory of later ones.", 'exec "make"\n  cwd: "./docs"', owners=("exec",)),
+    "allow": Entry("Who may approve a gate.", 'gate release:\n  prompt: "Release?"\n  allow: ["user"]', ('["user"]',), ("gate",)),
+    "on_reject": Entry("What a rejected gate does.", 'gate release:\n  prompt: "Release?"\n  on_reject: continue', ("throw", "continue", "retry", 'session ""'), ("gate",)),
+    "max": Entry("The most passes a loop makes.", "loop until **done** (max: 5):\n  session \"Next\"", owners=("loop",)),
+    "count": Entry("How many successes `any` waits for.", 'parallel ("any", count: 2):\n  exec "true"\n  exec "true"', owners=("parallel",)),
+}  # fmt: skip

@@ -1,0 +1,160 @@
+"""What a running OpenProse program has beside control: its registries, its frames and names, the error being caught."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.source import Source
+from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find
+from prose_kernel.machine.openprose.program_text import ANONYMOUS, EXECUTION, declared_names, kind_of, statement_text
+from prose_kernel.runtime.events import Place
+from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run
+from prose_kernel.runtime.ports import Binding, Key, Store
+from prose_kernel.runtime.values import ErrorValue, ExecText, Value
+
+if TYPE_CHECKING:
+    from prose_kernel.machine.openprose.code import Body
+    from prose_kernel.machine.openprose.programs import ImportedProgram
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEntry:
+    """A registered agent and the text it was defined in."""
+
+    node: tree.Agent
+    source: Source
+
+
+@dataclass(slots=True)
+class BlockEntry:
+    """A registered block, the text it was defined in, its compiled body (with and without a wanted value)."""
+
+    node: tree.Block
+    source: Source
+    bodies: dict[bool, Body] = field(default_factory=dict)
+
+
+class ProgramRun(Run):
+    """One program's run with its registries. An imported program's call has a run of its own."""
+
+    def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
+        super().__init__(host, store, name, program)
+        self.root = Layer(Frame())
+        self.agents: dict[str, AgentEntry] = {}
+        self.blocks: dict[str, BlockEntry] = {}
+        self.programs: dict[str, ImportedProgram] = {}
+        self.skills: dict[str, None] = {}
+        self.gates: dict[str, int] = {}
+        self.gate_names: dict[str, None] = {}
+        self.started_agents: set[str] = set()
+        self.supplied: Mapping[str, Value] = {}
+        self._text: tree.Program | None = None
+        self._declared: frozenset[str] | None = None
+
+    def begin(self, program: tree.Program) -> None:
+        super().begin(program)
+        self._text, self._declared = program, None
+
+    def continue_from(self, former: Self) -> None:
+        super().continue_from(former)
+        self.gates = former.gates
+        self.started_agents = former.started_agents
+
+    @property
+    def declared(self) -> frozenset[str]:
+        """Every name that the running text binds anywhere."""
+        if self._declared is None:
+            self._declared = declared_names(self._text) if self._text is not None else frozenset()
+        return self._declared
+
+
+class ProgramContext(ExecutionContext):
+    """One line of control in an OpenProse program: the root, or one branch, with the names that it sees."""
+
+    __slots__ = ("catching", "frame", "layer", "temps")
+
+    run: ProgramRun
+
+    def __init__(self, run: ProgramRun, layer: Layer, source: Source, cwd: str, path: str) -> None:
+        super().__init__(run, source, cwd, path)
+        self.layer = layer
+        self.frame = layer.frame
+        self.temps: Temps = {}
+        self.catching: ErrorValue | None = None
+        self.statement = tree.Constant(None)
+
+    def _inner(self, iteration: int | None, path: str) -> Self:
+        """A context over a layer of its own (docs/reference/openprose.md 3.7)."""
+        iterations = self.layer.iterations if iteration is None else (*self.layer.iterations, iteration)
+        inner = type(self)(self.run, Layer(self.frame, self.layer, iterations), self.source, self.cwd, path)
+        inner.temps = self.temps
+        inner.catching = self.catching
+        return inner
+
+    # ------------------------------------------------------------ names
+
+    def find(self, name: str) -> Temp | Slot | None:
+        return find(name, self.temps, self.layer)
+
+    def key(self, name: str) -> Key:
+        """Where a variable declared here is kept."""
+        return Key(name, self.frame.execution_id, self.layer.iterations)
+
+    def next_execution(self) -> int:
+        """The id of a block invocation that begins here (3.6)."""
+        return self.numbers.next(EXECUTION)
+
+    def next_anonymous(self) -> Key:
+        """Where a value without a name is kept (7.4)."""
+        number = self.numbers.next(ANONYMOUS)
+        return Key(f"anon_{number:03}", self.frame.execution_id, self.layer.iterations)
+
+    def keep_anonymous(self, value: Value, node: tree.Node) -> Key:
+        """Store a value as `anon_NNN`."""
+        key = self.next_anonymous()
+        self.run.put(Binding(key, "let", value, statement_text(self.source, node.span)))
+        return key
+
+    def kept_element(self, value: Value, node: tree.Node) -> Value:
+        """An array element made by a loop or a pipeline: a command's result is kept with its metadata.
+
+        Sessions have left a binding already, other values stand in the array's own binding.
+        """
+        if isinstance(value, ExecText):
+            self.keep_anonymous(value, node)
+        return value
+
+    # ------------------------------------------------------------ events and errors
+
+    def place(self, node: Node) -> Place:
+        frame = self.frame
+        return Place(
+            self.source,
+            node.span,
+            self.run.ordinal,
+            frame.depth,
+            frame.execution_id,
+            frame.block,
+            self.branches,
+            self.run.program,
+            kind_of(node),
+            self.path,
+        )
+
+    def error_details(self) -> Mapping[str, object]:
+        return {} if self.frame.execution_id is None else {"execution_id": self.frame.execution_id}
+
+    def stack_lines(self) -> tuple[str, ...]:
+        """One line for each block on the way here, innermost first; a long recursion is shortened in the middle."""
+        lines = [
+            f"in block {frame.block} #{frame.execution_id}, called at line {frame.caller.location.line}"
+            f" of {frame.caller.location.source}"
+            for frame in self.frame.stack()
+            if frame.caller is not None
+        ]
+        if len(lines) > 20:
+            lines[10:-10] = [f"... {len(lines) - 20} more ..."]
+        return tuple(lines)

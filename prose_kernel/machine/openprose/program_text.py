@@ -1,0 +1,191 @@
+"""What the text of a program tells beside its meaning: its statements as they are kept, the names it declares, what its
+branches may need numbers for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.source import Source, Span
+from prose_kernel.runtime.execution_context import Node
+from prose_kernel.runtime.numbering import Kind
+from prose_kernel.runtime.ports import JudgedText
+
+_NO_VARIABLES = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
+_WITH_LINES: Final = ("STRING", "DISCRETION")
+
+
+def walk(root: tree.Node) -> Iterator[tree.Node]:
+    """A node and everything inside it, in no particular order, however deep."""
+    stack: list[object] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack.extend(node)
+        elif isinstance(node, tree.Node):
+            yield node
+            stack.extend(getattr(node, name) for name in node.__dataclass_fields__ if name != "span")
+
+
+def declared_names(program: tree.Program) -> frozenset[str]:
+    """Every name that something in the program binds, temporary names included."""
+    return frozenset(name for node in walk(program) for name in _bound(node))
+
+
+def _bound(node: tree.Node) -> Iterator[str]:
+    if isinstance(node, tree.PipeOperation):
+        yield "item"
+    if isinstance(node, _NO_VARIABLES):
+        return
+    for field_name in ("name", "names", "variable", "item", "index", "parameters"):
+        value = getattr(node, field_name, None)
+        for name in value if isinstance(value, tuple) else (value,):
+            if isinstance(name, tree.Name):
+                yield name.id
+
+
+# ---------------------------------------------------------------- statements
+
+
+_KINDS: dict[type, str] = {}
+
+
+def kind_of(node: Node) -> str:
+    """The kind of a statement or expression, as events carry it: `exec`, `block-call`; a bare expression's own."""
+    if isinstance(node, tree.ExpressionStatement):
+        node = node.value
+    kind = _KINDS.get(type(node))
+    if kind is None:
+        name = type(node).__name__
+        words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
+        kind = _KINDS[type(node)] = words.removeprefix("-")
+    return kind
+
+
+_NEVER_VALUED: Final = (tree.Throw, tree.Assert, tree.Gate, tree.Use, tree.SkillImport, tree.Agent, tree.Block)
+
+
+def valued_kind(program: tree.Program) -> str:
+    """The kind of the statement that gives a text its value, "" without one."""
+    return next((kind_of(item) for item in reversed(program.items) if not isinstance(item, _NEVER_VALUED)), "")
+
+
+def statement_text(source: Source, span: Span) -> str:
+    """A statement as it would stand in the first column (docs/reference/openprose.md 7.4): its further lines lose the
+    indentation of the first one.
+
+    What stands inside a string or a marker belongs to the program's data and stays as it is.
+    """
+    text = source.slice(span)
+    if "\n" not in text:
+        return text
+    column = source.line_column(span.start)[1]
+    return text if column == 1 else _moved(text, column - 1)
+
+
+@lru_cache(maxsize=256)
+def _moved(text: str, columns: int) -> str:
+    inside = _inside(text)
+    lines = []
+    at = 0
+    for line in text.split("\n"):
+        blank = len(line) - len(line.lstrip(" "))
+        lines.append(line if at == 0 or at in inside else line[min(blank, columns) :])
+        at += len(line) + 1
+    return "\n".join(lines)
+
+
+def _inside(text: str) -> frozenset[int]:
+    """Where the lines begin that stand inside a string or a marker."""
+    from prose_kernel.language.openprose.lexer import tokenize
+
+    starts: set[int] = set()
+    for token in tokenize(text):
+        if token.kind in _WITH_LINES:
+            at = text.find("\n", token.start, token.end)
+            while at >= 0:
+                starts.add(at + 1)
+                at = text.find("\n", at + 1, token.end)
+    return frozenset(starts)
+
+
+# ---------------------------------------------------------------- what is asked of people and judges
+
+
+def gate_names(program: tree.Program) -> frozenset[str]:
+    """The names of all gates of a program, imports left aside."""
+    return frozenset(node.name.id for node in walk(program) if isinstance(node, tree.Gate))
+
+
+def judged_texts(program: tree.Program) -> list[JudgedText]:
+    """Each marker that is judged, in source order. An input's marker is a question to the person, so it is left out."""
+    criteria = {id(node.criteria) for node in walk(program) if isinstance(node, tree.Choice)}
+    prompts = {id(node.prompt) for node in walk(program) if isinstance(node, tree.Input)}
+    found = [
+        JudgedText(node.span, node.text.raw, _sample(node.text), id(node) in criteria)
+        for node in walk(program)
+        if isinstance(node, tree.Discretion) and id(node) not in prompts
+    ]
+    return sorted(found, key=lambda found: found.span)
+
+
+def _sample(text: tree.Text) -> str:
+    return "".join(part if isinstance(part, str) else "0" for part in text.parts)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+class Needs(NamedTuple):
+    """What the text of a branch tells about the numbers it may need.
+
+    `calls_blocks`: a block is called. `programs`: the aliases of the programs called. `spawns`: a session stands there
+    whose value no name takes. `stores`: a value without a name may have to be stored.
+    """
+
+    calls_blocks: bool
+    programs: frozenset[str]
+    spawns: bool
+    stores: bool
+
+
+EXECUTION = Kind("execution", lambda needs: 0 if needs.calls_blocks else None)
+ANONYMOUS = Kind("anonymous", lambda needs: 0 if needs.spawns else 1 if needs.stores or needs.calls_blocks else None)
+
+
+def call_of(program: str, aliases: frozenset[str]) -> Kind:
+    """The calls of one imported program, which the running program knows under these aliases."""
+
+    def wanted(needs: Needs) -> int | None:
+        return 0 if needs.programs & aliases else 1 if needs.calls_blocks else None
+
+    return Kind(f"program {program}", wanted)
+
+
+def needs_of(statement: tree.Node) -> Needs:
+    """What the text of a branch needs, everything nested in it included."""
+    found = list(walk(statement))
+    named = {id(spawn) for node in found if (spawn := _named_spawn(node)) is not None}
+    sessions = [node for node in found if isinstance(node, tree.Session | tree.Resume)]
+    return Needs(
+        calls_blocks=any(isinstance(node, tree.BlockCall) for node in found),
+        programs=frozenset(node.program.id for node in found if isinstance(node, tree.ProgramCall)),
+        spawns=any(id(node) not in named for node in sessions)
+        or any(isinstance(node, tree.OnReject) and node.action == "session" for node in found),
+        stores=any(isinstance(node, tree.For | tree.Repeat | tree.Pipe) for node in found)
+        or any(node.agent is not None or node.properties for node in sessions),
+    )
+
+
+def _named_spawn(node: tree.Node) -> tree.Node | None:
+    """The spawn whose value goes to the name that a statement or a branch binds."""
+    value: tree.Node | None = None
+    match node:
+        case tree.Branch(name=tree.Name(), statement=tree.ExpressionStatement() as statement):
+            value = statement.value
+        case tree.Assign() | tree.Output(name=tree.Name()) | tree.Let(destructured=False):
+            value = node.value
+    return value.spawns[-1] if isinstance(value, tree.Arrow) else value

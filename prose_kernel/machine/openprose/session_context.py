@@ -1,0 +1,123 @@
+"""What a session is given to read: its `context`, by reference (openprose.md 4.3), or by value where it could not read
+anything itself (7.6).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prose_kernel.errors import ValueTypeError
+from prose_kernel.language.openprose import tree
+from prose_kernel.machine.openprose.code import compile_expression
+from prose_kernel.machine.openprose.frames import Slot
+from prose_kernel.machine.openprose.interpolation import render
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.compiled_code import value_of
+from prose_kernel.runtime.execution_context import located
+from prose_kernel.runtime.ports import ContextItem, Key
+from prose_kernel.runtime.values import Reference, Value, full_content, inline_text
+
+INLINE: Final = 2000
+"""Characters of a value without a binding that are passed as they are; longer ones are stored first."""
+
+_NOT_REFERENCES = (tree.Number, tree.Constant, tree.Discretion, tree.Duration)
+
+
+async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
+    """The lines of a session's context, in order. Raises E132, E134 for what is no reference."""
+    if isinstance(value, tree.ContextBlock):
+        return tuple([await _item(s, entry.name.id, entry.value) for entry in value.entries])
+    if isinstance(value, tree.Array):
+        return tuple([await _item(s, _title(element, at), element) for at, element in enumerate(value.elements, 1)])
+    if isinstance(value, tree.Object):
+        return tuple([await _item(s, entry.key, entry.value) for entry in value.entries])
+    assert isinstance(value, tree.Node)
+    if isinstance(value, tree.Text):
+        return (ContextItem("context", text=await render(s, value)),)
+    return (await _item(s, _title(value, 0), value),)
+
+
+def _title(node: tree.Node, at: int) -> str:
+    """The name under which a value is listed: its own, or the path as written."""
+    if isinstance(node, tree.Name):
+        return node.id
+    parts: list[str] = []
+    while isinstance(node, (tree.Member, tree.Index)):
+        if isinstance(node, tree.Member):
+            parts.append(f".{node.name.id}")
+        else:
+            index = node.index
+            shown = index.value if isinstance(index, tree.Number) else index.id if isinstance(index, tree.Name) else ""
+            parts.append(f"[{shown}]")
+        node = node.value
+    if isinstance(node, tree.Name):
+        return node.id + "".join(reversed(parts))
+    return f"context_{at}" if at else "context"
+
+
+async def _item(s: ProgramContext, name: str, node: tree.Node) -> ContextItem:
+    if isinstance(node, tree.Name):
+        return _named(s, name, node)
+    if isinstance(node, _NOT_REFERENCES):
+        raise located(s, ValueTypeError("a context is made of names, paths and text", code="E134"), node)
+    value = await value_of(compile_expression(node), s)
+    return _of_value(s, name, value, node)
+
+
+def _named(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
+    found = s.find(node.id)
+    if found is None:
+        return _agent(s, name, node)
+    if isinstance(found.value, Reference):
+        return _of_value(s, name, found.value, node)
+    if isinstance(found, Slot):
+        if found.value is None:
+            return ContextItem(name, missing=True)
+        return _stored(s, name, found.key, found.value, node)
+    if found.key is not None and found.value is not None:
+        return _stored(s, name, found.key, found.value, node)
+    return _of_value(s, name, found.value, node)
+
+
+def _stored(s: ProgramContext, name: str, key: Key, value: Value, node: tree.Node) -> ContextItem:
+    """A value that has a binding."""
+    if s.run.store.by_value:
+        return _by_value(s, name, value, node)
+    return ContextItem(name, location=s.run.store.location(key), content=value)
+
+
+def _agent(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
+    """A persistent agent in a context passes its memory (W133)."""
+    from prose_kernel.language.openprose.contract import persistence
+
+    entry = s.run.agents.get(node.id)
+    persist = persistence(entry.node) if entry is not None else None
+    if persist is None:
+        hint = "declare it before this line, or check the spelling" if entry is None else "only persistent agents"
+        raise located(s, ValueTypeError(f"'{node.id}' is not defined here", code="E132", hint=hint), node)
+    directory = s.run.store.memory(node.id, persist)
+    return ContextItem(name, location=f"{directory.rstrip('/')}/memory.md")
+
+
+def _of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
+    """A value without a variable of its own: a session's binding by its place, all else as text."""
+    if value is None:
+        return ContextItem(name, missing=True)
+    if s.run.store.by_value:
+        return _by_value(s, name, value, node)
+    if isinstance(value, Reference):
+        if s.run.is_current(value):
+            return ContextItem(name, location=value.location, content=value)
+        return _stored(s, name, s.keep_anonymous(value.read(), node), value, node)
+    text = inline_text(value)
+    if len(text) <= INLINE:
+        return ContextItem(name, text=text)
+    return _stored(s, name, s.keep_anonymous(value, node), value, node)
+
+
+def _by_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
+    """The value itself. Nobody here can condense a long one: it is passed whole, with a warning (7.6)."""
+    text = full_content(value)
+    if len(text) > INLINE and s.run.warns_once(node):
+        s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node)
+    return ContextItem(name, text=text)

@@ -1,0 +1,136 @@
+"""The one path resolver: a path becomes the object that the system finds under it.
+
+Nothing is decided by text: with links, collapsing `..` names another object than the system does
+(docs/reference/exec-and-tasks.md 3.4).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+import struct
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+MAGIC: Final = ("/proc", "/sys", "/dev/fd")
+"""Directories whose names mean something else for this process than for the one that uses the path."""
+
+TOO_LONG: Final = "the name is too long"
+
+_LINKS: Final = 40
+_OPENAT2, _AT_FDCWD, _NO_MAGIC_LINKS = 437, -100, 2
+_MAGIC_REFUSED: Final = "paths below /proc, /sys and /dev/fd are refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A path as the system names it. `status` is None when nothing is there, or nothing that this process can reach.
+
+    `reason` says why the path can never be used, whatever is granted.
+    """
+
+    path: str
+    status: os.stat_result | None = None
+    reason: str | None = None
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        return (self.status.st_dev, self.status.st_ino) if self.status is not None else None
+
+    @property
+    def regular(self) -> bool:
+        return self.status is not None and stat.S_ISREG(self.status.st_mode)
+
+    @property
+    def directory(self) -> bool:
+        return self.status is not None and stat.S_ISDIR(self.status.st_mode)
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether the path is the directory or lies in it, at the boundaries of segments."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def resolve(path: str) -> Resolved:
+    """Resolve an absolute path to the object. What does not exist is named by its nearest existing directory."""
+    if _magic(os.path.normpath(path)):
+        return Resolved(path, reason=_MAGIC_REFUSED)
+    try:
+        return _resolve(path, _LINKS)
+    except ValueError:  # a NUL character
+        return Resolved(path, reason="this is not a path")
+
+
+def _resolve(path: str, links: int) -> Resolved:
+    try:
+        name, status = _found(path)
+    except OSError as problem:
+        if problem.errno == errno.ELOOP or links == 0:
+            return Resolved(path, reason="it leads through a link that is refused")
+        if problem.errno == errno.ENAMETOOLONG:
+            return Resolved(path, reason=TOO_LONG)
+        return _missing(path, links)
+    if not status.st_nlink and name.endswith(" (deleted)"):
+        return Resolved(name.removesuffix(" (deleted)"))
+    if not name.startswith("/") or _magic(name):
+        return Resolved(name, reason=_MAGIC_REFUSED)
+    return Resolved(name, status)
+
+
+def _missing(path: str, links: int) -> Resolved:
+    """A path without an object. A link that leads nowhere is followed, so that it reveals nothing about its target."""
+    path = path.rstrip("/") or "/"
+    parent, name = os.path.split(path)
+    if name in ("..", ".", "") or parent == path:
+        return Resolved(path, reason="it leads nowhere")
+    above = _resolve(parent, links)
+    if above.reason is not None:
+        return above
+    target = None
+    with contextlib.suppress(OSError):
+        target = os.readlink(os.path.join(above.path, name))  # noqa: PTH115, PTH118
+    if target is not None:
+        return _resolve(os.path.join(above.path, target), links - 1)  # noqa: PTH118
+    return Resolved(os.path.join(above.path, name))  # noqa: PTH118
+
+
+def _magic(path: str) -> bool:
+    return any(is_below(path, each) for each in MAGIC)
+
+
+def _found(path: str) -> tuple[str, os.stat_result]:
+    """The name and the status of the object at a path. Raises `OSError`."""
+    if sys.platform != "linux" or not os.path.isdir("/proc/self/fd"):  # noqa: PTH112
+        return os.path.realpath(path, strict=True), os.stat(path)  # noqa: PTH116
+    descriptor = _opened(path)
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)  # noqa: PTH115
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: str) -> int:
+    """Path-only access that does not follow magic links, on Linux. Raises `OSError`."""
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS)
+    descriptor = _library().syscall(
+        ctypes.c_long(_OPENAT2), ctypes.c_int(_AT_FDCWD), os.fsencode(path), how, ctypes.c_size_t(len(how))
+    )
+    if descriptor >= 0:
+        return int(descriptor)
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EPERM):  # an old system, or a container that does not know the call
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+    raise OSError(number, os.strerror(number), path)
+
+
+_loaded: list[ctypes.CDLL] = []
+
+
+def _library() -> ctypes.CDLL:
+    if not _loaded:
+        _loaded.append(ctypes.CDLL(None, use_errno=True))
+    return _loaded[0]

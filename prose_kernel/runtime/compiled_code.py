@@ -1,0 +1,232 @@
+"""Compiled trees: one object for each construct, with a fast way where nothing can wait.
+
+`now` computes a value without waiting; it is None where the outside or a nested body may be needed, and `run` has to be
+awaited. So `n = n + i` in a loop is a call of a closure, and only what can wait costs a coroutine. Bodies are compiled
+when they first run. Constructs register themselves with their language's `Compiler`; nothing here knows them, nor what
+a context holds beside control (it is the language's own, hence `Any`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ClassVar, Final, TypeVar
+
+from prose_kernel.errors import RunError
+from prose_kernel.runtime.execution_context import ControlFlow, Node
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+Now = Callable[[Any], Value]
+
+FLAT: Final = 40
+"""How deeply expressions may nest and still be computed without waiting, on Python's own stack."""
+
+
+class Code:
+    """A compiled expression.
+
+    `logical` tells that the value is always a boolean; `judged` that a marker stands in it.
+    """
+
+    __slots__ = ("depth", "judged", "logical", "node", "now", "parts", "used")
+
+    node: Any
+    now: Now | None
+    depth: int
+    logical: bool
+    judged: bool
+
+    def __init__(self, node: Node, parts: Sequence[Code] = (), used: bool = True) -> None:
+        self.node = node
+        self.parts = parts
+        self.used = used
+        self.now = None
+        self.depth = 1 + max((p.depth for p in parts), default=0)
+        self.logical = False
+        self.judged = any(p.judged for p in parts)
+
+    def run(self, s: Any) -> Coroutine[Any, Any, Value]:
+        return self._run(s)
+
+    async def _run(self, s: Any) -> Value:
+        assert self.now is not None
+        return self.now(s)
+
+    def as_statement(self, s: Any) -> Coroutine[Any, Any, Value]:
+        """The expression as a statement of its own, its value bound to nothing."""
+        return self._run(s)
+
+
+async def value_of(code: Code, s: Any) -> Value:
+    """The value of an expression, with or without waiting."""
+    return code.now(s) if code.now is not None else await call(code.run(s))
+
+
+def all_now(parts: Sequence[Code]) -> list[Now] | None:
+    """The fast ways of all parts, None when one has none or they nest too deeply."""
+    ways = [p.now for p in parts if p.now is not None and p.depth < FLAT]
+    return ways if len(ways) == len(parts) else None
+
+
+class Step:
+    """A compiled statement. `valued` is false for statements that have no value (3.15)."""
+
+    __slots__ = ("node", "now", "used")
+
+    valued: ClassVar[bool] = True
+    binds: ClassVar[bool] = False
+    node: Any
+    now: Now | None
+    used: bool
+
+    def __init__(self, node: Node, used: bool) -> None:
+        self.node = node
+        self.used = used
+        self.now = None
+
+    def run(self, s: Any) -> Coroutine[Any, Any, Value]:
+        return self._run(s)
+
+    async def _run(self, s: Any) -> Value:
+        assert self.now is not None
+        return self.now(s)
+
+
+# ---------------------------------------------------------------- registering and compiling
+
+C = TypeVar("C", bound=Callable[..., Code])
+S = TypeVar("S", bound=Callable[..., Step])
+
+
+class Compiler:
+    """What makes code of the trees of one language.
+
+    `kept` says for the statements of a body which one gives it its value: the last one, unless the language knows
+    better.
+    """
+
+    def __init__(self, kept: Callable[[Sequence[Any]], int] = lambda nodes: len(nodes) - 1) -> None:
+        self.kept = kept
+        self._expressions: dict[type, Callable[[Any, Sequence[Code], bool], Code]] = {}
+        self._operands: dict[type, Callable[[Any], Sequence[Any]]] = {}
+        self._statements: dict[type, Callable[[Any, bool], Step]] = {}
+
+    def expression(self, node: type, operands: Callable[[Any], Sequence[Any]] = lambda _: ()) -> Callable[[C], C]:
+        """Register the code of a kind of expression; `operands` are the expressions computed as parts of it."""
+
+        def register(code: C) -> C:
+            self._expressions[node] = code
+            self._operands[node] = operands
+            return code
+
+        return register
+
+    def statement(self, node: type) -> Callable[[S], S]:
+        """Register the step of a kind of statement."""
+
+        def register(step: S) -> S:
+            self._statements[node] = step
+            return step
+
+        return register
+
+    def compile_expression(self, root: Node, used: bool = True) -> Code:
+        """Compile an expression and its operands, however deep, without recursion."""
+        done: dict[int, Code] = {}
+        stack: list[tuple[Any, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            operands = self._operands[type(node)](node)
+            if operands and not ready:
+                stack.append((node, True))
+                stack.extend((operand, False) for operand in operands)
+            else:
+                parts = [done[id(operand)] for operand in operands]
+                done[id(node)] = self._expressions[type(node)](node, parts, used or node is not root)
+        return done[id(root)]
+
+    def compile_statement(self, node: Node, used: bool) -> Step:
+        return self._statements[type(node)](node, used)
+
+
+# ---------------------------------------------------------------- bodies
+
+
+class Body:
+    """The statements of a body. `used` tells that somebody takes the value of the last one."""
+
+    __slots__ = ("_flat", "_steps", "nodes", "used")
+
+    compiler: ClassVar[Compiler]
+
+    def __init__(self, nodes: Sequence[Any], used: bool) -> None:
+        self.nodes = nodes
+        self.used = used
+        self._steps: list[Step] | None = None
+        self._flat: list[Now] | None = None
+
+    def use(self, steps: list[Step]) -> None:
+        """Take steps that have been compiled already."""
+        self._steps = steps
+
+    @property
+    def steps(self) -> list[Step]:
+        if self._steps is None:
+            kept = self.compiler.kept(self.nodes)
+            compiled = self.compiler.compile_statement
+            self._steps = [compiled(node, self.used and at == kept) for at, node in enumerate(self.nodes)]
+            ways = [step.now for step in self._steps if step.now is not None and step.valued]
+            self._flat = ways if len(ways) == len(self._steps) else None
+        return self._steps
+
+    def flat(self, s: Any) -> list[Now] | None:
+        """The fast ways of all statements, when none of them can wait and nobody wants to be asked before each."""
+        if s.host.before is not None:
+            return None
+        if self._steps is None:
+            _ = self.steps
+        return self._flat
+
+    async def run(self, s: Any) -> Value:
+        """Execute in order; the value of the last executed statement that has one."""
+        value: Value = None
+        ran = False
+        turns = s.host.scheduler
+        for step in self.steps:
+            try:
+                if s.host.before is not None:
+                    await s.outside(s.host.before(s.place(step.node)))
+                if turns.due():
+                    await s.breathe()
+                if step.now is not None:
+                    result = step.now(s)
+                else:
+                    s.statement = step.node
+                    result = await call(step.run(s))
+            except RunError as error:
+                if s.host.preview is None:
+                    s.announce(error, step.node)
+                    raise
+                result = s.host.preview.failed(s, step.node)
+            except ControlFlow as leave:
+                if s.host.preview is None:
+                    if ran:
+                        leave.passed(value)
+                    raise
+                result = None
+            if step.valued:
+                value, ran = result, True
+        return value
+
+
+def run_flat(ways: Sequence[Now], body: Body, s: Any) -> Value:
+    """Execute a body without waiting."""
+    value: Value = None
+    at = 0
+    try:
+        for at, way in enumerate(ways):  # noqa: B007 - the failing statement is found by it
+            value = way(s)
+    except RunError as error:
+        s.announce(error, body.nodes[at])
+        raise
+    return value

@@ -1,0 +1,502 @@
+"""What runs a program of any language: the host that all programs of a machine share, one `Run` for each program, one
+`ExecutionContext` for each line of control in it.
+
+An execution context holds what steers: whose turn it is, the race it takes part in, whether it has been cancelled, its
+deterministic path, its numbers. Names, scopes and caught errors belong to the language, whose context extends this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from weakref import WeakValueDictionary
+
+from prose_kernel.errors import RunError, StateError
+from prose_kernel.language.source import Location, Source, Span
+from prose_kernel.runtime.events import BranchStep, Event, Failed, Listener, Place, Warned
+from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
+from prose_kernel.runtime.ports import Binding, Key, LoadProgram, Ports, Store
+from prose_kernel.runtime.scheduler import Scheduler
+from prose_kernel.runtime.values import Reference, Value
+
+T = TypeVar("T")
+E = TypeVar("E", bound=RunError)
+Before = Callable[[Place], Awaitable[None]]
+
+RECENT: Final = 10
+"""How many finished steps a judge is told."""
+
+FINISHED: Final = 50
+"""How many finished steps a session is told."""
+
+_UNSAVED: Final = 1000
+"""Changed variables that may wait before they are handed to the store."""
+
+_HEAD: Final = 200
+"""Characters of a statement's first line that an error carries."""
+
+
+class Node(Protocol):
+    """A node of some language's tree."""
+
+    @property
+    def span(self) -> Span: ...
+
+
+class Variable(Protocol):
+    """A variable of some language, as far as keeping it is concerned."""
+
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def value(self) -> Value: ...
+
+    def binding(self) -> Binding: ...
+
+
+class Host:
+    """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers.
+
+    `preview` is None when a program runs. A language may have a mode in which it only announces what it would ask of
+    the outside; then its constructs ask this object of theirs where to go on.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        listeners: Sequence[Listener],
+        *,
+        concurrency: int | None = None,
+        load: LoadProgram | None = None,
+        before: Before | None = None,
+        supplied: Mapping[str, str] | None = None,
+    ) -> None:
+        self.ports = ports
+        self.listeners = tuple(listeners)
+        self.concurrency = concurrency
+        self.permits = asyncio.Semaphore(concurrency) if concurrency is not None else None
+        self.load = load
+        self.before = before
+        self.supplied: Mapping[str, str] = supplied if supplied is not None else {}
+        self.scheduler = Scheduler()
+        self.preview: Any = None
+        self.told_lost = False
+        self._spawns = 0
+
+    def next_spawn(self) -> int:
+        self._spawns += 1
+        return self._spawns
+
+
+# ---------------------------------------------------------------- one program
+
+
+class Run:
+    """One program's run: its counters and what it keeps in its store. A called program has a run of its own."""
+
+    def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
+        self.host = host
+        self.store = store
+        self.name = name
+        self.program = program
+        self.call_stack: tuple[str, ...] = ()
+        self.recent = Recent()
+        self.finished: deque[str] = deque(maxlen=FINISHED)
+        self.cell = 0
+        self.ordinal = 0
+        self.in_cell = 0
+        self.numbers = NumberSequence()
+        self._warned: dict[int, Node] = {}
+        self._unsaved: dict[Variable, None] = {}
+        self._dirty = False
+        self._held: WeakValueDictionary[Key, HeldText] = WeakValueDictionary()
+
+    def begin(self, program: Any) -> None:
+        """A file or a cell begins to run."""
+        self.cell += 1
+        self.in_cell = 0
+        self._warned = {}
+
+    def continue_from(self, former: Self) -> None:
+        """Go on with another run's numbers: none is ever given twice."""
+        self.cell, self.ordinal = former.cell, former.ordinal
+        self.numbers = former.numbers
+        self._held = former._held
+        self._unsaved, self._dirty = former._unsaved, former._dirty
+
+    # ------------------------------------------------------------ keeping
+
+    def changed(self, variable: Variable) -> None:
+        """The variable has a new value; the store learns it before anybody outside could look."""
+        unsaved = self._unsaved
+        unsaved[variable] = None
+        if len(unsaved) > _UNSAVED:
+            self.hand_over()
+
+    def put(self, binding: Binding) -> None:
+        self.hold_former(binding.key)
+        self.store.put(binding)
+        self._dirty = True
+
+    def hand_over(self) -> None:
+        """Give every changed variable to the store."""
+        unsaved, self._unsaved = self._unsaved, {}
+        for variable in unsaved:
+            value = variable.value
+            if isinstance(value, Reference) and value.key == variable.key and self.is_current(value):
+                continue  # the session's own binding
+            self.put(variable.binding())
+
+    async def flush(self) -> None:
+        """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
+        if self._unsaved:
+            self.hand_over()
+        if self._dirty:
+            self._dirty = False
+            try:
+                await self.store.flush()
+            except StateError:
+                self._dirty = True
+                raise
+
+    # ------------------------------------------------------------ session values
+
+    def refer(self, key: Key, summary: str, text: str | None) -> Reference:
+        """The value of a session whose binding is at `key`. `text` is its answer, None when it wrote the binding."""
+        held = HeldText(self.store, key, text)
+        self._held[key] = held
+        return Reference(key, held.read, self.store.location(key), summary)
+
+    def secure_former(self, key: Key) -> None:
+        """A session may write `key`: what it holds now is read, if a value still refers to it."""
+        held = self._held.get(key)
+        if held is not None:
+            held.read()
+
+    def hold_former(self, key: Key) -> None:
+        """`key` is written again: a reference to what it held keeps its text."""
+        held = self._held.pop(key, None)
+        if held is not None:
+            held.detach()
+
+    def is_current(self, reference: Reference) -> bool:
+        """Whether the binding of a reference still holds what the reference means."""
+        read = getattr(reference.read, "__self__", None)
+        return not (isinstance(read, HeldText) and read.detached)
+
+    # ------------------------------------------------------------ warnings
+
+    def warns_once(self, node: Node) -> bool:
+        """Whether this node has not been warned about yet in this run."""
+        if id(node) in self._warned:
+            return False
+        self._warned[id(node)] = node
+        return True
+
+
+class HeldText:
+    """The text behind a reference: read from the store when somebody wants it, kept once the binding is overwritten."""
+
+    __slots__ = ("__weakref__", "_key", "_store", "_text", "detached")
+
+    def __init__(self, store: Store, key: Key, text: str | None) -> None:
+        self._store = store
+        self._key = key
+        self._text = text
+        self.detached = False
+
+    def read(self) -> str:
+        if self._text is None:
+            self._text = self._store.read(self._key)
+        return self._text
+
+    def detach(self) -> None:
+        self.read()
+        self.detached = True
+
+
+# ---------------------------------------------------------------- one line of control
+
+
+class Recent:
+    """The last finished steps as one line of control has seen them: what a judge is told."""
+
+    __slots__ = ("_own", "_steps")
+
+    def __init__(self, before: Recent | None = None) -> None:
+        self._steps: deque[str] = deque(before._steps if before is not None else (), maxlen=RECENT)
+        self._own = 0
+
+    def note(self, step: str) -> None:
+        self._steps.append(step)
+        self._own += 1
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        return tuple(self._steps)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Those among them that were noted here."""
+        return self.steps[-self._own :] if self._own else ()
+
+
+@dataclass(slots=True)
+class CancellationState:
+    """Whether a branch has been cancelled by its siblings: it may finish, but starts nothing new."""
+
+    stopped: bool = False
+
+
+class RaceGate:
+    """A branch may not ask the outside for anything before it is let go: its turn in a recorded race has not come.
+
+    `arrived` is called when the branch stands before its first question.
+    """
+
+    __slots__ = ("_arrived", "_event", "_outer")
+
+    def __init__(self, outer: RaceGate | None, arrived: Callable[[], None]) -> None:
+        self._outer = outer
+        self._arrived = arrived
+        self._event = asyncio.Event()
+
+    def let_go(self) -> None:
+        self._event.set()
+
+    @property
+    def over(self) -> bool:
+        return self._event.is_set() and (self._outer is None or self._outer.over)
+
+    async def wait(self) -> None:
+        if self._outer is not None:
+            await self._outer.wait()
+        self._arrived()
+        await self._event.wait()
+
+
+class ControlFlow(Exception):
+    """How a program leaves a body early. No error: no handler of the program sees it.
+
+    `return` is `valued` when it gives a value, and so is an anonymous `output` of OpenProse. `fields` tells that the
+    value is an object literal, whose keys become the outputs of a program.
+    """
+
+    def __init__(
+        self,
+        how: Literal["return", "break", "continue"],
+        value: Value = None,
+        *,
+        valued: bool = False,
+        fields: bool = False,
+    ) -> None:
+        super().__init__(how)
+        self.how = how
+        self.value = value
+        self.valued = valued
+        self.fields = fields
+        self._settled = valued
+
+    def passed(self, value: Value) -> None:
+        """The value of what ran before in a body that is left, for a bare `return`; the innermost body counts."""
+        if not self._settled:
+            self.value, self._settled = value, True
+
+
+class ExecutionContext:
+    """One line of control: the root of a run, or one branch.
+
+    `path` says deterministically where control is (`c2/3/b1/i0`: second cell, third statement, second branch, first
+    iteration). Whatever is asked of the outside carries a path of its own below it, from `at`: the same in every run
+    of the program, and never given twice.
+    """
+
+    __slots__ = (
+        "branches",
+        "cancellation",
+        "counts",
+        "cwd",
+        "host",
+        "numbers",
+        "path",
+        "race_gate",
+        "recent",
+        "run",
+        "source",
+        "statement",
+    )
+
+    run: Run
+
+    def __init__(self, run: Run, source: Source, cwd: str, path: str) -> None:
+        self.run = run
+        self.host = run.host
+        self.numbers = run.numbers
+        self.recent = run.recent
+        self.source = source
+        self.statement: Any = None
+        self.cwd = cwd
+        self.branches: tuple[BranchStep, ...] = ()
+        self.cancellation = CancellationState()
+        self.race_gate: RaceGate | None = None
+        self.path = path
+        self.counts: dict[str, int] = {}
+
+    def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> Self:
+        """A context for one branch or iteration."""
+        sign = "b" if iteration is None else "i"
+        again = f"~{repeat}" if repeat else ""
+        child = self._inner(iteration, f"{self.path}/{sign}{step.index}{again}")
+        child.numbers = NumberSequence(self.numbers, split, step.index)
+        child.recent = Recent(self.recent)
+        child.statement = self.statement
+        child.branches = (*self.branches, step)
+        child.cancellation.stopped = self.cancellation.stopped
+        child.race_gate = self.race_gate
+        return child
+
+    def _inner(self, iteration: int | None, path: str) -> Self:
+        """A context with the names that a branch sees; the language's business."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ paths
+
+    def count(self, what: str) -> int:
+        """The next number of its kind in this context, from 0."""
+        number = self.counts.get(what, 0)
+        self.counts[what] = number + 1
+        return number
+
+    def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program"]) -> str:
+        """The path of the next request of its kind: `c2/3/b1/s0`."""
+        return f"{self.path}/{_SIGNS[what]}{self.count(what)}"
+
+    # ------------------------------------------------------------ events
+
+    def place(self, node: Node) -> Place:
+        """Where something happens that `node` says."""
+        return Place(self.source, node.span, self.run.ordinal, branches=self.branches, program=self.run.program)
+
+    def emit(self, event: Event) -> None:
+        for listener in self.host.listeners:
+            listener(event)
+
+    def warn(self, code: str, message: str, node: Node) -> None:
+        if self.host.listeners:
+            self.emit(Warned(self.place(node), code, message))
+
+    def location(self, span: Span) -> Location:
+        return self.source.location(span.start)
+
+    # ------------------------------------------------------------ errors
+
+    def announce(self, error: RunError, node: Node) -> None:
+        """The first statement that an error leaves: note the statement and the stack, tell the listeners."""
+        if "statement" in error.details:
+            return
+        located(self, error, node)
+        line = self.source.line_column(node.span.start)[0]
+        error.details.update({"statement": head(self.source, node), "line": line, **self.error_details()})
+        error.call_stack = (*self.stack_lines(), *self.run.call_stack)
+        if self.host.listeners:
+            self.emit(Failed(self.place(node), error))
+
+    def error_details(self) -> Mapping[str, object]:
+        """What an error should know of the place it arose in, beside its statement."""
+        return {}
+
+    def stack_lines(self) -> tuple[str, ...]:
+        """One line for each call on the way here, innermost first."""
+        return ()
+
+    # ------------------------------------------------------------ keeping
+
+    async def flush(self) -> None:
+        """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
+        await self.run.flush()
+        self.tell_lost()
+
+    def tell_lost(self) -> None:
+        """Warn, once in a run, when the store has given up the disk (E219)."""
+        lost = self.run.store.lost
+        if lost is not None and not self.host.told_lost:
+            self.host.told_lost = True
+            self.warn("E219", lost, self.statement)
+
+    # ------------------------------------------------------------ waiting
+
+    async def admitted(self) -> None:
+        """Wait until this branch may ask the outside: call before making what `outside` waits for."""
+        if self.race_gate is not None and not self.race_gate.over:
+            turns = self.host.scheduler
+            turns.release(self)
+            try:
+                await self.race_gate.wait()
+            finally:
+                await turns.regain()
+
+    async def outside(self, waiting: Awaitable[T]) -> T:
+        """Wait for something outside of the program; the turn goes to other branches meanwhile."""
+        turns = self.host.scheduler
+        turns.release(self)
+        try:
+            return await waiting
+        finally:
+            await turns.regain()
+
+    async def breathe(self) -> None:
+        """Let the front end be served, when this context has computed for a while. Call where `scheduler.due()`."""
+        await self.host.scheduler.breathe(self)
+
+    @contextlib.asynccontextmanager
+    async def permit(self) -> AsyncIterator[None]:
+        """One of the places that the concurrency setting gives to commands and sessions."""
+        permits = self.host.permits
+        if permits is None:
+            yield
+            return
+        taken = False
+
+        async def take() -> None:
+            nonlocal taken
+            await permits.acquire()
+            taken = True  # also when the branch is cancelled before it has its turn again
+
+        try:
+            await self.outside(take())
+            yield
+        finally:
+            if taken:
+                permits.release()
+
+
+_SIGNS: Final = {"exec": "x", "session": "s", "judge": "j", "input": "q", "gate": "g", "load": "l", "program": "u"}
+
+
+# ---------------------------------------------------------------- errors
+
+
+def located(s: ExecutionContext, error: E, node: Node) -> E:
+    """The error, with its place set to the start of `node` unless it has one already."""
+    if error.location is None:
+        error.location = s.location(node.span)
+    return error
+
+
+def head(source: Source, node: Node) -> str:
+    """The first line of a statement's text."""
+    start = node.span.start
+    end = source.text.find("\n", start, start + _HEAD)
+    return source.text[start : end if end >= 0 else start + _HEAD].strip()
+
+
+def forget_trace(error: BaseException) -> None:
+    """Drop what Python remembers about the way of an error, so that a kept error keeps nothing else alive."""
+    error.__traceback__ = None
+    error.__context__ = None
+    error.__cause__ = None

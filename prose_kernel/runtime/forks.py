@@ -1,0 +1,401 @@
+"""Branches as tasks: started in source order, joined by a policy, every one awaited.
+
+A `Fork` runs the branches of one construct, a `Join` decides when the construct is over. Both are any language's: what
+a branch does is a coroutine, what the join means for the program's values is for the language to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from prose_kernel.errors import RunError
+from prose_kernel.runtime.events import BranchFinished, BranchStep, ParallelJoined, ParallelStarted
+from prose_kernel.runtime.execution_context import RECENT, ControlFlow, ExecutionContext, Node, RaceGate, forget_trace
+from prose_kernel.runtime.numbering import PARALLEL, ForkAllocation
+from prose_kernel.runtime.trampoline import drive
+from prose_kernel.runtime.values import Value
+
+LIVE = 256
+"""Iterations that are alive at once; the others have not begun yet. Statement branches begin all."""
+
+X = TypeVar("X", bound=ExecutionContext)
+
+# ---------------------------------------------------------------- joining
+
+
+class JoinPolicy(Protocol):
+    """When a construct is over (at the end of all branches, of the first one, of any `count`), what a failure does."""
+
+    @property
+    def strategy(self) -> Literal["all", "first", "any"]: ...
+
+    @property
+    def count(self) -> int | None: ...
+
+    @property
+    def on_fail(self) -> Literal["fail-fast", "continue", "ignore"]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a branch ended. One that never began, or lost a race, is `cancelled`."""
+
+    status: Literal["done", "failed", "cancelled"]
+    value: Value = None
+    error: RunError | None = None
+
+
+CANCELLED = Outcome("cancelled")
+
+
+@dataclass(slots=True)
+class Join:
+    """Told of each branch as it finishes, says when the rest is not needed any more.
+
+    `winners` are the branches that `first` and `any` count, in the order in which they finished; `raised` is the error
+    the construct fails with.
+    """
+
+    policy: JoinPolicy
+    total: int
+    winners: list[int] = field(default_factory=list)
+    raised: RunError | None = None
+    decided: bool = False
+    _settled: int = 0
+
+    @property
+    def _needed(self) -> int:
+        return (self.policy.count or 1) if self.policy.strategy == "any" else 1
+
+    def settle(self, index: int, outcome: Outcome) -> None:
+        """A branch has finished; afterwards `decided` says whether the others are to be cancelled."""
+        self._settled += 1
+        succeeded = outcome.status == "done"
+        if self.policy.strategy == "all":
+            if not succeeded and self.policy.on_fail == "fail-fast":
+                self._fail(outcome)
+        elif succeeded or self.policy.on_fail == "ignore":
+            self.winners.append(index)
+            self.decided = len(self.winners) >= self._needed
+        elif self.policy.on_fail == "fail-fast" and self._is_hopeless():
+            self._fail(outcome)
+
+    def _is_hopeless(self) -> bool:
+        """Whether the failure that has just been counted ends it: a race, or too few branches are left."""
+        if self.policy.strategy == "first":
+            return True
+        return len(self.winners) + self.total - self._settled < self._needed
+
+    def _fail(self, outcome: Outcome) -> None:
+        self.raised = outcome.error
+        self.decided = True
+
+
+# ---------------------------------------------------------------- forking
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A construct that does not wait for all its branches: its place, with a star for the branch, and its text."""
+
+    at: str
+    text: str
+
+
+class Fork(Generic[X]):
+    """One `parallel` construct while it runs.
+
+    `begin` makes the context and the coroutine of a branch, `label` its name for the events. After `run`, `outcomes`
+    holds one outcome for each branch; `left` is the signal of a branch that left the construct (`return`, `break`).
+    With `live` only so many branches are alive at once, and their contexts are forgotten when they end.
+
+    A `race` that is recorded ends as it did then: all branches begin, but only one at a time may ask the outside for
+    anything, in the recorded order of their ends, until the join is decided.
+    """
+
+    def __init__(
+        self,
+        s: X,
+        number: int,
+        join: Join,
+        begin: Callable[[int], tuple[X, Coroutine[Any, Any, Value]]],
+        label: Callable[[int], str | None],
+        live: int | None,
+        race: Race | None = None,
+    ) -> None:
+        self.s = s
+        self.number = number
+        self.join = join
+        self.outcomes = [CANCELLED] * join.total
+        self.left: ControlFlow | None = None
+        self.contexts: dict[int, X] = {}
+        self._begin = begin
+        self._label = label
+        self._forgets = live is not None
+        self._live = join.total if live is None else live
+        self._race = race
+        self._queue = deque(range(join.total))
+        self._ended_in_order: dict[int, None] = {}
+        self._awaited: deque[int] = deque()
+        self._holds: dict[int, RaceGate] = {}
+        self._at_hold: set[int] = set()
+        self._tasks: dict[int, asyncio.Task[Value]] = {}
+        self._fresh: list[int] = []
+        self._notes: dict[int, tuple[str, ...]] = {}
+        self._crash: BaseException | None = None
+        self._wake: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Run the branches until the join is decided; cancel what is left over and wait for it.
+
+        When the construct itself is cancelled its branches are cancelled first, and awaited.
+        """
+        self._expect_order()
+        try:
+            await self._run()
+        finally:
+            self._continue()
+        races = self.s.host.ports.races
+        if self._race is not None and races is not None and self.left is None:
+            await races.ended(self._race.at, self._race.text, tuple(self._ended_in_order))
+
+    async def _run(self) -> None:
+        try:
+            while not self._over():
+                self._start_more()
+                if not self._tasks:
+                    break
+                await self._some_end()
+                self._settle()
+        except asyncio.CancelledError:
+            await self._end_all(siblings=self.s.cancellation.stopped)
+            self._report_cancelled()
+            raise
+        await self._end_all(siblings=True)
+        self._report_cancelled()
+        if self._crash is not None:
+            raise self._crash
+
+    def _over(self) -> bool:
+        return self.join.decided or self.left is not None or self._crash is not None
+
+    # ------------------------------------------------------------ starting
+
+    def _start_more(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._queue and len(self._tasks) < self._live:
+            index = self._queue.popleft()
+            task = loop.create_task(self._branch(index))
+            self._tasks[index] = task
+            task.add_done_callback(lambda _, index=index: self._ended(index))  # type: ignore[misc]
+
+    async def _branch(self, index: int) -> Value:
+        turns = self.s.host.scheduler
+        await turns.regain()
+        context, coroutine = self._begin(index)
+        self.contexts[index] = context
+        if index in self._holds:
+            context.race_gate = self._holds[index]
+        try:
+            return await drive(coroutine)
+        finally:
+            turns.release(context)
+
+    # ------------------------------------------------------------ a recorded race
+
+    def _expect_order(self) -> None:
+        races = self.s.host.ports.races
+        if self._race is None or races is None:
+            return
+        total, recorded = self.join.total, races.recorded(self._race.at, self._race.text)
+        if not recorded or len(set(recorded)) != len(recorded) or not set(recorded) <= set(range(total)):
+            return
+        self._awaited = deque(recorded)
+        self._holds = {index: RaceGate(self.s.race_gate, partial(self._arrived, index)) for index in range(total)}
+        if total > self._live:  # those that are waited for must be among the living
+            self._queue = deque([*recorded, *(index for index in range(total) if index not in set(recorded))])
+
+    def _arrived(self, index: int) -> None:
+        self._at_hold.add(index)
+        self._let_next_go()
+
+    def _let_next_go(self) -> None:
+        """When all that live stand before their first question, the next one of the recorded order may ask it; when the
+        order is at its end, all may."""
+        if not self._holds or self._over():
+            return
+        while self._awaited and self._awaited[0] in self._ended_in_order:
+            self._awaited.popleft()
+        if self._awaited and all(index in self._at_hold or task.done() for index, task in self._tasks.items()):
+            self._holds[self._awaited[0]].let_go()
+        elif not self._awaited:
+            for hold in self._holds.values():
+                hold.let_go()
+            self._holds = {}
+
+    # ------------------------------------------------------------ ending
+
+    def _ended(self, index: int) -> None:
+        self._fresh.append(index)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def _some_end(self) -> None:
+        turns = self.s.host.scheduler
+        turns.release(self.s)
+        if not self._fresh:
+            self._wake = asyncio.get_running_loop().create_future()
+            try:
+                await self._wake
+            finally:
+                self._wake = None
+        await turns.attend()
+
+    def _settle(self) -> None:
+        """Tell the join of the branches that have ended, in source order; those after its decision have lost."""
+        fresh, self._fresh = sorted(self._fresh), []
+        for index in fresh:
+            outcome = self._outcome(self._tasks.pop(index))
+            if outcome is None:
+                continue
+            if outcome is CANCELLED and not self._over():
+                self._crash = asyncio.CancelledError()  # whoever cancelled a single branch meant the run
+                continue
+            if self._over() and (outcome.status == "failed" or self.join.policy.strategy != "all"):
+                outcome = CANCELLED
+            elif not self._over():
+                self.join.settle(index, outcome)
+                self._ended_in_order[index] = None
+            self.outcomes[index] = outcome
+            if outcome is not CANCELLED:
+                self._report(index)
+            self._take_leave(index)
+        self._let_next_go()
+
+    def _outcome(self, task: asyncio.Task[Value]) -> Outcome | None:
+        if task.cancelled():
+            return CANCELLED
+        error = task.exception()
+        if error is None:
+            return Outcome("done", task.result())
+        if isinstance(error, RunError):
+            forget_trace(error)
+            return Outcome("failed", error=error)
+        if isinstance(error, ControlFlow):
+            if error.how == "continue":
+                return Outcome("done")
+            self.left = self.left or error
+        else:
+            self._crash = self._crash or error
+        return None
+
+    async def _end_all(self, *, siblings: bool) -> None:
+        """Cancel every branch that is alive and wait until all have ended, however often we are cancelled."""
+        cancelled: asyncio.CancelledError | None = None
+        self._cancel(siblings)
+        self.s.host.scheduler.release(self.s)
+        while any(not task.done() for task in self._tasks.values()):
+            try:
+                await asyncio.wait(list(self._tasks.values()))
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._cancel(siblings)
+        try:
+            await self.s.host.scheduler.regain()
+        except asyncio.CancelledError as error:
+            cancelled = error
+        for task in self._tasks.values():
+            problem = None if task.cancelled() else task.exception()
+            if problem is not None and not isinstance(problem, (RunError, ControlFlow)):
+                self._crash = self._crash or problem
+        if cancelled is not None:
+            self._tasks.clear()
+            raise cancelled
+
+    def _cancel(self, siblings: bool) -> None:
+        for index, task in self._tasks.items():
+            if siblings and index in self.contexts:
+                self.contexts[index].cancellation.stopped = True
+            if not task.done():
+                task.cancel()
+
+    # ------------------------------------------------------------ telling
+
+    def _report(self, index: int) -> None:
+        s, outcome = self.s, self.outcomes[index]
+        if not s.host.listeners or index not in self.contexts:
+            return
+        place = self.contexts[index].place(self.contexts[index].statement)
+        s.emit(
+            BranchFinished(place, self.number, index, self._label(index), outcome.status, outcome.value, outcome.error)
+        )
+
+    def _report_cancelled(self) -> None:
+        for index in sorted(self._tasks):
+            self._report(index)
+        self._tasks.clear()
+
+    # ------------------------------------------------------------ going on
+
+    def _take_leave(self, index: int) -> None:
+        """An iteration has ended: keep of it only what the join needs."""
+        if not self._forgets or index not in self.contexts:
+            return
+        self._remember(index, self.contexts.pop(index))
+        if len(self._notes) > 2 * RECENT:
+            self._notes = {index: self._notes[index] for index in sorted(self._notes)[-RECENT:]}
+
+    def _remember(self, index: int, context: X) -> None:
+        self.s.numbers.ended(context.numbers)
+        if context.recent.own:
+            self._notes[index] = context.recent.own
+
+    def _continue(self) -> None:
+        """The context around the construct goes on behind the numbers and steps of all branches, in source order."""
+        for index, context in self.contexts.items():
+            self._remember(index, context)
+        self.s.numbers.joined()
+        for index in sorted(self._notes):
+            for step in self._notes[index]:
+                self.s.recent.note(step)
+
+
+def race_of(s: ExecutionContext, policy: JoinPolicy, branch: str, repeat: int, text: str) -> Race | None:
+    """What a construct is known by to those who record races; None where all branches are waited for."""
+    if policy.strategy == "all" or s.host.ports.races is None:
+        return None
+    again = f"~{repeat}" if repeat else ""
+    return Race(f"{s.path}/{branch}{again}", text)
+
+
+async def iterate(
+    s: X,
+    node: Node,
+    total: int,
+    policy: JoinPolicy,
+    one: Callable[[X, int], Coroutine[Any, Any, Value]],
+    text: str,
+) -> Fork[X]:
+    """One branch for each of `total` items. The directory that the branches change is theirs alone."""
+    number, repeat = s.numbers.next(PARALLEL), s.count("parallel")
+    join, split = Join(policy, total), ForkAllocation(total)
+    if s.host.listeners:
+        s.emit(ParallelStarted(s.place(node), number, (), total, True, policy.strategy))
+
+    def begin(index: int) -> tuple[X, Coroutine[Any, Any, Value]]:
+        context = s.branch(BranchStep(number, index, f"i{index}"), index, repeat, split)
+        return context, one(context, index)
+
+    race = race_of(s, policy, "i*", repeat, text)
+    fork = Fork(s, number, join, begin, lambda _: None, max(LIVE, s.host.concurrency or 0), race)
+    directory = s.cwd
+    await fork.run()
+    s.cwd = directory
+    if s.host.listeners:
+        s.emit(ParallelJoined(s.place(node), number))
+    return fork

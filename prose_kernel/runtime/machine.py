@@ -1,0 +1,231 @@
+"""The life of a machine, whatever language it runs: texts are run one after the other in one run, until it ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from prose_kernel.errors import RunError, StateError, UsageError
+from prose_kernel.language.source import Location, Source, Span
+from prose_kernel.runtime.events import CellStarted, Listener, Place, RunEnded, RunStarted
+from prose_kernel.runtime.execution_context import Before, ExecutionContext, Host, Run
+from prose_kernel.runtime.ports import Key, LoadProgram, Ports, SessionRequest
+from prose_kernel.runtime.trampoline import drive
+from prose_kernel.runtime.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class BindingInfo:
+    """A name of the root and its value: kind, where it is kept, and the statement that made it.
+
+    `spawned` tells that the value came straight from a spawn.
+    """
+
+    kind: Literal["input", "output", "let", "const"]
+    value: Value
+    key: Key
+    source: str
+    location: Location
+    spawned: Literal["exec", "session", "resume"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Something that a program has defined and that is no value: its kind, its text, its facts in a few words each.
+
+    Of an agent `facts` are `model`, `persist` and `prompt` as far as it has them, and `memory` when it keeps one; of a
+    block `parameters` and `statements`. The text of an imported program is how it is called and what it gives.
+    """
+
+    kind: Literal["agent", "block", "program"]
+    name: str
+    text: str
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """One session that a text would run: where it stands, what it would be asked at first, and what of it is not known
+    before the text runs.
+
+    `problem` is the error that it would raise instead, `note` why nothing can be told of what stands there; then the
+    request is None.
+    """
+
+    source: Source
+    span: Span
+    bound_to: str | None
+    request: SessionRequest | None
+    unknown: tuple[str, ...] = ()
+    problem: RunError | None = None
+    note: str = ""
+
+
+class Machine:
+    """One run.
+
+    `cwd` is the directory of the first command; `program_file` the name shown in the trace. `concurrency` limits how
+    many commands and sessions are under way at once (None: no limit); it never changes results. `load` resolves
+    imports. `before` is awaited before every statement. `supplied` holds input values given beforehand.
+
+    Everything is called in one event loop, one `run` at a time. A language brings its kind of `Run`, the context of a
+    text, what running one means, and what can be looked at from outside.
+    """
+
+    new_run: ClassVar[type[Run]]
+
+    def __init__(
+        self,
+        ports: Ports,
+        *,
+        listeners: Sequence[Listener] = (),
+        cwd: str,
+        program_file: str = "",
+        concurrency: int | None = None,
+        load: LoadProgram | None = None,
+        before: Before | None = None,
+        supplied: Mapping[str, str] | None = None,
+    ) -> None:
+        self.cwd = cwd
+        self._supplied = dict(supplied or {})
+        self._host = Host(ports, listeners, concurrency=concurrency, load=load, before=before, supplied=self._supplied)
+        self._program_file = program_file
+        self._run: Any = self.new_run(self._host, ports.store, program_file)
+        self._started = False
+        self._ended = False
+        self._busy = False
+
+    # ------------------------------------------------------------ what a language brings
+
+    def _context(self, source: Source, path: str) -> ExecutionContext:
+        """Where a text begins to run."""
+        raise NotImplementedError
+
+    async def _execute(self, context: Any, program: Any) -> Value:
+        """Run a text in its context."""
+        raise NotImplementedError
+
+    def _valued(self, program: Any) -> str:
+        """The kind of the statement that gives a text its value, "" without one."""
+        raise NotImplementedError
+
+    def _result(self, value: Value) -> Value:
+        """The value of a file, whose last statement had this value."""
+        return value
+
+    def known(self) -> Any:
+        """What the next cell may refer to, for the language's compiler."""
+        raise NotImplementedError
+
+    def bindings(self) -> dict[str, BindingInfo]:
+        """The names of the root with their values, in the order in which they were first bound."""
+        raise NotImplementedError
+
+    def outputs(self) -> dict[str, Value]:
+        """The program's outputs with their values by now."""
+        raise NotImplementedError
+
+    def definitions(self) -> tuple[Definition, ...]:
+        """The agents, the callables and the imported programs that the next cell may use."""
+        raise NotImplementedError
+
+    async def preview(self, program: Any, source: Source) -> tuple[Preview, ...]:
+        """What each session of a checked text would be asked, without running anything or changing any state."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ running
+
+    async def run(
+        self, program: Any, source: Source, *, inputs: Mapping[str, Value] | None = None, cell: bool = False
+    ) -> Value:
+        """Run a file, or one cell, in the root.
+
+        A file gives its outputs, a cell the value of its last statement. Raises `RunError` with place and call stack,
+        and `CancelledError` when interrupted; what was bound stays. `UsageError` when a program is running already.
+        """
+        if self._busy:
+            raise UsageError("a program is running here already; wait until it has ended")
+        self._busy = True
+        index = self._run.cell + 1
+        self._run.supplied = dict(inputs or {})
+        context = self._context(source, f"c{index}")
+        try:
+            self._announce(source, index, program)
+            value = await self._drive(context, program)
+            await self._keep(context, program)
+        finally:
+            self._busy = False
+        return value if cell else self._result(value)
+
+    async def _drive(self, context: ExecutionContext, program: Any) -> Value:
+        """Run the text; what it has left is kept also when it fails."""
+        try:
+            return await drive(self._execute(context, program))
+        except BaseException:
+            with contextlib.suppress(StateError):
+                await self._keep(context, program)
+            raise
+        finally:
+            self.cwd = context.cwd
+            self._host.scheduler.release(context)
+
+    def _announce(self, source: Source, index: int, program: Any) -> None:
+        place = Place(source, Span(0, 0), self._run.ordinal)
+        for listener in self._host.listeners:
+            if not self._started:
+                listener(RunStarted(place, self._program_file))
+        self._started = True
+        valued = self._valued(program)
+        for listener in self._host.listeners:
+            listener(CellStarted(place, index, valued))
+
+    async def _keep(self, context: ExecutionContext, program: Any) -> None:
+        """Everything is on disk afterwards, the trace too. Raises `StateError`."""
+        try:
+            await context.run.flush()
+            await context.run.store.flush()
+        except StateError as error:
+            if error.location is None and program.items:
+                error.location = context.location(program.items[-1].span)
+            raise
+        context.tell_lost()
+
+    async def end(self, error: RunError | None = None) -> None:
+        """The run is over, with the error that ended it, if any. A second call, or one before any run, does nothing."""
+        if not self._started or self._ended:
+            return
+        self._ended = True
+        place = Place(Source("", self._program_file), Span(0, 0), self._run.ordinal)
+        for listener in self._host.listeners:
+            listener(RunEnded(place, error))
+        await self._run.store.flush()
+
+    def supply(self, name: str, value: str) -> None:
+        """Give the value of an input before the program asks for it."""
+        self._supplied[name] = value
+
+    def reset(self) -> None:
+        """Forget every name, agent, block and import. The run and its numbers go on."""
+        former = self._run
+        self._run = self.new_run(self._host, former.store, former.name)
+        self._run.continue_from(former)
+
+    @property
+    def ports(self) -> Ports:
+        """The doors to the outside; they may be set between two texts."""
+        return self._host.ports
+
+    @ports.setter
+    def ports(self, ports: Ports) -> None:
+        self._host.ports = ports
+
+    @property
+    def before(self) -> Before | None:
+        """The hook before every statement; it may be set while a program runs."""
+        return self._host.before
+
+    @before.setter
+    def before(self, hook: Before | None) -> None:
+        self._host.before = hook

@@ -1,0 +1,200 @@
+"""Attempts at one session: each asked of the port within its time, a failed one repeated as the program allows.
+
+How it ended is returned, not raised: whether a failure is an error or a value is the decision of the language.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from prose_kernel.errors import ProviderError, ProviderTimeout, RecordedTimeout, RunError, SessionError, SessionTimeout
+from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
+from prose_kernel.runtime.execution_context import ExecutionContext, Node
+from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.values import Value
+
+T = TypeVar("T")
+
+TIME_IS_UP: Final = "timeout"
+"""The message that a session is cancelled with when it has run into its `timeout`."""
+
+SECOND: Final = 1.0
+LONGEST: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """The session has answered; the value that the language has made of the answer."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The session has failed for good, or its answer could not be taken."""
+
+    error: RunError
+
+
+def delay(backoff: str, retry: int) -> float:
+    """Seconds before a retry, counted from 1: none, always the same (`linear`), or doubled up to a minute."""
+    if backoff == "linear":
+        return SECOND
+    return float(min(2 ** min(retry - 1, 10), LONGEST)) if backoff == "exponential" else 0.0
+
+
+class SessionAttempts:
+    """One session of a program while it runs. A language says where the answer goes (`target`) and takes it (`keep`).
+
+    `key` is where the answer will be kept, `bound_to` the name that takes it, `limit` the timeout as written.
+    """
+
+    def __init__(
+        self,
+        s: ExecutionContext,
+        node: Node,
+        request: SessionRequest,
+        key: Key,
+        *,
+        bound_to: str | None = None,
+        retries: int = 0,
+        backoff: str = "none",
+        limit: str = "",
+    ) -> None:
+        self.s = s
+        self.node = node
+        self.request = request
+        self.key = key
+        self.bound_to = bound_to
+        self.retries = retries
+        self.backoff = backoff
+        self.limit = limit
+        self.number = s.host.next_spawn()
+
+    def target(self) -> Target | None:
+        """Where the session writes its answer, looked up before each attempt; None: its reply is the answer."""
+        return None
+
+    def begins(self) -> None:
+        """An attempt is about to be made."""
+
+    def keep(self, result: SessionResult) -> Value:
+        """The value of an answer, kept. A `SessionError` raised here is a failed attempt like any other."""
+        raise NotImplementedError
+
+    async def run(self) -> Success | Failure:
+        """Make attempts until one succeeds or no further one is allowed."""
+        s, attempt = self.s, 0
+        while True:
+            await s.flush()
+            current = dataclasses.replace(self.request, target=self.target(), attempt=attempt)
+            if s.host.listeners:
+                s.emit(SessionStarted(s.place(self.node), self.number, current, self.bound_to))
+            again = replayed = False
+            try:
+                self.begins()
+                result = await self._attempt(current)
+                value = self.keep(result)
+            except ProviderError as failure:
+                error: RunError = self._failure(failure)
+                again, replayed = failure.retryable, failure.replayed
+            except (SessionError, SessionTimeout) as failed:
+                error, again = failed, True
+            except RunError as failed:
+                error = failed  # not the session's fault: what it did is not done again
+            else:
+                self._finished(current, result=result, value=value)
+                return Success(value)
+            final = not again or attempt >= self.retries
+            self._finished(current, error=error, final=final)
+            if final:
+                return Failure(error)
+            attempt += 1
+            await self._pause(attempt, replayed)
+
+    async def _pause(self, attempt: int, replayed: bool) -> None:
+        """Wait before a retry; after a failure that was only replayed nobody needs the time."""
+        s, seconds = self.s, delay(self.backoff, attempt)
+        if s.host.listeners:
+            s.emit(Retried(s.place(self.node), self.number, attempt, self.retries, seconds))
+        if seconds > 0 and not replayed:
+            await s.outside(s.host.ports.clock.sleep(seconds))
+
+    async def _attempt(self, request: SessionRequest) -> SessionResult:
+        s = self.s
+        place = s.place(self.node)
+
+        def progress(step: SessionProgress) -> None:
+            if s.host.listeners:
+                s.emit(SessionProgressed(place, self.number, step.kind, step.text, step.tool))
+
+        await s.admitted()
+        async with s.permit():
+            running = s.host.ports.sessions.run(request, progress)
+            if request.timeout is None:
+                return await s.outside(running)
+            return await s.outside(self._within(running, request.timeout))
+
+    async def _within(self, running: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Await something for at most so many seconds of the machine's clock; what runs longer is cancelled and
+        awaited."""
+        loop = asyncio.get_running_loop()
+        session, timer = loop.create_task(running), loop.create_task(self.s.host.ports.clock.sleep(seconds))
+        try:
+            await asyncio.wait((session, timer), return_when=asyncio.FIRST_COMPLETED)
+            if session.done():
+                return session.result()
+            session.cancel(TIME_IS_UP)
+            raise self._timed_out()
+        finally:
+            for task in (session, timer):
+                if not task.cancelling():
+                    task.cancel()
+            await _all_ended(session, timer)
+
+    def _timed_out(self) -> SessionTimeout:
+        return SessionTimeout(f"session timed out after {self.limit}", details={"kind": "timeout"})
+
+    def _failure(self, failure: ProviderError) -> RunError:
+        if isinstance(failure, RecordedTimeout) and self.limit:
+            return self._timed_out()
+        return SessionError(
+            str(failure) or "the session failed",
+            details={"kind": "timeout" if isinstance(failure, ProviderTimeout) else "error"},
+            hint=failure.hint,
+            nobody=failure.nobody,
+        )
+
+    def _finished(
+        self,
+        request: SessionRequest,
+        *,
+        result: SessionResult | None = None,
+        value: Value = None,
+        error: RunError | None = None,
+        final: bool = True,
+    ) -> None:
+        s = self.s
+        s.recent.note(f"session {self.bound_to or self.key.name}: {error.message if error is not None else 'done'}")
+        if s.host.listeners:
+            place = s.place(self.node)
+            s.emit(SessionFinished(place, self.number, request, self.bound_to, self.key, result, value, error, final))
+
+
+async def _all_ended(*tasks: asyncio.Future[T] | asyncio.Future[None]) -> None:
+    """Wait for cancelled tasks, however often we are cancelled ourselves."""
+    cancelled: asyncio.CancelledError | None = None
+    while any(not task.done() for task in tasks):
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # seen
+    if cancelled is not None:
+        raise cancelled

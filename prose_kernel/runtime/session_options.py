@@ -1,0 +1,131 @@
+"""The options of sessions, judge and recordings: who answers, where recordings are, what is allowed.
+
+Plain data that these rooms share, so that none imports another. `settings.py` fills it from `prose.toml` and the
+environment; nothing here reads either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+RulesMode = Literal["first", "only", "off"]
+CassetteMode = Literal["off", "auto", "record", "replay"]
+Repeats = Literal["strict", "reuse"]
+JudgeOutput = Literal["tool", "native", "prompted"]
+Rule = str | tuple[str, ...]
+"""A permission: a word (`allow`, `deny`, `prompt`) or patterns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelServer:
+    """A server that models are reached through: one table `[providers.NAME]` of prose.toml (sessions.md 2.2, 2.3).
+
+    - `kind`: the wire format, `anthropic` or `openai` (any OpenAI-compatible server); empty: the prefix of a model
+      string that pydantic-ai knows (`google`, `mistral`, `bedrock` ...), which is then the table's name.
+    - `base_url`: where the server is; None is the vendor's own address.
+    - `key`: the environment variable that holds the key; None is the vendor's usual one; empty: the server takes none.
+    - `model`: the model of sessions that name no alias.
+    - `aliases`: what `sonnet`, `opus` and `haiku` mean here: `[models.NAME]`.
+    - `judge_output`: how a verdict is asked for; None is what works for the kind (`tool` for anthropic, else `native`).
+    - `tools`: whether models here can call tools; without, context is passed by value and replies are the answers.
+    - `timeout`: seconds that the server may stay silent; `max_tokens` the limit of one reply.
+    """
+
+    kind: Literal["anthropic", "openai", ""] = ""
+    base_url: str | None = None
+    key: str | None = None
+    model: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    judge_output: JudgeOutput | None = None
+    tools: bool = True
+    timeout: float = 300.0
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCommand:
+    """A CLI agent that speaks the Agent Client Protocol: one table `[agents.NAME]` of prose.toml (sessions.md 5).
+
+    `command` is its argument list, `env` what it gets on top of our environment. `aliases` maps model aliases to the
+    agent's own model ids. With `enforcement = "advisory"` a session may run although the agent cannot enforce its read
+    and network rules; `strict` refuses it.
+    """
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    enforcement: Literal["strict", "advisory"] = "strict"
+    timeout: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CassetteOptions:
+    """Recordings (sessions.md 4.2).
+
+    - `name`: the cassette that is written: a name, or a path below the working directory; None: from the notebook.
+    - `mode`: None means `auto` where somebody can answer, `replay` where nobody can.
+    - `repeats`: `reuse` lets the last record of a key answer any number of further requests.
+    - `redact`: regular expressions whose matches are not written, on top of the built-in ones.
+    - `private`: new cassette files are readable by their owner alone.
+    - `realtime`: recorded latencies are waited for on replay.
+    """
+
+    name: str | None = None
+    mode: CassetteMode | None = None
+    repeats: Repeats = "strict"
+    redact: tuple[str, ...] = ()
+    private: bool = False
+    realtime: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """Conditions (sessions.md 3.2): `rules` decide first, alone or not at all; `provider` is the live judge (None: the
+    provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id."""
+
+    rules: RulesMode = "first"
+    provider: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """Everything that decides who answers, and what an answer may do.
+
+    `provider` is a name: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`, `ollama:llama3.3`: the
+    part behind the colon is the model) or a CLI agent (`acp:opencode`). `script` is the file of `scripted`.
+    `permissions` are the host's rules where a program states none (exec-and-tasks.md 3.12). `max_parallel` caps live
+    sessions (None: 8 for models, 4 for agents). `autodetect` lets a key in the environment be used where a person is
+    there to be told. `tool_rounds` bounds the requests of one session.
+    """
+
+    provider: str | None = None
+    script: str | None = None
+    judge: JudgeOptions = JudgeOptions()
+    cassette: CassetteOptions = CassetteOptions()
+    servers: Mapping[str, ModelServer] = field(default_factory=dict)
+    agents: Mapping[str, AgentCommand] = field(default_factory=dict)
+    permissions: Mapping[str, Rule] = field(default_factory=dict)
+    max_parallel: int | None = None
+    autodetect: bool = True
+    tool_rounds: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a run happens: what the room needs to know of it, and nothing it could change.
+
+    `cwd` is the workspace (absolute); `run_directory` that of the run, None while it lives in memory; `notebook` the
+    notebook's path as the server tells it (`JPY_SESSION_NAME`), None elsewhere; `environment` where keys are looked up.
+    `attended` is a hint for defaults alone: False where nobody will ever answer (`CI=true`). `state_dir` is the state
+    directory, relative to `cwd`.
+    """
+
+    cwd: str
+    run_directory: str | None = None
+    notebook: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    attended: bool = True
+    state_dir: str = ".prose"

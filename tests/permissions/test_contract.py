@@ -1,0 +1,124 @@
+"""One grant model: the session's tools and `Exec` are asked the same questions and give the same answers (A22)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.commands import Engine
+from prose_kernel.commands.exec_tool.audit import AuditLog
+from prose_kernel.commands.exec_tool.capabilities import capabilities
+from prose_kernel.commands.exec_tool.options import ExecOptions
+from prose_kernel.commands.exec_tool.tool import AgentPrograms
+from prose_kernel.permissions.globs import Glob
+from prose_kernel.permissions.policy import Policy
+from prose_kernel.runtime.services import ExecCaller
+from prose_kernel.runtime.session_options import Rule
+
+FILES = [
+    "docsecret.md", "docs/a.md", "docs/old/a.md", "docs2/a.md", "docs/a.txt", "docs", "README.md", "src/x/y.py",
+    "src/y.py", "toolsrun", "tools/run", "tools-2/run", "tools/x/run", "out", "out/deep/a", "linked/a.md", "a b/[x].md",
+]  # fmt: skip
+PATTERNS: list[tuple[str, ...]] = [
+    ("docs**/*.md",), ("docs/**",), ("docs/",), ("docs",), ("**/*.md",), ("**",), ("*",), ("src/**/*.py",),
+    ("tools**/run",), ("tools/*",), ("out/", "docs/*.txt"), (".",), ("./docs//*.md",), ("/",), ("~/*",), ("linked/*",),
+    ("docs/../src",), ("a b/[x].md",), ("**.md",), ("d?cs/*",), ("*/",), ("~",), ("**/**/run",), ("nowhere/**",),
+]  # fmt: skip
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    work = tmp_path.resolve() / "work"
+    (work / "docs").mkdir(parents=True)
+    (work / "linked").symlink_to(work / "docs")
+    return work
+
+
+def rules_of(work: Path, kind: str, rule: Rule) -> Policy:
+    environment = {"HOME": str(work.parent), "PATH": "/bin"}
+    return Policy.of({kind: rule}, {}, str(work), environment=environment)
+
+
+@pytest.mark.parametrize("patterns", PATTERNS, ids=" ".join)
+@pytest.mark.parametrize("kind", ["read", "write", "execute"])
+def test_a22_both_doors_give_the_same_answer(tree: Path, kind: str, patterns: tuple[str, ...]) -> None:
+    record = capabilities(
+        ExecCaller("agent", str(tree), {kind: patterns}), ExecOptions(enabled=True), "/bin", str(tree.parent)
+    )
+    reach = record.reach(binaries=kind == "execute", writable=kind == "write")
+    places = [os.path.realpath(tree / name) for name in FILES]
+    ours = [place for place in places if reach.covers(place)]
+    if any(".." in pattern for pattern in patterns):
+        assert ours == []  # sessions refuse the whole block
+        return
+    policy = rules_of(tree, kind, patterns)
+    assert [place for place in places if policy.rule(kind, place).answer == "allow"] == ours  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("word", ["allow", "prompt", "deny", "workspace", "perhaps", ""])
+@pytest.mark.parametrize("kind", ["read", "write", "execute"])
+def test_a22_a_word_means_the_same_at_both_doors(tree: Path, kind: str, word: str) -> None:
+    caller = ExecCaller("agent", str(tree), {kind: rules_of(tree, kind, word).words(kind)})  # type: ignore[arg-type]
+    reach = capabilities(caller, ExecOptions(), "/bin").reach(binaries=True)
+    place = str(tree / "README.md")
+    allowed = rules_of(tree, kind, word).rule(kind, place).answer != "deny"  # type: ignore[arg-type]
+    assert reach.covers(place) == allowed
+
+
+@pytest.fixture
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentPrograms]:
+    engine = Engine(grace=0.3, state_dir=tmp_path_factory.mktemp("state"))
+    yield AgentPrograms(engine, ExecOptions(enabled=True), AuditLog(), kernel=lambda: {"PATH": "/bin"})
+    engine.close()
+
+
+async def test_a22_two_stars_inside_a_name_do_not_reach_a_neighbour(tree: Path, programs: AgentPrograms) -> None:
+    """`execute: ["tools**/run"]` runs `tools-2/run` and not `toolsrun`, for `Exec` as for the rules of the session."""
+    patterns = ("tools**/run",)
+    policy = rules_of(tree, "execute", patterns)
+    caller = ExecCaller("agent", str(tree), {"read": "workspace", "execute": patterns, "network": "allow"})
+    for name, allowed in (("toolsrun", False), ("tools-2/run", True)):
+        path = tree / name
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy("/bin/true", path)
+        outcome = await programs.call(caller, name, {"argv": [str(path)]})
+        assert (outcome.ok, policy.rule("execute", str(path)).answer) == (allowed, "allow" if allowed else "deny")
+        assert allowed or outcome.error == "fs_denied"
+
+
+def test_a22_a_matcher_needs_linear_time() -> None:
+    """Each of these takes a backtracking matcher longer than the age of the universe."""
+    assert not Glob("*a" * 30 + "b").matches("a" * 20_000)
+    assert not Glob("**/a*" * 30 + "/b").matches("a/" * 10_000)
+    assert not Glob("?*" * 40 + "/x").matches("a" * 20_000)
+
+
+NEVER = [
+    ".git/config", ".git", "sub/.git/hooks/pre-commit", ".GIT/config", ".envrc", "sub/deep/.envrc", ".venv/bin/python",
+    "sub/.venv/pyvenv.cfg", "prose.toml", "sub/prose.toml", ".prose/runs/x/state.md", "sub/.prose/tasks.db",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["allow", ("**",), ("/",), (".git/", ".venv/**", "**/prose.toml", ".envrc")])
+def test_a22_what_is_protected_from_writing(tree: Path, rule: Rule) -> None:
+    policy = rules_of(tree, "write", rule)
+    assert [name for name in NEVER if policy.rule("write", str(tree / name)).answer != "deny"] == []
+    reader = rules_of(tree, "read", "allow")
+    assert [name for name in NEVER if reader.rule("read", str(tree / name)).answer != "allow"] == []
+
+
+def test_a22_names_that_only_look_protected_are_not(tree: Path) -> None:
+    policy = rules_of(tree, "write", ("**",))
+    harmless = [".github/workflows/ci.yml", ".gitignore", "venv/x", ".envrc.example", "my-prose.toml", "prose.toml.md"]
+    assert [name for name in harmless if policy.rule("write", str(tree / name)).answer != "allow"] == []
+
+
+@pytest.mark.parametrize("name", ["PROSE_JOB", "PROSE_CASSETTE_MODE", "CC", "CXX", "PATH"])
+async def test_a22_exec_refuses_what_would_choose_programs(tree: Path, programs: AgentPrograms, name: str) -> None:
+    caller = ExecCaller("agent", str(tree), {"read": "workspace", "execute": "allow", "bash": "allow"})
+    outcome = await programs.call(caller, "1", {"argv": ["/usr/bin/env"], "env": {name: "/tmp/x"}})
+    assert outcome.error == "invalid_args" and name in outcome.message
