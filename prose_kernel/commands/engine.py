@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from prose_kernel.commands import process_table, system
-from prose_kernel.commands.background_processes import Leftovers
+from prose_kernel.commands.background_processes import BackgroundProcesses
 from prose_kernel.commands.spawn import Child, close
 from prose_kernel.commands.termination import GRACE
 from prose_kernel.commands.watchdog import Watchdog
@@ -106,7 +106,7 @@ class Engine:
             _close_at_exit(self)
             self.loop = asyncio.new_event_loop()
             self._watchdog = Watchdog(self.loop, f"{self.marker}:exec", self._on_warning, self._state_dir)
-            self._leftovers = Leftovers(f"{self.marker}:exec")
+            self._background = BackgroundProcesses(f"{self.marker}:exec")
             self._thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
             self._thread.start()
             self._ready = True
@@ -143,13 +143,13 @@ class Engine:
             process.shutdown()
         while self._waiting:
             self._waiting.popleft().refuse("cancelled")
-        known = self._leftovers.groups
-        leftovers = self.loop.create_task(self._leftovers.end(self.grace, self.table))
+        known = self._background.groups
+        leftovers = self.loop.create_task(self._background.end(self.grace, self.table))
         while self._running:
             self._idle.clear()
             await self._idle.wait()
         await leftovers
-        for group in known - self._leftovers.groups:
+        for group in known - self._background.groups:
             self._watchdog.ended(group)
         await self._watchdog.close()
         await self._end_waiting()
@@ -230,7 +230,7 @@ class Engine:
         pid = process.pid
         if pid is not None:
             if left:
-                for gone in self._leftovers.remember(pid, left, self.table):
+                for gone in self._background.remember(pid, left, self.table):
                     self._watchdog.ended(gone)
                 self._watchdog.left(pid, left)
             else:

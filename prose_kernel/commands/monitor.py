@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from prose_kernel.commands import dispositions, process_table
+from prose_kernel.commands import process_table
 from prose_kernel.commands.drain import Drain
 from prose_kernel.commands.process_table import Member
-from prose_kernel.commands.spawn import close
+from prose_kernel.commands.spawn import children_are_lost, close, unignore
 from prose_kernel.commands.system import memory_file
 from prose_kernel.runtime.ports import Outcome, Stream
 
@@ -214,8 +214,8 @@ class MonitoredProcess:
             self._backstop = loop.call_later(limit, self._give_up)
 
     def _spawn(self) -> tuple[int, int]:
-        dispositions.unignore()
-        if dispositions.children_are_lost():
+        unignore()
+        if children_are_lost():
             raise OSError(errno.ECHILD, "SIGCHLD is ignored in this process")
         ours: list[int] = []
         theirs: list[int] = []

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from prose_kernel.commands import process_table, system
-from prose_kernel.commands.capture import Capture
 from prose_kernel.commands.drain import Drain
-from prose_kernel.commands.scope import GroupScope, TreeScope
+from prose_kernel.commands.output import Capture
 from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
-from prose_kernel.commands.termination import Ladder, ladder
+from prose_kernel.commands.termination import GroupScope, Ladder, TreeScope, ladder
 from prose_kernel.runtime.ports import Outcome, Stream
 
 _CHUNK = 65536

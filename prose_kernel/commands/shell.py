@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from prose_kernel.commands import cwd_report
-from prose_kernel.commands.capture import DISPLAY_CAP, Live
 from prose_kernel.commands.cross_loop import answered
 from prose_kernel.commands.engine import Engine, EngineClosed
+from prose_kernel.commands.output import DISPLAY_CAP, Live
 from prose_kernel.commands.process import Launch, Process, Record, signal_name
 from prose_kernel.commands.spawn import SpawnFailure, high
 from prose_kernel.commands.system import memory_file

@@ -105,3 +105,18 @@ def test_what_a_killed_kernel_left_is_interrupted(
 def test_wrong_uses(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage" in said(capsys, "show", status=2)
     assert "give a TASK" in said(capsys, "show", "a", "b", "c", status=2)
+
+
+def test_a19_records_that_cannot_be_read_hide_nothing_else(
+    place: Path, kernels: list[Kernel], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels.append(Kernel(place, "sleep 600"))
+    broken = place / "runs" / "broken" / "tasks"
+    broken.mkdir(parents=True)
+    (broken / "tasks.sqlite").write_bytes(b"this is no database, and long enough to be one" * 100)
+    listed = said(capsys, "list", status=1)
+    assert "sleep 600" in listed
+    assert "run broken: the records of its tasks cannot be read: file is not a database" in listed
+    assert "running" in said(capsys, "show", "one", "1")
+    assert "Internal error" not in said(capsys, "show", "broken", "1", status=1)
+    assert "Internal error" not in said(capsys, "stop", "broken", "1", status=1)

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Mapping
 
 from prose_kernel.commands import process_table
-from prose_kernel.commands.capture import Capture
 from prose_kernel.commands.engine import Engine
 from prose_kernel.commands.exec_tool import confining
 from prose_kernel.commands.exec_tool.capabilities import capabilities
@@ -19,6 +18,7 @@ from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.isolation import mechanisms
 from prose_kernel.commands.monitor import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
+from prose_kernel.commands.output import Capture
 from prose_kernel.commands.process import Record
 from prose_kernel.commands.shell import LONGEST_ARGUMENT, Shell
 from prose_kernel.commands.tasks.running import Identity, Recorder

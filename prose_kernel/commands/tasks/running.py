@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prose_kernel.commands.capture import Live
+from prose_kernel.commands.output import Collected, Live
 from prose_kernel.commands.process import Launch, Process, Record
 from prose_kernel.commands.shell import NOT_INHERITED, Shell
-from prose_kernel.commands.tasks.buffers import Collected
 from prose_kernel.commands.tasks.log import Log
-from prose_kernel.commands.tasks.receipts import PREVIEW
-from prose_kernel.commands.tasks.records import TaskRecord
+from prose_kernel.commands.tasks.records import PREVIEW, TaskRecord
 from prose_kernel.commands.tasks.requests import CommandCall
 from prose_kernel.commands.tasks.secrets import without_secrets
 from prose_kernel.errors import TaskRefused

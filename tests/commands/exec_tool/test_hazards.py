@@ -18,7 +18,6 @@ from waiting import PATIENCE, eventually, processes, until
 
 from prose_kernel.commands.exec_tool.audit import AuditLog, display
 from prose_kernel.commands.exec_tool.dispatch import Dispatcher
-from prose_kernel.commands.exec_tool.ledger import Budget, Ledger
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import ExecTool, register_exec
 from prose_kernel.commands.process_table import members
@@ -333,18 +332,6 @@ async def test_an_audit_log_that_cannot_be_written(bench: Bench, tmp_path: Path)
         assert (tmp_path / "ran").exists() is not mandatory
         (tmp_path / "ran").unlink(missing_ok=True)
     assert len(warnings) == 1
-
-
-async def test_the_ledger_bounds_calls_and_books_what_they_used(bench: Bench) -> None:
-    told: list[str] = []
-    ledger = Ledger(Budget(tool_calls=2, cpu_s=0.0), told.append)
-    tool = ExecTool(bench.engine, ExecOptions(enabled=True), bench.audit, ledgers=lambda _: ledger)
-    register_exec(bench.registry, tool)
-    answers = [await bench("/bin/true") for _ in range(3)]
-    assert [answer.error for answer in answers] == [None, None, "tool_failed"]
-    assert "budget" in answers[2].message
-    assert ledger.used.tool_calls == 2 and ledger.used.wall_s > 0 and ledger.used.cpu_s > 0
-    assert told == ["cpu_s"]
 
 
 @needs_scopes
