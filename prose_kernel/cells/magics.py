@@ -97,7 +97,7 @@ async def explain(call: Call) -> None:
 @magic("%boundaries", "which shell runs commands, and what is enforced on programs of agents here")
 async def boundaries(call: Call) -> None:
     use(call, boundaries, 0, 0)
-    from prose_kernel.commands.isolation import probe
+    from prose_kernel.commands.sandbox import probe
     from prose_kernel.commands.shell import resolve_shell
 
     settings = call.cells.settings

@@ -10,16 +10,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from prose_kernel.commands.engine import Engine
-from prose_kernel.commands.exec_tool import capabilities, checks, confining, environment
+from prose_kernel.commands.exec_tool import capabilities, checks, environment, sandbox_plan
 from prose_kernel.commands.exec_tool.arguments import Arguments, InvalidArguments, parse
 from prose_kernel.commands.exec_tool.audit import AuditLog, display
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, CapabilityStore
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
-from prose_kernel.commands.exec_tool.confining import Plan
 from prose_kernel.commands.exec_tool.dispatch import Call, Dispatcher, Registry
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.running import Ended, Run, launch
-from prose_kernel.commands.isolation import Mechanisms, mechanisms
+from prose_kernel.commands.exec_tool.sandbox_plan import Plan
+from prose_kernel.commands.sandbox import Mechanisms, mechanisms
 from prose_kernel.runtime.services import ExecCaller, ExecChunk, ExecOutcome
 
 NAME = capabilities.TOOL
@@ -65,7 +65,7 @@ class ExecTool:
     def _checked(self, arguments: Arguments, call: Call) -> tuple[Checked, Plan, str | None]:
         checked = checks.check(arguments, call.record, self._options.allow_exec_from_writable)
         home = self._home(call.agent) if self._options.home == "private" else None
-        return checked, confining.plan(call.record, self._options, self._found(), checked, home), home
+        return checked, sandbox_plan.plan(call.record, self._options, self._found(), checked, home), home
 
     async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
         env = environment.build(self._kernel(), arguments.env, home)

@@ -115,11 +115,11 @@ class Manager:
         """
         if caller.session is None:
             return None
-        from prose_kernel.commands.tasks import confined
+        from prose_kernel.commands.tasks import monitored
 
         if not caller.lists_bind and caller.rules.get("network", "allow") == "allow":
-            return await asyncio.to_thread(confined.monitor_alone, identity)
-        return await asyncio.to_thread(confined.confinement_for, caller, shell, identity, self._workspace)
+            return await asyncio.to_thread(monitored.monitor_alone, identity)
+        return await asyncio.to_thread(monitored.confinement_for, caller, shell, identity, self._workspace)
 
     async def _answer(self, command: Command) -> TaskReceipt:
         """Wait; a cancelled call ends the command, unless it has become a task meanwhile."""
@@ -230,11 +230,11 @@ class Manager:
             launch = launch_of(shell, command.identity, environment, job)
             command.process = Process(self._engine, launch, command.recorder, done, begun)
         else:
-            from prose_kernel.commands.tasks import confined
+            from prose_kernel.commands.tasks import monitored
 
             graces = (self._options.grace, self._engine.grace)
-            monitored = confined.launch_of(shell, command.identity, environment, job, confinement, graces)
-            command.process = confined.ConfinedProcess(self._engine, monitored, command.recorder, done, begun)
+            monitored_launch = monitored.launch_of(shell, command.identity, environment, job, confinement, graces)
+            command.process = monitored.MonitoredCommand(self._engine, monitored_launch, command.recorder, done, begun)
         self._commands[command] = None
         self._engine.submit(command.process)
 

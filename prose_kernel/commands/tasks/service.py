@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from prose_kernel.commands.cross_loop import in_engine
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.output import DISPLAY_CAP, Live
-from prose_kernel.commands.tasks.crossing import in_engine
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, preview_of, snapshot_of
@@ -78,7 +78,10 @@ class TaskService:
                 self._manager.subscribe(self._tell)
             return await work(self._manager)
 
-        return await in_engine(self._engine, there)
+        try:
+            return await in_engine(self._engine, there)
+        except EngineClosed:
+            raise _closed() from None
 
     @property
     def used(self) -> bool:
@@ -120,7 +123,7 @@ class TaskService:
         try:
             self._engine.start()
         except EngineClosed:
-            raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it") from None
+            raise _closed() from None
 
     def _live(self, on_output: OnOutput | None) -> Live | None:
         if on_output is None:
@@ -277,8 +280,12 @@ class TaskService:
             manager = self._manager
             try:
                 await in_engine(self._engine, manager.close)
-            except TaskRefused:
+            except EngineClosed:
                 return  # the engine is closed, and with it everything that ran
+
+
+def _closed() -> TaskRefused:
+    return TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
 
 
 def _name(task_id: object) -> str:

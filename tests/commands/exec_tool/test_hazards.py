@@ -336,7 +336,7 @@ async def test_an_audit_log_that_cannot_be_written(bench: Bench, tmp_path: Path)
 
 @needs_scopes
 def test_the_probe_says_what_this_machine_can_do() -> None:
-    from prose_kernel.commands.isolation import probe
+    from prose_kernel.commands.sandbox import probe
 
     lines = {finding.subject: finding for finding in probe()}
     assert set(lines) == {"monitor", "landlock", "no network", "bubblewrap"}
