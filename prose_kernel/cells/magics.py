@@ -102,7 +102,7 @@ async def explain(call: Call) -> None:
 @magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")
 async def boundaries(call: Call) -> None:
     use(call, boundaries, 0, 0)
-    from prose_kernel.commands.isolation import probe
+    from prose_kernel.commands.sandbox import probe
     from prose_kernel.commands.shell import resolve_shell
 
     settings = call.cells.settings

@@ -53,7 +53,7 @@ def examine(start: bool = True) -> Iterator[Finding]:
 
 def _isolation(current: Settings) -> Iterator[Finding]:
     """Whether agents may run programs, and what can confine these here."""
-    from prose_kernel.commands.isolation import probe
+    from prose_kernel.commands.sandbox import probe
 
     if current.exec_enabled:
         yield Finding("ok", "Exec", "switched on: agents with `execute:` rules run programs")

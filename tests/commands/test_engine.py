@@ -17,7 +17,7 @@ from commands.conftest import GRACE, Runner, marked
 from waiting import appears, eventually, processes
 
 from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.commands.background_processes import Leftovers
+from prose_kernel.commands.background_processes import BackgroundProcesses
 from prose_kernel.commands.process_table import Member, member_of, members
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
@@ -224,7 +224,7 @@ async def test_hazards_31_32_nothing_grows_over_thousands_of_commands(run: Runne
 
 def test_groups_that_have_ended_are_forgotten() -> None:
     """A kernel that leaves a background process with every command does not remember them for ever."""
-    leftovers = Leftovers("marker:exec")
+    leftovers = BackgroundProcesses("marker:exec")
     alive = Member(99, group=99, session=99, ticks=7, parent=1)
     forgotten: list[int] = []
     for group in range(100, 300):
@@ -241,7 +241,7 @@ async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -
         now = member_of(stranger.pid)
         assert now is not None
         before = Member(now.pid, now.group, now.session, now.ticks - 1, now.parent)
-        leftovers = Leftovers("marker:exec")
+        leftovers = BackgroundProcesses("marker:exec")
         leftovers.remember(stranger.pid, [before], members)
         await leftovers.end(0.1, members)
         assert leftovers.groups == frozenset()
