@@ -1,4 +1,4 @@
-"""What the command line reports, as JSON objects and as text for people (openprose.md 8 and 9.1)."""
+"""Results and errors of the command line as JSON and as text (docs/reference/openprose.md 8 and 9.1)."""
 
 from __future__ import annotations
 

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from prose_kernel.commands import process_table, system
-from prose_kernel.commands.capture import Capture
 from prose_kernel.commands.drain import Drain
-from prose_kernel.commands.scope import GroupScope, TreeScope
+from prose_kernel.commands.output import Capture
 from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
-from prose_kernel.commands.termination import Ladder, ladder
+from prose_kernel.commands.termination import GroupScope, Ladder, TreeScope, ladder
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, Outcome, Stream
 
 _CHUNK = 65536
@@ -75,6 +74,49 @@ class Record:
     spawn_error: str | None = None
     max_rss: int = 0
     cpu_s: float = 0.0
+
+
+class EngineProcess(Protocol):
+    """What an engine runs: a child of its own (`Process`), or a program under a monitor (`MonitoredProcess`).
+
+    All calls in the engine's loop. `foreground` ones get a user's interrupts.
+    """
+
+    foreground: bool
+
+    @property
+    def pid(self) -> int | None:
+        """The leader of its group, where the engine owns that; else None."""
+        ...
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether it has ended, seen now; what it printed may still be on its way."""
+        ...
+
+    def start(self) -> None:
+        """Start it; what fails is reported like every other end."""
+        ...
+
+    def refuse(self, outcome: Outcome) -> None:
+        """End one that was never started."""
+        ...
+
+    def stop(self, outcome: Outcome, grace: float | None = None) -> None:
+        """TERM, the grace in seconds (None: the usual one), KILL."""
+        ...
+
+    def kill(self, outcome: Outcome) -> None:
+        """KILL at once."""
+        ...
+
+    def interrupt(self) -> None:
+        """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
+        ...
+
+    def shutdown(self) -> None:
+        """The engine closes: TERM now, then KILL."""
+        ...
 
 
 class Feed(Protocol):

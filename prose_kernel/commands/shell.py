@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from prose_kernel.commands import cwd_report
-from prose_kernel.commands.capture import DISPLAY_CAP, Live
-from prose_kernel.commands.cross_loop import answered
+from prose_kernel.commands.cross_loop import ProcessCall
 from prose_kernel.commands.engine import Engine, EngineClosed
+from prose_kernel.commands.output import DISPLAY_CAP, Live
 from prose_kernel.commands.process import Launch, Process, Record, signal_name
 from prose_kernel.commands.spawn import SpawnFailure, high
 from prose_kernel.commands.system import memory_file
@@ -52,11 +51,16 @@ class ShellCommands:
         `asyncio.CancelledError` when nothing of its group is left, however often it is cancelled.
         """
         try:
-            self._engine.start()
+            call: ProcessCall[CommandResult] = ProcessCall(self._engine)
+            launch = self._launch(request)
+            live = Live(self._engine.loop, call.post, on_output, self._display_cap) if on_output is not None else None
+
+            def done(record: Record) -> None:
+                call.done(derive(request, record, launch.report), live.deliver if live is not None else None)
+
+            return await call.wait(Process(self._engine, launch, live, done))
         except EngineClosed:
             return CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
-        call = _Call(self._engine, request, self._launch(request), on_output, self._display_cap)
-        return await call.wait()
 
     def interrupt(self) -> None:
         """A user's interrupt, from any thread: ends all running commands with INT, 2 s, TERM, 2 s, KILL.
@@ -165,45 +169,6 @@ def _encode(command: str) -> bytes:
 def _script(text: bytes) -> int:
     """A descriptor of 100 or more from which the shell can read the text; no name, nothing to clean up."""
     return high(memory_file(text), cwd_report.LOWEST_DESCRIPTOR)
-
-
-class _Call:
-    """One call of `run`: stands between the caller's loop and the engine's, one hop each way."""
-
-    def __init__(
-        self, engine: Engine, request: CommandRequest, launch: Launch, on_output: OnOutput | None, display_cap: int
-    ) -> None:
-        self._engine = engine
-        self._request = request
-        self._asks_for_directory = launch.report
-        self._loop = asyncio.get_running_loop()
-        self._answer: asyncio.Future[CommandResult] = self._loop.create_future()
-        self._live = Live(engine.loop, self._post, on_output, display_cap) if on_output is not None else None
-        self._process = Process(engine, launch, self._live, self._done)
-        self._posted = engine.post(engine.submit, self._process)
-
-    async def wait(self) -> CommandResult:
-        if not self._posted:
-            return CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
-        return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, self._process))
-
-    def _post(self, callback: Callable[[], None]) -> None:
-        """From the engine's loop to the caller's."""
-        try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the caller's loop is closed: nobody wants this command any more
-            self._process.stop("cancelled")
-
-    def _done(self, record: Record) -> None:
-        result = derive(self._request, record, self._asks_for_directory)
-
-        def complete() -> None:
-            if self._live is not None:
-                self._live.deliver()
-            if not self._answer.done():
-                self._answer.set_result(result)
-
-        self._post(complete)
 
 
 def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResult:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import resource
+import signal
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prose_kernel.commands import dispositions
 from prose_kernel.commands.system import prefer_for_out_of_memory
 
 
@@ -61,8 +61,8 @@ def spawn(
 ) -> Child:
     """Start `argv` in a new session. `keep` lists further descriptors to pass on; its standard input is a pipe of ours
     with `talk`, else the descriptor `stdin`, else /dev/null. Raises `SpawnFailure`."""
-    dispositions.unignore()
-    if dispositions.children_are_lost():
+    unignore()
+    if children_are_lost():
         raise SpawnFailure("spawn", "SIGCHLD is ignored in this process: exit codes would be lost")
     opened: list[int] = []
     try:
@@ -161,3 +161,33 @@ def _null() -> int:
     if _null_descriptor < 0:
         _null_descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     return _null_descriptor
+
+
+# "Ignored" is inherited, and a shell cannot even trap a signal that was ignored when it started. Python kernels ignore
+# SIGINT while idle, and shells start their background jobs with it ignored. A handler is not inherited.
+
+_WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
+def unignore() -> None:
+    """Make sure that no child starts with INT, QUIT or TERM ignored. Callable from any thread, cheap when all is well.
+
+    The process itself goes on ignoring them: a C function without effect becomes the handler, under what Python
+    believes, since only the main thread may install a Python handler.
+    """
+    ignored = [number for number in _WANTED if signal.getsignal(number) is signal.SIG_IGN]
+    if not ignored:
+        return
+    import ctypes  # rarely needed, and not cheap
+
+    library = ctypes.CDLL(None)
+    harmless = ctypes.cast(library.getpid, ctypes.c_void_p)
+    library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    library.signal.restype = ctypes.c_void_p
+    for number in ignored:
+        library.signal(number, harmless)
+
+
+def children_are_lost() -> bool:
+    """Whether SIGCHLD is ignored: the system would then throw exit statuses away, and failures would look like 0."""
+    return signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN

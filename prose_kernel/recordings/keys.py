@@ -15,10 +15,11 @@ from prose_kernel.errors import PermissionDenied, ProseError
 from prose_kernel.permissions.policy import Policy
 from prose_kernel.recordings.records import canonical
 from prose_kernel.recordings.redaction import Redaction, holds_private_key
+from prose_kernel.runtime.content import full_content
 from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest
 from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.runtime.text import NAME
-from prose_kernel.runtime.values import Value, full_content
+from prose_kernel.runtime.values import Value
 
 PREFIX: Final = "k1:"
 WHOLE: Final = 65_536

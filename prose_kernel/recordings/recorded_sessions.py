@@ -220,7 +220,7 @@ class _Attempt:
 
 
 def looked_up(shelf: Shelf, request: SessionRequest) -> Hit | Miss:
-    """What a replay would do with a session."""
+    """What a replay would do with a session, without using the record up."""
     from prose_kernel.recordings import records
     from prose_kernel.recordings.records import BadLine
 

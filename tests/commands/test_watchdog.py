@@ -288,7 +288,7 @@ def test_kernel_and_watchdog_killed_together_the_next_start_sweeps(host: Callabl
     assert len(left) == 3
     following = host("true")
     until(lambda: marked(victim.marker) == [])
-    until(lambda: len(kept(state)) == 1)
+    until(lambda: len(kept(state)) == 1)  # only the file of the living one is left
     assert len(watchdogs(following.marker)) == 1
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
-from prose_kernel.language.openprose.nearest import Nearest, did_you_mean
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _LAYOUT: Final = {"_NL", "_INDENT", "_DEDENT", "PIPE"}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.command_hints import safe_form
 from prose_kernel.language.openprose.names import Contract
-from prose_kernel.language.openprose.nearest import did_you_mean
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
 from prose_kernel.language.openprose.scopes import Result
 from prose_kernel.language.openprose.tree import (

@@ -12,9 +12,10 @@ from prose_kernel.machine.openprose.frames import Slot, Temp
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.command_data import require_whole
 from prose_kernel.runtime.compiled_code import Code
+from prose_kernel.runtime.content import cut_note
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value, cut_note, inserted_text
+from prose_kernel.runtime.values import Value, inserted_text
 
 Part = str | tree.Interpolation
 Missing = Callable[[ProgramContext, tree.Interpolation], str]
