@@ -107,7 +107,8 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     could not be read is not counted, and not called missing. What `strict` refuses as a token (E004) is one mistake
     when a check of its own names it better at the same place.
     """
-    from prose_kernel.language.openprose.builder import NO_EFFECT, UNREAD
+    from prose_kernel.language.openprose.builder import NO_EFFECT
+    from prose_kernel.language.openprose.spawn_builder import UNREAD
 
     unreadable = {d.line for d in read if d.code in _UNREADABLE}
     places = {(d.line, d.column, d.code) for d in read}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from prose_kernel.errors import ImportProgramError
-from prose_kernel.language.openprose.builder import UNREAD
 from prose_kernel.language.openprose.contract import LoadContract, place_of, slug
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey
+from prose_kernel.language.openprose.spawn_builder import UNREAD
 from prose_kernel.language.openprose.tree import Program, SkillImport, Use
 from prose_kernel.language.source import Span
 
