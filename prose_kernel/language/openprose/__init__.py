@@ -39,7 +39,7 @@ class Compiled:
 
 def decode(data: bytes, name: str) -> Source:
     """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError with E109 for bad UTF-8."""
-    from prose_kernel.language.openprose.decoding import decode
+    from prose_kernel.language.diagnostics import decode
 
     return decode(data, name)
 

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from prose_kernel.language.openprose import newcomers, tree
 from prose_kernel.language.openprose.body_builder import BodyBuilder
 from prose_kernel.language.openprose.expression_builder import is_hole
-from prose_kernel.language.openprose.node_factory import maker
+from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.tree import (
     Array,
     Assign,

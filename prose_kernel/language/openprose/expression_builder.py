@@ -8,7 +8,7 @@ from typing import Final, Literal
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.diagnostic_collector import Findings
-from prose_kernel.language.openprose.node_factory import maker
+from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.tree import (
     Array,
     Binary,

@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, is_keyword
-from prose_kernel.language.openprose.node_factory import maker
-from prose_kernel.language.openprose.quoting import Quotes
-from prose_kernel.language.openprose.texts import BadEscape, marker_text, string_text, text_node
+from prose_kernel.language.openprose.nodes import maker
+from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text, text_node
 from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Node, Number
 from prose_kernel.language.source import Source, Span
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.expression_builder import ExpressionBuilder, is_hole
-from prose_kernel.language.openprose.node_factory import maker
+from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.tree import (
     Constant,
     Expression,
