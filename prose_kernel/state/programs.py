@@ -149,7 +149,9 @@ class LocalPrograms:
             return Where(path, True, path)
         if place == "remote":
             return Where(REGISTRY + path.removeprefix("@"), True, path)
-        raise ImportProgramError(f'"{path}" is no import path', hint="a file, `handle/name`, or an `https://` address")
+        raise ImportProgramError(
+            f'"{path}" is not an import path', hint="a file, `handle/name`, or an `https://` address"
+        )
 
     def _file(self, path: str, importer: Where) -> Where:
         if not path.isprintable():

@@ -287,7 +287,7 @@ class BodyBuilder(SpawnBuilder):
                 self.add(code, *condition.span, "empty condition", f"say what to judge: `{head} **...**:`")
         elif isinstance(condition, Text):
             hint = f"a condition in words needs `**`: `{head} **{condition.raw}**:`"
-            self.add("E004", *condition.span, "a string is no condition", hint)
+            self.add("E004", *condition.span, "a condition cannot be a string", hint)
         elif strict and self.is_strict and not isinstance(condition, Binary | Logical | Not) and not is_hole(condition):
             self.strict(*condition.span, "a condition is a marker or a comparison (strict)", "write `**...**`")
 

@@ -160,9 +160,9 @@ class Builder(BodyBuilder):
             self.depths.clear()
         if self.is_strict and not is_hole(value):
             if isinstance(value, tree.Try):
-                self.strict(*value.span, "`try` is no value (strict)")
+                self.strict(*value.span, "`try` cannot be a value (strict)")
             elif isinstance(value, _STRICT_VALUES) or (isinstance(value, Binary) and value.operator not in "+-"):
-                self.strict(*value.span, "this expression is no value in the strict profile")
+                self.strict(*value.span, "this expression cannot be a value in the strict profile")
         return value
 
     def gate(self, start: int, end: int, name: Name, properties: tree.Properties) -> tree.Gate:

@@ -254,7 +254,7 @@ class ImportChecker:
         place = place_of(path, self.survey.profile)
         if place == "bad":
             hint = "a file (`./name.prose`), `handle/name`, or an address with `https://`"
-            self.survey.report("E012", span, f'"{path}" is no import path', hint)
+            self.survey.report("E012", span, f'"{path}" is not an import path', hint)
             self._keep(node)
             return
         self._register(node, self._contract(path, span))
@@ -281,7 +281,7 @@ class ImportChecker:
         span = node.alias.span if node.alias else node.path.span
         name = node.alias.id if node.alias else slug(node.path.raw)
         if name is None:
-            message = "The last part of this path is no name, so the import needs an alias"
+            message = "the last part of this path cannot be a name, so the import needs an alias"
             self.survey.report("E110", span, message, "add `as name`")
             return
         if name in programs:

@@ -15,8 +15,8 @@ from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, is_keyword
 from prose_kernel.language.openprose.nodes import maker
-from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text, text_node
-from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Node, Number
+from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text
+from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Node, Number, Text
 from prose_kernel.language.source import Source, Span
 
 RawToken = tuple[str, int, int, Any]
@@ -83,6 +83,7 @@ _STATEMENT: Final = re.compile(
 
 name_node = maker(Name)
 _set_id, _set_span = Name.__dict__["id"].__set__, Node.__dict__["span"].__set__
+_set_parts = Text.__dict__["parts"].__set__
 number_node = maker(Number)
 duration_node = maker(Duration)
 constant_node = maker(Constant)
@@ -145,7 +146,7 @@ class Lexer:
         """Read tokens from `position` until something moves the reading position; where to go on, None at the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
         append, keyword = tokens.append, _WORDS.get
-        new, pair, set_id, set_span = object.__new__, tuple.__new__, _set_id, _set_span
+        new, pair, set_id, set_span, set_parts = object.__new__, tuple.__new__, _set_id, _set_span, _set_parts
         size = len(text)
         matches = _TOKEN.finditer(text, position)
         for match in self._limited(matches) if self.crowded else matches:
@@ -190,7 +191,9 @@ class Lexer:
                 if "{" in content:
                     value = string_text(content, start + 1, start, end, triple=False, bad=[])
                 else:
-                    value = text_node(start, end, (content,))
+                    value = new(Text)  # as `text_node` does it, without the call
+                    set_parts(value, (content,))
+                    set_span(value, pair(Span, (start, end)))
                 append(("STRING", start, end, value))
             elif group == 4:
                 sign = match[4]

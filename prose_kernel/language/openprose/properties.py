@@ -181,7 +181,7 @@ class PropertyChecker:
         )
         if not good:
             hint = "true, project, user, or a directory in quotes"
-            self._report("E121", value, "This is no kind of persistence", hint)
+            self._report("E121", value, "`persist` takes true, project, user or a directory", hint)
 
     def _context(self, item: Property, _owner: Owner) -> None:
         self.reader.context(item.value)
@@ -214,7 +214,7 @@ class PropertyChecker:
         elif value.value < 1:
             self._report("E181", value, "`retry` must be at least 1", "leave it out for a single attempt")
         elif value.value > _MOST_RETRIES:
-            self._report("W182", value, f"{value.value} retries are a lot")
+            self._report("W182", value, f"{value.value} retries are many")
 
     def _backoff(self, item: Property, owner: Owner) -> None:
         if owner == "agent":
@@ -274,7 +274,7 @@ class PropertyChecker:
         text = value.raw if isinstance(value, Text) else value.text if isinstance(value, Duration) else None
         if text is None or parse_duration(text, gate=owner == "gate") is None:
             code = "E197" if owner == "gate" else "E051"
-            self._report(code, value, "The timeout is not a duration", 'write a duration: `"30s"`, `"1h"`')
+            self._report(code, value, "the timeout is not a duration", 'write a duration: `"30s"`, `"1h"`')
         elif owner == "exec" and is_duration_long(text):
             self._report("W050", value, f"A timeout of {text} is above 10 minutes")
 

@@ -123,7 +123,7 @@ def _ordered(test: Callable[[Number, Number], bool], sign: str) -> Callable[[Val
 
 
 def _not_numbers(sign: str, value: Value) -> ValueTypeError:
-    return ValueTypeError(f"`{sign}` needs two numbers; {_described(value)} is none")
+    return ValueTypeError(f"`{sign}` needs two numbers; {_described(value)} is not a number")
 
 
 def _described(value: Value) -> str:
