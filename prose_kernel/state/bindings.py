@@ -108,6 +108,8 @@ def _kind(binding: Binding) -> Kind:
 
 
 def _fence(source: str) -> str:
+    if "`" not in source:
+        return "```"
     longest = max((len(run) for run in re.findall("`+", source)), default=0)
     return "`" * max(3, longest + 1)
 
