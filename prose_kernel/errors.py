@@ -255,7 +255,7 @@ class GateRefused(ProseError):
 
 
 class TaskRefused(ProseError):
-    """`exec_command` or a task call was refused (exec-and-tasks.md 4.2). All of them share one envelope.
+    """`exec_command` or a task call was refused (docs/reference/exec-and-tasks.md 4.2).
 
     `kind` is one of `invalid_input`, `unsupported`, `workdir_not_found`, `command_spawn_failed`, `task_not_found`,
     `task_limit_reached`, `task_store_failed`, `permission_denied`, `runtime_closed`; `retryable` is true if the
@@ -277,13 +277,3 @@ class TaskRefused(ProseError):
         self.hint = hint
         self.details: dict[str, object] = dict(details or {})
         self.retryable = retryable
-
-    @property
-    def envelope(self) -> dict[str, object]:
-        """The failure as data."""
-        found: dict[str, object] = {"kind": self.kind, "message": self.message}
-        if self.details:
-            found["details"] = dict(self.details)
-        if self.hint:
-            found["recovery_hint"] = self.hint
-        return {**found, "retryable": self.retryable}

@@ -144,6 +144,11 @@ class Settings:
     display_cap: Limit = 100_000
     display_lines: Limit = 1_000
 
+    @property
+    def chooses_who_answers(self) -> bool:
+        """Whether anything was chosen about who answers sessions and conditions, which may turn out to be wrong."""
+        return any(getattr(self, name) != getattr(_DEFAULTS, name) for name in WHO_ANSWERS)
+
     def session_options(self, cwd: Path) -> SessionOptions:
         """Return the options that concern sessions; file names are relative to `cwd`."""
         return SessionOptions(
@@ -165,6 +170,9 @@ class Settings:
             autodetect=self.autodetect,
             tool_rounds=self.tool_rounds,
         )
+
+
+_DEFAULTS = Settings()
 
 
 def load(

@@ -1,4 +1,4 @@
-"""What the command line reports, as JSON objects and as text for people (openprose.md 8 and 9.1)."""
+"""Results and errors of the command line as JSON and as text (docs/reference/openprose.md 8 and 9.1)."""
 
 from __future__ import annotations
 
@@ -184,8 +184,13 @@ def output_text(name: str, value: Value) -> str:
 # ---------------------------------------------------------------- sessions
 
 
-def session_notes(doors: SessionServices, *, usage: bool = False) -> tuple[str, ...]:
-    """The remarks, one line each; `usage` asks for all that was consumed, by provider and model."""
+def session_notes(doors: SessionServices | None, *, usage: bool = False) -> tuple[str, ...]:
+    """The remarks, one line each; `usage` asks for all that was consumed, by provider and model.
+
+    `doors` is None for a run that used no session and no judge.
+    """
+    if doors is None:
+        return ("usage: no session or judgement ran",) if usage else ()
     total = doors.usage.total
     notes = []
     if usage:

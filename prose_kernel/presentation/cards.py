@@ -1,4 +1,4 @@
-"""The bundles that cells show: one function a kind, one fixed set of MIME types for each kind.
+"""MIME bundles for values, command results, notes and branches; each kind has a fixed set of MIME types.
 
 Reports of the machine are `text/html` (only what survives a sanitiser: no scripts, styles, ids or theme variables) with
 `text/plain`; text that a session wrote is `text/markdown` with `text/plain`. Plain text is complete by itself. Nothing

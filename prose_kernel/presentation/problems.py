@@ -1,5 +1,5 @@
-"""Errors and warnings as a cell shows them: an error has a stable name, one line, and a traceback of prose lines; the
-warnings of one code are one line (openprose.md 9.1).
+"""Errors and warnings as cells show them: a stable name, one line, and a traceback of program lines; warnings of one
+code share a line (docs/reference/openprose.md 9.1).
 
 No Python frame, path, process id or duration is ever in them.
 """

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from waiting import eventually, until
 
 from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.commands.capture import KEPT, Capture
+from prose_kernel.commands.output import KEPT, Capture
 from prose_kernel.runtime.ports import Stream
 
 

@@ -309,7 +309,7 @@ async def test_a_continuation_waits_for_resume(notebook: Notebook) -> None:
     assert told.texts[0].endswith("\n1 continuation waits: %resume runs one")
     output = await notebook.ok("%resume")
     assert any("went on" in text for text in output.texts)
-    assert (await notebook.ok("%resume")).texts == ["No continuation waits."]
+    assert (await notebook.ok("%resume")).texts == ["No continuation is waiting."]
 
 
 async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_python_notebooks_have_the_same(tmp_path: Path) -> None:
 
 
 async def test_what_is_enforced_here_can_be_looked_up(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prose_kernel.commands import isolation
+    from prose_kernel.commands import sandbox
 
     def rows(text: str) -> dict[str, tuple[str, str]]:
         found = [re.split(r"\s{2,}", line, maxsplit=2) for line in text.split("\n")[1:]]
@@ -389,11 +389,11 @@ async def test_what_is_enforced_here_can_be_looked_up(notebook: Notebook, monkey
 
     here = rows((await notebook.ok("%boundaries")).texts[-1])
     assert Path(here["shell"][1]).is_absolute() and here["Exec"][0] == "no"
-    mechanisms = isolation.mechanisms()
+    mechanisms = sandbox.mechanisms()
     assert here["landlock"][0] == ("yes" if mechanisms.scopes else "no")
     assert here["no network"][0] == ("yes" if not mechanisms.network else "no")
 
-    monkeypatch.setattr(isolation, "mechanisms", lambda: isolation.Mechanisms("", 0, "the system does not allow it"))
+    monkeypatch.setattr(sandbox, "mechanisms", lambda: sandbox.Mechanisms("", 0, "the system does not allow it"))
     without = rows((await notebook.ok("%boundaries")).texts[-1])
     assert [without[what][0] for what in ("monitor", "landlock", "no network")] == ["yes", "no", "no"]
     assert "the system does not allow it" in without["no network"][1]

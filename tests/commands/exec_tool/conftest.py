@@ -19,8 +19,8 @@ from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, Capab
 from prose_kernel.commands.exec_tool.dispatch import Dispatcher, Registry
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import ExecTool, register_exec
-from prose_kernel.commands.isolation import Mechanisms, mechanisms
 from prose_kernel.commands.process_table import member_of
+from prose_kernel.commands.sandbox import Mechanisms, mechanisms
 from prose_kernel.runtime.services import ExecChunk, ExecOutcome
 
 PYTHON = str(Path(sys.executable).resolve())

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from waiting import PATIENCE, eventually, processes, until
 
 from prose_kernel.commands.exec_tool.audit import AuditLog, display
 from prose_kernel.commands.exec_tool.dispatch import Dispatcher
-from prose_kernel.commands.exec_tool.ledger import Budget, Ledger
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import ExecTool, register_exec
 from prose_kernel.commands.process_table import members
@@ -172,11 +172,19 @@ async def test_hazard_49_no_descriptors_left(bench: Bench) -> None:
     agent = bench.agent(*SYSTEM)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = len(list(Path("/proc/self/fd").iterdir()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 6, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 20, hard))
+    held: list[int] = []
     try:
+        with suppress(OSError):  # the limit is one of numbers, so those that are free below it are taken, too
+            while True:
+                held.append(os.dup(0))
+        for _ in range(4):
+            os.close(held.pop())
         outcome = await bench("/bin/true", agent=agent, cwd="/usr")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in held:
+            os.close(descriptor)
     assert outcome.error in ("tool_failed", "fs_denied")
     assert len(list(Path("/proc/self/fd").iterdir())) <= opened
     assert result(await bench("/bin/true", agent=agent, cwd="/usr"))["exit_code"] == 0
@@ -335,21 +343,9 @@ async def test_an_audit_log_that_cannot_be_written(bench: Bench, tmp_path: Path)
     assert len(warnings) == 1
 
 
-async def test_the_ledger_bounds_calls_and_books_what_they_used(bench: Bench) -> None:
-    told: list[str] = []
-    ledger = Ledger(Budget(tool_calls=2, cpu_s=0.0), told.append)
-    tool = ExecTool(bench.engine, ExecOptions(enabled=True), bench.audit, ledgers=lambda _: ledger)
-    register_exec(bench.registry, tool)
-    answers = [await bench("/bin/true") for _ in range(3)]
-    assert [answer.error for answer in answers] == [None, None, "tool_failed"]
-    assert "budget" in answers[2].message
-    assert ledger.used.tool_calls == 2 and ledger.used.wall_s > 0 and ledger.used.cpu_s > 0
-    assert told == ["cpu_s"]
-
-
 @needs_scopes
 def test_the_probe_says_what_this_machine_can_do() -> None:
-    from prose_kernel.commands.isolation import probe
+    from prose_kernel.commands.sandbox import probe
 
     lines = {finding.subject: finding for finding in probe()}
     assert set(lines) == {"monitor", "landlock", "no network", "bubblewrap"}

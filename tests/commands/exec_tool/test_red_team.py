@@ -33,8 +33,8 @@ from waiting import PATIENCE, processes
 
 from prose_kernel.commands.exec_tool.capabilities import ExecuteRules
 from prose_kernel.commands.exec_tool.environment import REFUSED
-from prose_kernel.commands.isolation import Mechanisms
 from prose_kernel.commands.process_table import members
+from prose_kernel.commands.sandbox import Mechanisms
 from prose_kernel.permissions.grants import Surface, program_grants
 
 # ---------------------------------------------------------------- paths
@@ -664,7 +664,7 @@ async def test_red_team_network_that_cannot_be_denied_is_refused(bench: Bench) -
 
 @needs_scopes
 async def test_red_team_network_best_effort_through_landlock(bench: Bench) -> None:
-    from prose_kernel.commands.isolation import mechanisms
+    from prose_kernel.commands.sandbox import mechanisms
 
     bench.use(lambda: Mechanisms("", mechanisms().landlock, "not here", None, "not here"))
     assert await connects(bench, network="best-effort") == ["refused", "refused", "received"]

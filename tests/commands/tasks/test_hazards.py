@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from commands.tasks.desk import AGENT, PERSON, Desk, MakeDesk
 from commands.tasks.test_acceptance import start_kernel
-from waiting import PATIENCE, appears, eventually
+from waiting import PATIENCE, appears, command_line, eventually, processes
 
 from prose_kernel.commands.process_table import carries_prefix, members
 from prose_kernel.commands.tasks.recovery import recover_all, sweep
@@ -47,16 +47,8 @@ async def test_4_35_what_detached_ends_with_its_task(desk: Desk) -> None:
 
 
 def running(program: str) -> list[int]:
-    """The live processes with these arguments; the numbers in them are the test's own."""
-    wanted = program.replace(" ", "\0").encode() + b"\0"
-    return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if _read(p) == wanted]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    """The live processes with these arguments."""
+    return [pid for pid in processes(program) if command_line(pid) == f"{program} "]
 
 
 async def test_4_35_an_agents_command_owns_what_detached_without_its_environment(desk: Desk) -> None:
@@ -183,11 +175,11 @@ async def test_82_a_number_that_belongs_to_a_stranger_is_not_killed(tmp_path: Pa
     own = next(member for member in members() if member.pid == stranger.pid)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     for boot_id, ticks in (("00000000-fake", own.ticks), (boot, own.ticks + 1)):
-        (private / "jobs-1").write_text(f"boot {boot_id}\nowner 999999 1\nchild {stranger.pid} {ticks}\n")
+        (private / "jobs-1").write_text(f"boot {boot_id}\nowner 999999 1\nmarker x:exec\n+{stranger.pid} {ticks}\n")
         sweep(private)
         assert stranger.poll() is None
         (private / "jobs-1").unlink(missing_ok=True)
-    (private / "jobs-1").write_text(f"boot {boot}\nowner 999999 1\nchild {stranger.pid} {own.ticks}\n")
+    (private / "jobs-1").write_text(f"boot {boot}\nowner 999999 1\nmarker x:exec\n+{stranger.pid} {own.ticks}\n")
     sweep(private)
     assert stranger.wait(5) == -15
 
@@ -442,7 +434,7 @@ def test_a_closed_run_starts_nothing(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from prose_kernel.commands import Engine\nfrom prose_kernel.commands.tasks.service import TaskService\n"
-        "from prose_kernel.runtime.clock import SystemClock\nfrom prose_kernel.runtime.ports import TaskCaller\n"
+        "from prose_kernel.runtime.clock import SystemClock\nfrom prose_kernel.runtime.services import TaskCaller\n"
         "from prose_kernel.errors import TaskRefused\n"
         "async def main():\n"
         "    engine = Engine(state_dir=Path(sys.argv[1]))\n"

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from prose_kernel.commands import Engine
-from prose_kernel.commands.tasks.crossing import in_engine
-from prose_kernel.errors import TaskRefused
+from prose_kernel.commands.cross_loop import in_engine
+from prose_kernel.commands.engine import EngineClosed
 
 PATIENCE = 20
 
@@ -63,5 +63,5 @@ async def test_a_call_cancelled_before_its_work_began_comes_back(engine: Engine)
 
 async def test_a_closed_engine_refuses(engine: Engine) -> None:
     engine.close()
-    with pytest.raises(TaskRefused, match="the run has ended"):
+    with pytest.raises(EngineClosed):
         await in_engine(engine, answer)

@@ -10,21 +10,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from prose_kernel.commands import process_table
-from prose_kernel.commands.capture import Capture
 from prose_kernel.commands.engine import Engine
-from prose_kernel.commands.exec_tool import confining
+from prose_kernel.commands.exec_tool import sandbox_plan
 from prose_kernel.commands.exec_tool.capabilities import capabilities
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
-from prose_kernel.commands.isolation import mechanisms
 from prose_kernel.commands.monitor import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
+from prose_kernel.commands.output import Capture
 from prose_kernel.commands.process import Record
+from prose_kernel.commands.sandbox import mechanisms
 from prose_kernel.commands.shell import LONGEST_ARGUMENT, Shell
 from prose_kernel.commands.tasks.running import Identity, Recorder
 from prose_kernel.errors import TaskRefused
 from prose_kernel.permissions.paths import resolve
-from prose_kernel.runtime.ports import Outcome, Stream
+from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import ExecCaller, TaskCaller
 
 
@@ -44,7 +43,7 @@ def confinement_for(caller: TaskCaller, shell: Shell, identity: Identity, worksp
     record = capabilities(agent, options, os.environ.get("PATH"))
     checked = Checked(resolve(shell.path), resolve(identity.workdir))
     try:
-        return confining.plan(record, options, mechanisms(), checked, None).confinement
+        return sandbox_plan.plan(record, options, mechanisms(), checked, None).confinement
     except Refused as refused:
         raise TaskRefused(
             "permission_denied", f"the command was not started: {refused}", hint="allow what it needs in permissions:"
@@ -58,7 +57,7 @@ def monitor_alone(identity: Identity) -> Confinement | None:
     return Confinement(keep_rights=True)
 
 
-class ConfinedProcess(MonitoredProcess):
+class MonitoredCommand(MonitoredProcess):
     """A command under the monitor, with the manners of `Process`: the monitor owns all that it starts."""
 
     def __init__(
@@ -77,25 +76,6 @@ class ConfinedProcess(MonitoredProcess):
     def _program_started(self, pid: int, ticks: int) -> None:
         super()._program_started(pid, ticks)
         self._begun()
-
-    @property
-    def has_exited(self) -> bool:
-        """Whether the command has ended, seen now."""
-        if self._finished or self._exited or self._main is None:
-            return self._finished or self._exited
-        now = process_table.member_of(self._main.pid)
-        return now is None or now.identity != self._main.identity
-
-    def stop(self, outcome: Outcome, grace: float | None = None) -> None:
-        """TERM, the grace, KILL; a shorter grace than the launch's own ends with KILL when it is over."""
-        super().stop(outcome)
-        if grace is not None and grace < self._launch.grace:
-            self._owner.loop.call_later(grace, self._tell, b"k")
-
-    def kill(self, outcome: Outcome) -> None:
-        """KILL at once."""
-        super().stop(outcome)
-        self._tell(b"k")
 
     def _monitor_ended(self, ended: MonitorRecord) -> None:
         self._keeping.recorder.stop()

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from prose_kernel.commands import confinement as rights
+from prose_kernel.commands import sandbox_syscalls as rights
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
-from prose_kernel.commands.isolation import Mechanisms, Wrapping
 from prose_kernel.commands.monitor import Confinement
+from prose_kernel.commands.sandbox import Mechanisms, Wrapping
 from prose_kernel.permissions.grants import FsGrant, Reach
 from prose_kernel.permissions.paths import is_below, resolve
 

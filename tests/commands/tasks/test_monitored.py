@@ -12,7 +12,7 @@ import pytest
 from commands.tasks.desk import PERSON, Desk
 from waiting import PATIENCE
 
-from prose_kernel.commands.isolation import mechanisms
+from prose_kernel.commands.sandbox import mechanisms
 from prose_kernel.errors import TaskRefused
 from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, TaskCaller, TaskReceipt
 
@@ -94,8 +94,8 @@ async def test_lists_of_files_hold(desk: Desk, tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_enforced_is_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prose_kernel.commands.isolation import Mechanisms
-    from prose_kernel.commands.tasks import confined as module
+    from prose_kernel.commands.sandbox import Mechanisms
+    from prose_kernel.commands.tasks import monitored as module
 
     monkeypatch.setattr(module, "mechanisms", lambda: Mechanisms("", 0, "user namespaces are switched off"))
     with pytest.raises(TaskRefused) as refused:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from prose_kernel.commands import system
+
 _SCRIPT = Path(__file__).with_name("monitor_process.py")
 _SECONDS = 20
 _SCOPES = 6
@@ -69,6 +71,8 @@ def mechanisms() -> Mechanisms:
 
 @functools.cache
 def _tried() -> Mechanisms:
+    if not system.LINUX:
+        return Mechanisms("it needs Linux (a process that adopts orphans, Landlock)", 0, "there is no monitor")
     try:
         lines = _run([sys.executable or "python3", "-I", "-S", str(_SCRIPT), "--probe"]).stdout.decode().split("\n")
     except (OSError, subprocess.SubprocessError) as problem:
