@@ -217,7 +217,7 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         run = self._open()
-        self._inputs.update(self.language.takes(compiled.program).inputs)
+        self._inputs.update(self.language.inputs(compiled.program))
         await self._retire()
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:

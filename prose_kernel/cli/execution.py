@@ -103,10 +103,11 @@ class ProgramRun:
 
     def _known_inputs(self, compiled: Compiled) -> None:
         """Raises `UsageError` for an `--input` that the program does not ask for."""
-        takes = self.workspace.language.takes(compiled.program)
-        unknown = [name for name in self.request.inputs if name not in takes.inputs and name not in takes.gates]
+        language = self.workspace.language
+        inputs, gates = language.inputs(compiled.program), language.gates(compiled.program)
+        unknown = [name for name in self.request.inputs if name not in inputs and name not in gates]
         if unknown:
-            asked = f"its inputs are {', '.join(takes.inputs)}" if takes.inputs else "it has no inputs"
+            asked = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
             raise UsageError(f"--input {unknown[0]}: the program has no such input; {asked}")
 
     def compile(self, text: str, name: str) -> Compiled:

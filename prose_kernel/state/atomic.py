@@ -16,18 +16,19 @@ from pathlib import Path
 _PIECE = 1 << 20
 
 
-def write_whole(path: Path, *texts: str, durable: bool = False) -> None:
+def write_whole(path: Path | str, *texts: str, durable: bool = False) -> None:
     """Create or replace `path` with the concatenated texts (UTF-8; a lone surrogate becomes `?`). Raises `OSError`.
 
     A missing directory is created.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    directory, _, name = str(path).rpartition("/")
+    temporary = f"{directory}/.{name}.tmp" if directory else f".{name}.tmp"
     try:
         _write(temporary, _pieces(*texts), durable=durable)
         os.replace(temporary, path)  # noqa: PTH105 - measured: half the cost of the pathlib call
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            os.unlink(temporary)  # noqa: PTH108
         raise
 
 
@@ -51,7 +52,7 @@ def append(path: Path, data: bytes, *, durable: bool = False) -> int:
     return written
 
 
-def _write(path: Path, pieces: Iterable[bytes], *, durable: bool) -> None:
+def _write(path: str, pieces: Iterable[bytes], *, durable: bool) -> None:
     descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         for piece in pieces:
@@ -64,16 +65,19 @@ def _write(path: Path, pieces: Iterable[bytes], *, durable: bool) -> None:
         os.close(descriptor)
 
 
-def _open(path: Path, flags: int) -> int:
+def _open(path: Path | str, flags: int) -> int:
     try:
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
 
 
 def _pieces(*texts: str) -> Iterator[bytes]:
     """Encode the texts in pieces, so that memory does not hold a value of 100 MB twice."""
+    if sum(map(len, texts)) < _PIECE:
+        yield "".join(texts).encode("utf-8", "replace")
+        return
     for text in texts:
         for start in range(0, len(text), _PIECE):
             yield text[start : start + _PIECE].encode("utf-8", "replace")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 from prose_kernel.errors import StateError
-from prose_kernel.runtime.binding_text import split_source, split_value
-from prose_kernel.runtime.binding_text import value_of as value_of
 from prose_kernel.runtime.ports import Binding
+from prose_kernel.runtime.structured_text import split_source, split_value
+from prose_kernel.runtime.structured_text import value_of as value_of
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text
 
 Kind = Literal["input", "output", "let", "const"]
@@ -108,6 +108,8 @@ def _kind(binding: Binding) -> Kind:
 
 
 def _fence(source: str) -> str:
+    if "`" not in source:
+        return "```"
     longest = max((len(run) for run in re.findall("`+", source)), default=0)
     return "`" * max(3, longest + 1)
 

@@ -48,6 +48,7 @@ class FilesystemStore:
     def _place(self, paths: layout.RunPaths, chain: tuple[str, ...]) -> None:
         self.paths = paths
         self.chain = chain
+        self._bindings = f"{paths.bindings}{os.sep}"
         self._names = layout.FileNames(ignore_case=self._ignore_case)
         self._calls: set[str] = set()
         self._sources = 0
@@ -66,7 +67,7 @@ class FilesystemStore:
 
     def start(self, program: str) -> None:
         """Keep a copy of the run's program; the next flush creates the directory (3.1 step 2)."""
-        self.pending.put(self.paths.program, program)
+        self.pending.put(str(self.paths.program), program)
 
     def record_source(self, text: str) -> None:
         """Append a cell to the run's copy of the program. This alone does not create the directory."""
@@ -122,7 +123,7 @@ class FilesystemStore:
         if isinstance(pending, Binding):
             return bindings.body(pending.value)
         try:
-            return bindings.value_of(path.read_bytes().decode("utf-8", "replace"))
+            return bindings.value_of(Path(path).read_bytes().decode("utf-8", "replace"))
         except OSError as error:
             reason = "there is no such binding" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
             raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name}) from None
@@ -144,13 +145,13 @@ class FilesystemStore:
         return found.st_size, changed, found.st_ino
 
     def location(self, key: Key) -> str:
-        return layout.shown(self._path(key), self._cwd)
+        return layout.shown(Path(self._path(key)), self._cwd)
 
     def header(self, binding: Binding) -> str:
         return bindings.header(binding)
 
-    def _path(self, key: Key) -> Path:
-        return self.paths.bindings / self._names(key)
+    def _path(self, key: Key) -> str:
+        return f"{self._bindings}{self._names(key)}"
 
     # ------------------------------------------------------------ memory
 

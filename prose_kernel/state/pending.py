@@ -39,17 +39,17 @@ class PendingWrites:
         self.unavailable: str | None = None
         self._directory = directory
         self._exists = False
-        self._files: dict[Path, Binding | str] = {}
-        self._being_written: dict[Path, Binding | str] = {}
+        self._files: dict[str, Binding | str] = {}  # by path, as text: paths are slow to hash
+        self._being_written: dict[str, Binding | str] = {}
         self._logs: dict[Path, bytearray] = {}
-        self._reported: set[Path] = set()
-        self._renewed: set[Path] = set()
+        self._reported: set[str] = set()
+        self._renewed: set[str] = set()
         self._spill_at = _SPILL
         self._weight = 0
         self._swap = threading.Lock()
         self._disk = threading.Lock()
 
-    def put(self, path: Path, content: Binding | str) -> None:
+    def put(self, path: str, content: Binding | str) -> None:
         """Set the complete content of the file `path`; the last call before a flush wins."""
         with self._swap:
             self._files[path] = content
@@ -58,7 +58,7 @@ class PendingWrites:
             self._weight += _PER_FILE + _weight(content)
         self.worth_keeping = True
 
-    def get(self, path: Path) -> Binding | str | None:
+    def get(self, path: str) -> Binding | str | None:
         """Return the content of `path` that is not yet on disk, or None."""
         with self._swap:
             return self._files.get(path) or self._being_written.get(path)
@@ -123,20 +123,20 @@ class PendingWrites:
                 try:
                     self._write_log(path)
                 except OSError as error:
-                    problems[path] = (path.name, _reason(error))
+                    problems[str(path)] = (path.name, _reason(error))
             new = [problem for path, problem in problems.items() if path not in self._reported]
             with self._swap:
                 self._reported = set(problems) - self._renewed
         if new:
             raise _storage_error(new)
 
-    def _write_files(self) -> dict[Path, tuple[str, str]]:
+    def _write_files(self) -> dict[str, tuple[str, str]]:
         with self._swap:
             batch, self._files, self._weight = self._files, {}, 0
             self._renewed = set()
             self._being_written = batch
-        problems: dict[Path, tuple[str, str]] = {}
-        unwritten: dict[Path, Binding | str] = {}
+        problems: dict[str, tuple[str, str]] = {}
+        unwritten: dict[str, Binding | str] = {}
         full: str | None = None
         for path, content in batch.items():
             reason = full
@@ -177,7 +177,7 @@ class PendingWrites:
                 log[:] = _LOST
 
 
-def _write_file(path: Path, content: Binding | str) -> None:
+def _write_file(path: str, content: Binding | str) -> None:
     if isinstance(content, str):
         write_whole(path, content)
     else:
@@ -197,8 +197,8 @@ def _weight(content: Binding | str) -> int:
             return 0
 
 
-def _name(path: Path, content: Binding | str) -> str:
-    return path.name if isinstance(content, str) else content.key.name
+def _name(path: str, content: Binding | str) -> str:
+    return Path(path).name if isinstance(content, str) else content.key.name
 
 
 def _reason(error: OSError) -> str:

@@ -53,7 +53,7 @@ class InContextTrace:
             case ev.LoopPass():
                 return loop_pass(event.index, event.maximum)
             case ev.LoopLeft():
-                return None if event.reason == "end" else _left(event)
+                return None if event.reason in ("end", "raised") else _left(event)
             case ev.Bound() | ev.CommandFinished() | ev.SessionFinished() | ev.Failed():
                 return _statement(event)
             case ev.ParallelStarted() | ev.BranchFinished() | ev.ParallelJoined():

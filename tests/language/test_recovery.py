@@ -11,7 +11,7 @@ from scaling import assert_linear
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.openprose import compile_source, parse
 from prose_kernel.language.openprose import tree as t
-from prose_kernel.language.openprose.builder import DEPTH_LIMIT
+from prose_kernel.language.openprose.expression_builder import DEPTH_LIMIT
 from prose_kernel.language.openprose.lexer import NESTING_LIMIT
 from prose_kernel.language.source import Source
 

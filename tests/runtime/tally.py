@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 from prose_kernel.errors import CompileError, RunError, ValueTypeError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
-from prose_kernel.languages import Language, Takes, Words
+from prose_kernel.languages import Language, Words
 from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step
 from prose_kernel.runtime.events import Bound, Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Run
@@ -338,6 +338,7 @@ TALLY = Language(
     lambda: Words({}, {}),
     lambda: TallyMachine,
     programs,
-    lambda program: Takes((), frozenset()),
+    lambda program: (),
+    lambda program: frozenset(),
     lambda program: (),
 )
