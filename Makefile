@@ -12,7 +12,7 @@ WORKERS ?= -n $$(( $$(nproc) < 4 ? $$(nproc) + 1 : 5 )) --dist loadscope
 NBVAL := $(if $(NOTEBOOKS),--nbval $(addprefix --nbval-sanitize-with ,$(wildcard notebooks/sanitize.cfg)))
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage lab lint bench docs tools agents local-model clean help
+.PHONY: demo posix test coverage lab lint bench docs tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make lab    JupyterLab with the Prose kernel"
 	@echo "make test   linters, types, layers, notebooks, tests"
 	@echo "make coverage   the same tests, observed: slower by half, and a table of the lines that none reaches"
+	@echo "make posix  commands and tasks as on a system without Linux's facilities"
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   write the generated pages of docs/"
@@ -45,6 +46,13 @@ test: .make/test
 	@$(MAKE) --no-print-directory -j 3 -O lint tools agents
 	$(BIN)/python -m pytest -q -m timing tests $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
 	$(BIN)/python -m pytest -m "not timing" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory posix
+
+# Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/reliability.md). All that
+# can run so: make posix POSIX="tests/commands tests/notebook --ignore tests/commands/exec_tool"
+POSIX ?= $(addprefix tests/commands/,test_starting.py test_ending.py test_watchdog.py tasks/test_acceptance.py) tests/notebook/test_interrupt.py
+posix: .make/test
+	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "not timing and not linux" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
 
 # Not part of `make test`: to observe every line of all kernels and commands, too, takes half as long again.
 coverage: .make/test

@@ -16,7 +16,7 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-OF_THE_TESTS = ("PROSE_TESTS_REQUIRE_ALL", "PROSE_SCREENSHOTS")
+OF_THE_TESTS = ("PROSE_TESTS_REQUIRE_ALL", "PROSE_SCREENSHOTS", "PROSE_PLATFORM")
 """Settings of the tests; they stay, because the workers read them too. The kernel knows nothing of them."""
 
 # Who answers depends on these. They go before anything runs, because fixtures of a module start kernels too.
@@ -52,7 +52,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((n for n, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG))
 
     items.sort(key=rank)
+    posix = os.environ.get("PROSE_PLATFORM") == "posix"
     for item in items:
+        if posix and item.get_closest_marker("linux"):
+            item.add_marker(pytest.mark.skip(reason="needs facilities of Linux, which are switched off"))
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.filterwarnings("default"))  # what nbval warns of is not ours
 

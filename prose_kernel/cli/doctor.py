@@ -59,6 +59,7 @@ def _isolation(current: Settings) -> Iterator[Finding]:
         yield Finding("ok", "Exec", "switched on: agents with `execute:` rules run programs")
     else:
         yield Finding("ok", "Exec", "switched off: no agent runs programs by it ([exec] enabled)")
+    yield _system()
     for found in probe():
         if found.subject == "bubblewrap" and found.state == "note" and current.exec_enabled and current.exec_bubblewrap:
             fix = "install bubblewrap where namespaces are allowed, or set [exec] bubblewrap = false"
@@ -67,6 +68,15 @@ def _isolation(current: Settings) -> Iterator[Finding]:
             )
         else:
             yield Finding(found.state, found.subject, found.text)
+
+
+def _system() -> Finding:
+    from prose_kernel.commands import system
+
+    if system.LINUX:
+        return Finding("ok", "processes", "Linux: every command is ended with all that it started")
+    text = "POSIX alone: commands and tasks work; programs of agents cannot be confined, and Exec is refused"
+    return Finding("note", "processes", text)
 
 
 def _versions() -> Iterator[Finding]:

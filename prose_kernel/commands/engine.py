@@ -18,9 +18,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.commands import process_table, system
+from prose_kernel.commands import process_table
 from prose_kernel.commands.background_processes import BackgroundProcesses
-from prose_kernel.commands.spawn import Child, close
+from prose_kernel.commands.exit_watch import ExitWatch
+from prose_kernel.commands.spawn import Child
 from prose_kernel.commands.termination import GRACE
 from prose_kernel.commands.watchdog import Watchdog
 
@@ -72,7 +73,7 @@ class Engine:
         self._burst = _BURST
         self._resting = False
         self._table: tuple[float, list[process_table.Member]] = (-1.0, [])
-        self._adopted: set[int] = set()
+        self._adopted: dict[Child, ExitWatch] = {}
         self._idle = asyncio.Event()
 
     # ------------------------------------------------------------ life
@@ -238,17 +239,10 @@ class Engine:
 
     def adopt(self, child: Child) -> None:
         """A leader that even KILL did not end: its status is taken whenever it comes."""
-        try:
-            pidfd = system.exit_descriptor(child.pid)
-        except OSError:
-            return
-        self._adopted.add(pidfd)
-        self.loop.add_reader(pidfd, self._reap_adopted, pidfd, child)
+        self._adopted[child] = ExitWatch(self.loop, child.pid, lambda: self._reap_adopted(child))
 
-    def _reap_adopted(self, pidfd: int, child: Child) -> None:
-        self.loop.remove_reader(pidfd)
-        self._adopted.discard(pidfd)
-        close((pidfd,))
+    def _reap_adopted(self, child: Child) -> None:
+        del self._adopted[child]
         _, status = os.waitpid(child.pid, os.WNOHANG)
         child.reaped(status)
 

@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from prose_kernel.commands import process_table, system
 from prose_kernel.commands.drain import Drain
+from prose_kernel.commands.exit_watch import ExitWatch
 from prose_kernel.commands.output import Capture
 from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
 from prose_kernel.commands.termination import GroupScope, Ladder, TreeScope, ladder
@@ -163,7 +163,7 @@ class Process:
         self._begun = begun
         self._child: Child | None = None
         self._scope = GroupScope(0)
-        self._pidfd = -1
+        self._exit: ExitWatch | None = None
         self._report = -1
         self._captures: dict[Stream, Capture] = {"stdout": Capture(), "stderr": Capture()}
         self._drain = Drain(owner.loop, self._take, self._advance)
@@ -202,7 +202,7 @@ class Process:
         else:
             self._scope = TreeScope(pid, tree)
             self._owner.started(pid, self._scope.since)
-        self._watch_exit(pid)
+        self._exit = ExitWatch(loop, pid, self._exit_seen)
         self._drain.start(self._child.stdout, self._child.stderr)
         if self._launch.timeout is not None:
             self._deadline = loop.call_later(self._launch.timeout, self._expire)
@@ -240,23 +240,6 @@ class Process:
         stdout, stderr = self._captures.values()
         self._done(Record(outcome, None, stdout, stderr))
 
-    def _watch_exit(self, pid: int) -> None:
-        """The exit is seen without reaping: by a descriptor, or by a thread that waits without taking the status."""
-        try:
-            self._pidfd = system.exit_descriptor(pid)
-        except OSError:
-            threading.Thread(target=self._wait_in_thread, args=(pid,), name="prose-exit", daemon=True).start()
-        else:
-            self._owner.loop.add_reader(self._pidfd, self._exit_seen)
-
-    def _wait_in_thread(self, pid: int) -> None:
-        with contextlib.suppress(ChildProcessError):  # somebody else took the status: reaping will find out
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        try:
-            self._owner.loop.call_soon_threadsafe(self._exit_seen)
-        except RuntimeError:
-            return  # the engine is closed, and has given this process up
-
     # ------------------------------------------------------------ output and exit
 
     def _take(self, stream: Stream, data: bytes, final: bool) -> None:
@@ -268,8 +251,6 @@ class Process:
         if self._exited or self._finished:
             return
         self._exited = True
-        if self._pidfd >= 0:
-            self._owner.loop.remove_reader(self._pidfd)
         if self._deadline is not None:
             self._deadline.cancel()
         self._wake.set()
@@ -365,7 +346,9 @@ class Process:
             if now >= end or (self._kill_now and not last):
                 return False
             if now >= again and not last:
-                if self._exited and not self._is_handled(number):
+                # where nobody tells what is handled, TERM follows an interrupt at once, and has its grace
+                asked = system.LINUX or number != signal.SIGINT
+                if self._exited and not (asked and self._is_handled(number)):
                     return False
                 if told:
                     self._repeat(number, told)
@@ -459,9 +442,8 @@ class Process:
                 status, max_rss, cpu_s = code, usage.ru_maxrss, usage.ru_utime + usage.ru_stime
             else:
                 self._owner.adopt(child)
-        if self._pidfd >= 0:
-            self._owner.loop.remove_reader(self._pidfd)
-            close((self._pidfd,))
+        if self._exit is not None:
+            self._exit.stop()
         left = self._left_behind()
         self._owner.ended(self, left)
         if outcome == "exited" and status is not None and os.WIFSIGNALED(status):

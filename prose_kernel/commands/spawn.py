@@ -30,7 +30,7 @@ class SpawnFailure(Exception):
         self.message = message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Child:
     """A started child and our ends of its pipes. `popen` only holds the number; reaping is the engine's.
 

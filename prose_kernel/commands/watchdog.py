@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from prose_kernel.commands import system, watchdog_process
+from prose_kernel.commands.exit_watch import ExitWatch
 from prose_kernel.commands.process_table import Member, member_of
 from prose_kernel.commands.spawn import close
 
@@ -55,7 +56,7 @@ class Watchdog:
         self._flush_timer: asyncio.TimerHandle | None = None
         self._pipe = -1
         self._popen: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
+        self._exit: ExitWatch | None = None
         self._started_at = 0.0
         self._failures = 0
         self._closed = False
@@ -123,7 +124,7 @@ class Watchdog:
         except BlockingIOError:
             pass
         except BrokenPipeError:
-            return  # it is dead, which its pidfd tells as well
+            return  # it is dead, which its exit tells as well
         if self._behind:
             self._flush_timer = self._loop.call_later(_ENDED_DELAY, self._flush)
 
@@ -157,17 +158,9 @@ class Watchdog:
             self._failed()
         else:
             self._started_at = self._loop.time()
-            self._watch()
+            self._exit = ExitWatch(self._loop, self._popen.pid, self._died)
         finally:
             close((reader,))
-
-    def _watch(self) -> None:
-        assert self._popen is not None
-        try:
-            self._pidfd = system.exit_descriptor(self._popen.pid)
-        except OSError:
-            return  # then a death shows when writing
-        self._loop.add_reader(self._pidfd, self._died)
 
     def _died(self) -> None:
         self._forget()
@@ -188,10 +181,9 @@ class Watchdog:
             self._on_warning = None
 
     def _forget(self) -> None:
-        if self._pidfd >= 0:
-            self._loop.remove_reader(self._pidfd)
-            close((self._pidfd,))
-            self._pidfd = -1
+        if self._exit is not None:
+            self._exit.stop()
+            self._exit = None
         if self._pipe >= 0:
             close((self._pipe,))
             self._pipe = -1

@@ -4,7 +4,7 @@ What is live: the streams of a bare `exec`, a session's answer, and for a person
 until its top-level statement is over: cards of bound values and notes, so that a loop makes one table and not a hundred
 outputs. What a `parallel` shows is put in source order at its join. Nothing is shown twice: what a command printed for
 a name or an expression is seen in their values, and a cell's result is not what its body has shown already. Saved
-notebooks hold the same outputs whether or not a person was watching.
+notebooks hold the same outputs whether or not a person was watching (docs/reference/jupyter.md 5, 7).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ async def main(state_dir: str, fork: str, *texts: str) -> None:
 
     running = asyncio.gather(*map(run, texts))
     if fork:
-        while not list(Path(state_dir).glob("jobs-*")):  # the watchdog knows of them
+        while not any("\n+" in file.read_text() for file in Path(state_dir).glob("jobs-*")):  # they run
             await asyncio.sleep(0.01)
         copy = os.fork()
         if copy == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import threading
 import time
@@ -221,6 +222,27 @@ async def test_hazard_75_ten_stubborn_branches_cost_one_ladder(run: Runner, engi
 
 
 @pytest.mark.timing
+async def test_what_ignores_an_interrupt_gets_no_grace_once_the_leader_has_ended(engine: Engine, run: Runner) -> None:
+    """A shell starts its background jobs with INT ignored: waiting for them would be waiting for nothing."""
+    engine.grace = 60.0
+    task = run.start("sh -c 'sleep 600 & touch ready; sleep 600; wait'")
+    await appears(run.directory / "ready")
+    engine.interrupt()
+    result = await asyncio.wait_for(task, 30)
+    assert result.outcome == "interrupted"
+
+
+@pytest.mark.linux  # elsewhere nobody tells what a process does about a signal: everyone gets the grace after TERM
+async def test_what_handles_the_signal_keeps_its_grace_without_the_leader(engine: Engine, run: Runner) -> None:
+    engine.grace = 60.0
+    script = "trap 'sleep 0.3; touch cleaned; exit' TERM; touch ready; while :; do sleep 0.05; done"
+    task = run.start(f"bash -c {shlex.quote(script)} & while ! [ -e ready ]; do sleep 0.02; done; sleep 600")
+    await appears(run.directory / "ready")
+    engine.interrupt()
+    assert (await asyncio.wait_for(task, 30)).outcome == "interrupted"
+    assert (run.directory / "cleaned").exists()
+
+
 async def test_hazard_76_a_second_interrupt_kills_at_once(engine: Engine, run: Runner) -> None:
     engine.grace = 20.0
     task = run.start("trap '' INT TERM; touch ready; while :; do sleep 0.05; done")
@@ -358,6 +380,7 @@ async def test_without_pidfd_a_thread_sees_the_exit(run: Runner, monkeypatch: py
     assert (left.pipes_held, left.background_left) == (True, 1)
 
 
+@pytest.mark.linux
 async def test_a_signal_that_was_lost_is_sent_again(run: Runner, engine: Engine, commands: ShellCommands) -> None:
     """A child still has the handlers of the shell it was forked from, until it executes its program."""
     engine.grace = 30.0  # what ends it is an INT, as the exit code says, and no later step

@@ -85,6 +85,7 @@ async def test_acceptance_10_a_background_process_is_gone_after_shutdown(engine:
     assert processes(number) == []
 
 
+@pytest.mark.linux
 @pytest.mark.timing
 async def test_hazard_90_shutdown_with_stubborn_children(engine: Engine, run: Runner) -> None:
     stubborn = "trap '' INT TERM; touch ready{}; while :; do sleep 0.05; done"
@@ -254,6 +255,7 @@ async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -
         stranger.wait()
 
 
+@pytest.mark.linux
 @pytest.mark.timing
 @pytest.mark.slow
 async def test_hazard_50_a_large_kernel_does_not_slow_the_spawn(run: Runner) -> None:
@@ -273,6 +275,7 @@ async def test_hazard_50_a_large_kernel_does_not_slow_the_spawn(run: Runner) -> 
     assert large < 2 * small + 0.002
 
 
+@pytest.mark.linux
 @pytest.mark.timing
 async def test_hazard_89_the_engines_loop_is_never_blocked_for_long(engine: Engine, run: Runner) -> None:
     await run("true")
