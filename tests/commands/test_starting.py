@@ -137,6 +137,7 @@ def _descriptors() -> set[str]:
     return {path.name for path in Path("/proc/self/fd").iterdir()}
 
 
+@pytest.mark.linux
 async def test_hazard_49_without_descriptors_nothing_leaks_and_the_next_one_works(run: Runner) -> None:
     await run("true")
     before = _descriptors()
@@ -258,6 +259,7 @@ async def test_hazard_60_only_the_named_descriptors_are_open_in_the_child(run: R
         os.close(leaked)
 
 
+@pytest.mark.linux
 async def test_hazard_64_a_command_is_chosen_before_the_kernel_when_memory_runs_out(run: Runner) -> None:
     own = int(Path("/proc/self/oom_score_adj").read_text())
     inner = int((await run("sleep 0.05; cat /proc/self/oom_score_adj")).stdout)

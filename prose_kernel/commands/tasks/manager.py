@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from prose_kernel.commands.background_processes import end_detached
 from prose_kernel.commands.engine import Engine
 from prose_kernel.commands.output import Live
-from prose_kernel.commands.process import Process, Record, exit_of
+from prose_kernel.commands.process import Process, Record
 from prose_kernel.commands.shell import Shell
 from prose_kernel.commands.spawn import directory_problem
 from prose_kernel.commands.tasks.ledger import Ledger
@@ -28,20 +28,29 @@ from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import (
     TaskRecord,
     already_running,
-    digest_of,
     new_id,
-    output_summary,
     snapshot_of,
-    summary_of,
     timestamp,
 )
 from prose_kernel.commands.tasks.requests import CommandCall, read_call
-from prose_kernel.commands.tasks.running import Command, Identity, Recorder, environment_for, launch_of, spawn_refusal
-from prose_kernel.commands.tasks.secrets import display_of
+from prose_kernel.commands.tasks.running import (
+    Command,
+    Identity,
+    Recorder,
+    completed,
+    current_record,
+    ended_record,
+    environment_for,
+    filled,
+    first_record,
+    interrupted_record,
+    launch_of,
+    spawn_refusal,
+)
 from prose_kernel.commands.tasks.store import DIRECTORY, StoreError
 from prose_kernel.errors import TaskRefused
 from prose_kernel.runtime.ports import Clock
-from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, TaskCaller, TaskEvent, TaskReceipt
+from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent, TaskReceipt
 
 if TYPE_CHECKING:
     from prose_kernel.commands.monitor import Confinement
@@ -173,7 +182,7 @@ class Manager:
     def _same(self, identity: Identity, caller: TaskCaller) -> TaskRecord | None:
         for command in self._tasks.values():
             if command.identity == identity and command.caller.session == caller.session:
-                return self._current(command)
+                return current_record(command)
         return None
 
     def _check_room(self, caller: TaskCaller, *, coming: bool) -> None:
@@ -267,9 +276,9 @@ class Manager:
         """The registration order of 4.2: kept as queued, log opened, kept as running, and only then told."""
         log = command.recorder.log
         try:
-            record = self.ledger.open().save(self._first_record(command))
+            record = self.ledger.open().save(first_record(command, self._directory, self._now()))
             log.open()
-            record = self._filled(replace(record, status="running", updated_at=self._now()), command)
+            record = filled(replace(record, status="running", updated_at=self._now()), command)
             record = self.ledger.open().save(record, "TaskStatus")
         except StoreError as problem:
             command.refusal = TaskRefused(
@@ -302,53 +311,6 @@ class Manager:
         self._tell(record, "TaskStatus")
         self._watch_tasks()
 
-    def _first_record(self, command: Command) -> TaskRecord:
-        call, now = command.call, self._now()
-        log = command.recorder.log
-        return TaskRecord(
-            task_id=command.task_id,
-            number=0,
-            summary=summary_of(call.summary, call.cmd),
-            run_id=self._directory.name if self._directory is not None else None,
-            session=command.caller.session,
-            cell=command.caller.cell,
-            work_ref=command.caller.continues or command.caller.session,
-            cmd=call.cmd,
-            cmd_digest=digest_of(call.cmd),
-            cmd_display=display_of(call.cmd),
-            workdir=command.identity.workdir,
-            shell=command.identity.shell,
-            login=call.login,
-            yield_time_ms=call.yield_time_ms,
-            max_output_tokens=call.max_output_tokens,
-            continue_on_result=call.continue_on_result,
-            promoted=call.yield_time_ms > 0,
-            status="queued",
-            created_at=command.begun_at,
-            started_at=command.begun_at,
-            updated_at=now,
-            log_ref=f"{DIRECTORY}/{log.path.name}" if log.path is not None else None,
-        )
-
-    def _filled(self, record: TaskRecord, command: Command) -> TaskRecord:
-        """The record with what has been printed by now."""
-        output = command.recorder.output
-        return replace(
-            record,
-            head=output.head,
-            tail=output.tail,
-            characters=output.characters,
-            bytes_seen=output.seen,
-            bytes_kept=output.kept,
-            truncated=output.truncated,
-            log_error=output.log_error,
-            output_summary=output_summary(output.seen, output.truncated),
-        )
-
-    def _current(self, command: Command) -> TaskRecord:
-        assert command.record is not None
-        return self._filled(command.record, command)
-
     # ------------------------------------------------------------ the end of a process
 
     def _process_ended(self, command: Command, record: Record) -> None:
@@ -369,55 +331,12 @@ class Manager:
             command.recorder.log.discard()
             command.answer.set_exception(refusal)
         else:
-            command.answer.set_result(self._completed(command, record))
+            command.answer.set_result(completed(command, record))
         self._retry_wanting()
 
-    def _completed(self, command: Command, record: Record) -> CommandCompleted:
-        status, name = exit_of(record.status)
-        previews = command.recorder.collected.previews(command.call.budget)
-        (stdout, stdout_cut), (stderr, stderr_cut) = previews["stdout"], previews["stderr"]
-        log = command.recorder.log
-        artifacts: tuple[str, ...] = ()
-        if (stdout_cut or stderr_cut) and log.path is not None:
-            log.open()
-            log.finish()
-            artifacts = (f"{DIRECTORY}/{log.path.name}",) if log.error is None else ()
-        else:
-            log.discard()
-        how = f"exit {status}" if status is not None else f"ended by signal {name or 'unknown'}"
-        ended = record.background_ended
-        if ended:
-            how += f"; {ended} background process{'es were' if ended != 1 else ' was'} ended"
-            how += ": run it in the foreground; it becomes a task by itself"
-        return CommandCompleted(status, name, stdout, stderr, stdout_cut, stderr_cut, artifacts, ended, how)
-
     def _task_ended(self, command: Command, process: Record) -> None:
-        assert command.record is not None
         command.recorder.log.finish()
-        status, name = exit_of(process.status)
-        error = command.failure
-        after: Literal["completed", "failed", "cancelled"] = "completed"
-        if command.record.status == "cancelling":
-            after, error = "cancelled", None
-        elif error is not None:
-            after = "failed"
-        elif status != 0:
-            after = "failed"
-            message = f"exit {status}" if status is not None else f"ended by signal {name or 'unknown'}"
-            error = {"kind": "exit" if status is not None else "signal", "message": message}
-        now = self._now()
-        ended = replace(
-            command.record,
-            status=after,
-            ended_at=now,
-            updated_at=now,
-            duration=round(self._clock.monotonic() - command.started, 3),
-            exit_status=status,
-            signal=name,
-            error=error,
-            result_id=f"result_{secrets.token_hex(8)}",
-        )
-        self._terminal(command, self._filled(ended, command))
+        self._terminal(command, ended_record(command, process, self._now(), self._clock.monotonic()))
 
     def _terminal(self, command: Command, record: TaskRecord) -> None:
         """The first terminal state wins; its result is told once."""
@@ -452,7 +371,7 @@ class Manager:
         command = self._tasks.get(name)
         record = command.record if command is not None else self.ledger.find(name, number=caller.session is None)
         if record is not None and (command := self._tasks.get(record.task_id)) is not None:
-            record = self._current(command)
+            record = current_record(command)
         if record is None or (caller.session is not None and record.session != caller.session):
             raise TaskRefused(
                 "task_not_found",
@@ -463,14 +382,14 @@ class Manager:
 
     def active(self, caller: TaskCaller) -> list[TaskRecord]:
         """The active tasks that the caller may see, newest first."""
-        found = [self._current(command) for command in self._tasks.values()]
+        found = [current_record(command) for command in self._tasks.values()]
         seen = [r for r in found if not r.ended and (caller.session is None or r.session == caller.session)]
         return sorted(seen, key=lambda record: record.number, reverse=True)
 
     def history(self) -> list[TaskRecord]:
         """Every task of the run, oldest first. Raises `TaskRefused`."""
         running = self._tasks
-        return [self._current(running[r.task_id]) if r.task_id in running else r for r in self.ledger.all()]
+        return [current_record(running[r.task_id]) if r.task_id in running else r for r in self.ledger.all()]
 
     async def wait(self, record: TaskRecord, seconds: float) -> TaskRecord:
         """The record when the task has ended, or after the time. Nothing of it touches the task."""
@@ -480,7 +399,7 @@ class Manager:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await command.ended.wait()
-        return self._current(command)
+        return current_record(command)
 
     async def follow(self, name: str, caller: TaskCaller, live: Live) -> TaskRecord:
         record = self.find(name, caller)
@@ -492,7 +411,7 @@ class Manager:
             await command.ended.wait()
         finally:
             command.recorder.unwatch(live)
-        return self._current(command)
+        return current_record(command)
 
     def stop(self, name: str, caller: TaskCaller) -> TaskRecord:
         """First call: TERM and after the grace KILL. Second call: KILL. Ended: nothing changes."""
@@ -510,7 +429,7 @@ class Manager:
             command.record = self.ledger.keep(forced, "TaskStatus")
             command.process.kill("cancelled")
         self._tell(command.record, "TaskStatus")
-        return self._current(command)
+        return current_record(command)
 
     # ------------------------------------------------------------ telling
 
@@ -542,7 +461,7 @@ class Manager:
         for command in self._tasks.values():
             if command.recorder.changed and command.record is not None and not command.record.ended:
                 command.recorder.changed = False
-                command.record = self.ledger.keep(replace(self._current(command), updated_at=self._now()), None)
+                command.record = self.ledger.keep(replace(current_record(command), updated_at=self._now()), None)
         left = self.ledger.retry()
         if self._tasks or left:
             self._timer = self._engine.loop.call_later(self._options.snapshot_every, self._snapshots)
@@ -574,16 +493,7 @@ class Manager:
                 command.refusal = command.refusal or TaskRefused("runtime_closed", "the run has ended")
             elif not command.record.ended and command.record.status != "cancelling":
                 # what was asked to end before ends as it was asked to
-                interrupted = replace(
-                    self._current(command),
-                    status="interrupted",
-                    ended_at=now,
-                    updated_at=now,
-                    duration=round(self._clock.monotonic() - command.started, 3),
-                    interrupted_reason="runtime_shutdown",
-                    error={"kind": "runtime_shutdown", "message": "the run ended before the command did"},
-                    result_id=f"result_{secrets.token_hex(8)}",
-                )
+                interrupted = interrupted_record(command, now, self._clock.monotonic())
                 self._terminal(command, interrupted)
         await self._end_all(commands)
         for timer in (self._timer, self._look):

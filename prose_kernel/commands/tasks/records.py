@@ -141,6 +141,10 @@ def new_id() -> str:
     return f"task_{secrets.token_hex(8)}"
 
 
+def new_result_id() -> str:
+    return f"result_{secrets.token_hex(8)}"
+
+
 def digest_of(command: str) -> str:
     return hashlib.sha256(command.encode()).hexdigest()
 

@@ -7,14 +7,13 @@ them. Nothing is run again and nothing re-attached; the whole command stays in t
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prose_kernel.commands import watchdog_process
 from prose_kernel.commands.tasks import pointers
-from prose_kernel.commands.tasks.records import TaskRecord, snapshot_of, timestamp
+from prose_kernel.commands.tasks.records import TaskRecord, new_result_id, snapshot_of, timestamp
 from prose_kernel.commands.tasks.store import Owned, Store, StoreError, exists
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.services import TaskFollowUp, TaskSnapshot
@@ -52,7 +51,7 @@ def _interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
             error={"kind": "runtime_restarted", "message": "the kernel was gone before the command ended"},
             ended_at=now,
             updated_at=now,
-            result_id=f"result_{secrets.token_hex(8)}",
+            result_id=new_result_id(),
         )
         changed.append(store.save(interrupted, "TaskResult"))
     return changed

@@ -9,18 +9,27 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from prose_kernel.commands.output import Collected, Live
-from prose_kernel.commands.process import EngineProcess, Launch, Record
+from prose_kernel.commands.process import EngineProcess, Launch, Record, exit_of
 from prose_kernel.commands.shell import NOT_INHERITED, Shell
 from prose_kernel.commands.tasks.log import Log
-from prose_kernel.commands.tasks.records import PREVIEW, TaskRecord
+from prose_kernel.commands.tasks.records import (
+    PREVIEW,
+    TaskRecord,
+    digest_of,
+    new_result_id,
+    output_summary,
+    summary_of,
+)
 from prose_kernel.commands.tasks.requests import CommandCall
-from prose_kernel.commands.tasks.secrets import without_secrets
+from prose_kernel.commands.tasks.secrets import display_of, without_secrets
+from prose_kernel.commands.tasks.store import DIRECTORY
 from prose_kernel.errors import TaskRefused
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.runtime.services import TaskCaller, TaskReceipt
+from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskReceipt, TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +145,120 @@ def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
         shown = command.call.workdir or "the workspace"
         return TaskRefused("workdir_not_found", f"workdir: {shown} is no directory that commands can run in")
     return TaskRefused("command_spawn_failed", record.spawn_error or "the command could not be started", retryable=True)
+
+
+# ---------------------------------------------------------------- what is recorded and answered
+
+
+def first_record(command: Command, run: Path | None, now: str) -> TaskRecord:
+    """The record of a command that becomes a task. `run` is the run's directory."""
+    call = command.call
+    log = command.recorder.log
+    return TaskRecord(
+        task_id=command.task_id,
+        number=0,
+        summary=summary_of(call.summary, call.cmd),
+        run_id=run.name if run is not None else None,
+        session=command.caller.session,
+        cell=command.caller.cell,
+        work_ref=command.caller.continues or command.caller.session,
+        cmd=call.cmd,
+        cmd_digest=digest_of(call.cmd),
+        cmd_display=display_of(call.cmd),
+        workdir=command.identity.workdir,
+        shell=command.identity.shell,
+        login=call.login,
+        yield_time_ms=call.yield_time_ms,
+        max_output_tokens=call.max_output_tokens,
+        continue_on_result=call.continue_on_result,
+        promoted=call.yield_time_ms > 0,
+        status="queued",
+        created_at=command.begun_at,
+        started_at=command.begun_at,
+        updated_at=now,
+        log_ref=f"{DIRECTORY}/{log.path.name}" if log.path is not None else None,
+    )
+
+
+def filled(record: TaskRecord, command: Command) -> TaskRecord:
+    """The record with what has been printed by now."""
+    output = command.recorder.output
+    return replace(
+        record,
+        head=output.head,
+        tail=output.tail,
+        characters=output.characters,
+        bytes_seen=output.seen,
+        bytes_kept=output.kept,
+        truncated=output.truncated,
+        log_error=output.log_error,
+        output_summary=output_summary(output.seen, output.truncated),
+    )
+
+
+def current_record(command: Command) -> TaskRecord:
+    """The record of a task as it is now."""
+    assert command.record is not None
+    return filled(command.record, command)
+
+
+def completed(command: Command, record: Record) -> CommandCompleted:
+    """The answer of a command that ended in its window."""
+    status, name = exit_of(record.status)
+    previews = command.recorder.collected.previews(command.call.budget)
+    (stdout, stdout_cut), (stderr, stderr_cut) = previews["stdout"], previews["stderr"]
+    log = command.recorder.log
+    artifacts: tuple[str, ...] = ()
+    if (stdout_cut or stderr_cut) and log.path is not None:
+        log.open()
+        log.finish()
+        artifacts = (f"{DIRECTORY}/{log.path.name}",) if log.error is None else ()
+    else:
+        log.discard()
+    how = f"exit {status}" if status is not None else f"ended by signal {name or 'unknown'}"
+    ended = record.background_ended
+    if ended:
+        how += f"; {ended} background process{'es were' if ended != 1 else ' was'} ended"
+        how += ": run it in the foreground; it becomes a task by itself"
+    return CommandCompleted(status, name, stdout, stderr, stdout_cut, stderr_cut, artifacts, ended, how)
+
+
+def ended_record(command: Command, process: Record, now: str, monotonic: float) -> TaskRecord:
+    """The record of a task whose process has ended."""
+    record = current_record(command)
+    status, name = exit_of(process.status)
+    after: TaskStatus = "completed"
+    error = command.failure
+    if record.status == "cancelling":
+        after, error = "cancelled", None
+    elif error is not None:
+        after = "failed"
+    elif status != 0:
+        after = "failed"
+        message = f"exit {status}" if status is not None else f"ended by signal {name or 'unknown'}"
+        error = {"kind": "exit" if status is not None else "signal", "message": message}
+    return replace(
+        record,
+        status=after,
+        ended_at=now,
+        updated_at=now,
+        duration=round(monotonic - command.started, 3),
+        exit_status=status,
+        signal=name,
+        error=error,
+        result_id=new_result_id(),
+    )
+
+
+def interrupted_record(command: Command, now: str, monotonic: float) -> TaskRecord:
+    """The record of a task that the end of the run ends."""
+    return replace(
+        current_record(command),
+        status="interrupted",
+        ended_at=now,
+        updated_at=now,
+        duration=round(monotonic - command.started, 3),
+        interrupted_reason="runtime_shutdown",
+        error={"kind": "runtime_shutdown", "message": "the run ended before the command did"},
+        result_id=new_result_id(),
+    )

@@ -388,7 +388,7 @@ async def test_14_no_view_holds_a_process_id(desk: Desk) -> None:
     try:
         await desk.service.status("no-such", PERSON)
     except TaskRefused as refused:
-        views.append(refused.envelope)
+        views.append(vars(refused))
     await desk.service.close()
     store = Store(desk.run_directory)
     views += [store.events(), [record.as_json() for record in store.all()]]

@@ -16,6 +16,7 @@ from commands.tasks.desk import AGENT, PERSON, Desk, MakeDesk
 from commands.tasks.test_acceptance import start_kernel
 from waiting import PATIENCE, appears, command_line, eventually, processes
 
+from prose_kernel.commands import system
 from prose_kernel.commands.process_table import carries_prefix, members
 from prose_kernel.commands.tasks.recovery import recover_all, sweep
 from prose_kernel.commands.tasks.store import Store, StoreError
@@ -51,6 +52,7 @@ def running(program: str) -> list[int]:
     return [pid for pid in processes(program) if command_line(pid) == f"{program} "]
 
 
+@pytest.mark.linux
 async def test_4_35_an_agents_command_owns_what_detached_without_its_environment(desk: Desk) -> None:
     receipt = await desk.start(
         "setsid env -i sleep 65.1 </dev/null >/dev/null 2>&1 & (setsid sleep 65.2 &) ; sleep 0.1; "
@@ -68,6 +70,7 @@ async def test_4_35_an_agents_command_owns_what_detached_without_its_environment
     assert running("sleep 65.3") == running("sleep 65.4") == []
 
 
+@pytest.mark.linux
 async def test_71_the_monitor_of_an_agents_command_ends_it_when_the_kernel_is_gone(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path\n"
@@ -173,7 +176,7 @@ async def test_82_a_number_that_belongs_to_a_stranger_is_not_killed(tmp_path: Pa
     private = tmp_path / "state"
     private.mkdir(mode=0o700)
     own = next(member for member in members() if member.pid == stranger.pid)
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot = system.boot_id()
     for boot_id, ticks in (("00000000-fake", own.ticks), (boot, own.ticks + 1)):
         (private / "jobs-1").write_text(f"boot {boot_id}\nowner 999999 1\nmarker x:exec\n+{stranger.pid} {ticks}\n")
         sweep(private)
@@ -294,6 +297,7 @@ async def test_89_the_engine_answers_while_tasks_are_busy(desk: Desk) -> None:
     assert sorted(gaps)[len(gaps) // 2] < 0.1
 
 
+@pytest.mark.linux
 @pytest.mark.timing
 async def test_90_twenty_stubborn_tasks_end_with_the_run_in_three_seconds(make_desk: MakeDesk) -> None:
     desk = make_desk(shutdown_grace=1.0)
