@@ -24,6 +24,7 @@ from prose_kernel.runtime.session_options import (
     Rule,
     RulesMode,
     SessionOptions,
+    Stale,
     Surroundings,
 )
 
@@ -70,6 +71,8 @@ class Settings:
     - `cassette_redact`: regular expressions for what no recording may hold, on top of the built-in ones.
     - `cassette_private`: whether new recordings are readable by their owner alone.
     - `cassette_realtime`: whether a replay takes as long as the recorded session did.
+    - `cassette_stale`: what a replay does where a file that a session read has changed: `warn`, `fail` or `ignore`;
+      without it, fail where `CI` is set, else warn.
     - `autodetect`: whether an API key in the environment is used when no provider is chosen; only where a person is
       there to be told.
     - `max_parallel`: how many sessions may be live at once; None means 8 with models, 4 with CLI agents.
@@ -114,6 +117,7 @@ class Settings:
     cassette_redact: tuple[str, ...] = ()
     cassette_private: bool = False
     cassette_realtime: bool = False
+    cassette_stale: Stale | None = None
     autodetect: bool = True
     max_parallel: int | None = None
     tool_rounds: int = 50
@@ -152,6 +156,7 @@ class Settings:
                 self.cassette_redact,
                 self.cassette_private,
                 self.cassette_realtime,
+                self.cassette_stale,
             ),
             servers=self.providers,
             agents=self.agents,

@@ -4,7 +4,7 @@
 
     provider = "anthropic"                     # any setting that is a single value
     [judge]                                    # rules, provider, model
-    [cassette]                                 # name, mode, repeats, redact, private, realtime
+    [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
     [permissions]                              # what a session may do where its program does not say
@@ -40,6 +40,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "redact": "cassette_redact",
         "private": "cassette_private",
         "realtime": "cassette_realtime",
+        "stale": "cassette_stale",
     },
     "tasks": {
         "at_once": "tasks_at_once",

@@ -55,6 +55,11 @@ class Request:
 @click.option("--judge", metavar="NAME", help="Who decides conditions: SERVER[:MODEL], acp:AGENT, or off.")
 @click.option("--cassette", metavar="NAME", help="The recording that is written.")
 @click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
+@click.option(
+    "--cassette-stale",
+    metavar="HOW",
+    help="Where a file that a recorded session read has changed: warn, fail or ignore. Default: fail in CI, else warn.",
+)
 @click.option("--realtime", is_flag=True, help="Let a replayed session take as long as the recorded one did.")
 @click.option("--usage", is_flag=True, help="Say at the end what sessions and judgements have consumed.")
 @click.option(
@@ -76,6 +81,7 @@ def run(
     judge: str | None = None,
     cassette: str | None = None,
     cassette_mode: str | None = None,
+    cassette_stale: str | None = None,
     realtime: bool = False,
     usage: bool = False,
 ) -> int:
@@ -103,6 +109,7 @@ def run(
         judge=judge,
         cassette=cassette,
         cassette_mode=cassette_mode,
+        cassette_stale=cassette_stale,
         cassette_realtime=True if realtime else None,
         display_cap=UNCAPPED,
     )
