@@ -33,7 +33,7 @@ ALLOWED = 'session "Write it down"\n  permissions:\n    write: prompt\n'
 
 Dialogue = Sequence[tuple[str, str]]
 BY_HAND: Dialogue = (("> ", "typed by hand"), ("> ", "."))
-NOTICE = "No model is configured, so you are answering this program's sessions yourself."
+NOTICE = "No model is configured, so you answer this program's sessions yourself."
 
 
 @dataclass
