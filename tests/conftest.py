@@ -3,20 +3,73 @@
 from __future__ import annotations
 
 import os
+import signal
+import uuid
+from typing import Any
 
 import hypothesis
 import pytest
+import waiting
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+OF_THE_TESTS = ("PROSE_TESTS_REQUIRE_ALL", "PROSE_SCREENSHOTS")
+"""Settings of the tests; they stay, because the workers read them too. The kernel knows nothing of them."""
+
 # Who answers depends on these. They go before anything runs, because fixtures of a module start kernels too.
 for name in [n for n in os.environ if n.startswith("PROSE_") or n.endswith("_API_KEY")]:
-    del os.environ[name]
+    if name not in OF_THE_TESTS:
+        del os.environ[name]
 for name in ("CI", "JPY_SESSION_NAME"):
     os.environ.pop(name, None)
+
+
+os.environ[waiting.RUN] = uuid.uuid4().hex  # so that tests tell what they started from what another run of them did
+
+# Whoever starts the tests in the background may have them ignore interrupts; what they start must not inherit that.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+LONG = (
+    *(
+        "tests/browser/",
+        "tests/test_who_answers.py",
+        "tests/commands/test_engine.py",
+        "tests/sessions/providers/test_acp_life.py",
+    ),
+    *("tests/cli/", "tests/notebook/", "notebooks/", "tests/commands/", "tests/sessions/"),
+)
+"""Tests that take long, longest first: they begin first, so that no worker is left alone with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        return next((n for n, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG))
+
+    items.sort(key=rank)
+    for item in items:
+        if item.path.suffix == ".ipynb":
+            item.add_marker(pytest.mark.filterwarnings("default"))  # what nbval warns of is not ours
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Modules go to workers whole, because their tests share kernels; all tests of the browser go to one, as one module."""
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByModule(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "browser" if nodeid.startswith("tests/browser/") else str(super()._split_scope(nodeid))
+
+    config.option.loadscopereorder = False  # the order is ours
+    return ByModule(config, log)
 
 
 @pytest.fixture(autouse=True)

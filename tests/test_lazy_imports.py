@@ -15,7 +15,7 @@ CELLS = """
 import asyncio, sys
 from pathlib import Path
 from prose_kernel.notebook import app, kernel
-from prose_kernel.notebook.cells import Cells
+from prose_kernel.cells.runner import Cells
 
 class Nobody:
     available = False
@@ -37,14 +37,28 @@ async def main():
     await cells.close()
 
 asyncio.run(main())
-print(sorted(name for name in %r if name in sys.modules))
+names = {".".join(name.split(".")[:depth]) for name in sys.modules for depth in (1, 2, 3)}
+print(sorted(name for name in %r if name in names))
 """
 
 
-def imported(directory: Path, *cells: str) -> str:
-    """The heavy modules that these cells have brought in, as a list."""
+ROOMS = (
+    "prose_kernel.sessions",
+    "prose_kernel.session_services",
+    "prose_kernel.judge",
+    "prose_kernel.recordings",
+    "prose_kernel.permissions",
+    "prose_kernel.commands.tasks",
+    "prose_kernel.commands.exec_tool",
+    "sqlite3",
+)
+"""What a program with nothing but commands has no use for."""
+
+
+def imported(directory: Path, *cells: str, among: tuple[str, ...] = HEAVY) -> str:
+    """Which of the named modules these cells have brought in, as a list."""
     ran = subprocess.run(
-        [sys.executable, "-c", CELLS % (HEAVY,), *cells], cwd=directory, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", CELLS % (among,), *cells], cwd=directory, capture_output=True, text=True, timeout=60
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()
@@ -80,3 +94,12 @@ def test_a_replay_imports_none(tmp_path: Path) -> None:
         requests = stub.stats.requests
     assert requests == 1
     assert imported(tmp_path, SESSION) == "[]"
+
+
+def test_a_cell_loads_the_rooms_that_it_uses(tmp_path: Path) -> None:
+    command, session = 'let a = exec "echo 1"\noutput b = a', 'if **a is "1"**:\n  output c = a'
+    assert imported(tmp_path, command, 'parallel:\n  exec "true"\n  exec "true"', among=ROOMS) == "[]"
+    loaded = imported(tmp_path, command, session, among=ROOMS)
+    assert "prose_kernel.judge" in loaded
+    assert "sqlite3" not in loaded
+    assert "prose_kernel.commands.tasks" in imported(tmp_path, "%tasks", among=ROOMS)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from prose_kernel import settings
 from prose_kernel.cli import execution, files, report, run
-from prose_kernel.cli.execution import Ended, NotebookRun, ProgramRun
-from prose_kernel.cli.notebook_file import Cell, read_cells
+from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+from prose_kernel.cli.notebook_file import NotebookRun, read_cells
 from prose_kernel.cli.terminal import Screen, TerminalAsker
 from prose_kernel.errors import ProseError, RunError
 
@@ -35,7 +35,7 @@ class _Watched(ProgramRun):
 
     used: frozenset[tuple[str, bytes]] = frozenset()
 
-    def __init__(self, request: run.Request, screen: Screen) -> None:
+    def __init__(self, request: Request, screen: Screen) -> None:
         super().__init__(request, screen)
         self.asker = TerminalAsker(sys.stdin, screen, available=False)
 
@@ -57,9 +57,8 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
         gates="deny",
         provider="replay",
         cassette_mode="replay",
-        display_cap=run.UNCAPPED,
     )
-    request = run.Request(name, run.pairs(inputs), run.decisions(yes, no), chosen, cwd)
+    request = Request(name, run.pairs(inputs), run.decisions(yes, no), chosen, cwd)
     screen = Screen(io.StringIO(), sys.stderr)
     if request.name.endswith(".ipynb"):
         watched: _Watched = _WatchedNotebook(request, screen)

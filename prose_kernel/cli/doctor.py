@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel._version import __version__
-from prose_kernel.cli.finding import Finding
+from prose_kernel.cli import doctor_sessions
+from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def examine(start: bool = True) -> Iterator[Finding]:
 
 def _isolation(current: Settings) -> Iterator[Finding]:
     """Whether agents may run programs, and what can confine these here."""
-    from prose_kernel.commands.isolation import probe
+    from prose_kernel.commands.sandbox import probe
 
     if current.exec_enabled:
         yield Finding("ok", "Exec", "switched on: agents with `execute:` rules run programs")
@@ -94,13 +95,11 @@ def _command() -> Finding:
 
 def _settings() -> Iterator[Finding]:
     from prose_kernel import settings
-    from prose_kernel.cli import doctor_sessions
 
-    try:
-        current = settings.load(Path.cwd())
-    except UsageError as problem:
+    problems: list[UsageError] = []
+    current = settings.load(Path.cwd(), problems=problems)
+    for problem in problems:
         yield Finding("broken", "settings", str(problem), problem.hint or "correct or remove it")
-        return
     yield _shell(current.shell)
     yield _state_directory(Path.cwd() / current.state_dir)
     yield from doctor_sessions.examine(current, Path.cwd())

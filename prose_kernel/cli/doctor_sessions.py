@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from prose_kernel.cli.finding import Finding
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
 EXTRAS = {"llm": "pydantic-ai-slim", "acp": "agent-client-protocol", "local": "xllamacpp"}
 NEEDS = {"model": "llm", "agent": "acp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about a subject. A `broken` one carries the `fix`; a `note` is no fault."""
+
+    state: Literal["ok", "note", "broken"]
+    subject: str
+    text: str
+    fix: str | None = None
 
 
 def examine(settings: Settings, cwd: Path) -> Iterator[Finding]:

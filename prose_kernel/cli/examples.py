@@ -80,12 +80,14 @@ def examples(context: click.Context, name: str | None, execute: bool, target: Pa
         return 0
     path = find_example(name)
     if path is None:
-        raise UsageError(f"no example, or more than one, fits {name}", hint="prose examples")
+        raise UsageError(f"{name} matches no example, or several", hint="prose examples lists them")
     if not execute:
         click.echo(path.read_text(encoding="utf-8"), nl=False)
         return 0
-    from prose_kernel.cli.run import run
-
+    commands = context.find_root().command
+    assert isinstance(commands, click.Group)
+    run = commands.get_command(context, "run")
+    assert run is not None
     status = context.invoke(run, target=str(path))
     return status if isinstance(status, int) else 0
 
@@ -96,7 +98,7 @@ def _copy_notebooks(target: Path) -> None:
     if source is None:
         raise UsageError("the notebooks are not part of this installation")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} is there already", hint="name a new directory, or an empty one")
+        raise UsageError(f"{target} exists", hint="name a new or an empty directory")
     found = sorted(path for pattern in SHIPPED for at in ("", "course/") for path in source.glob(at + pattern))
     try:
         for path in found:

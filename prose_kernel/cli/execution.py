@@ -1,4 +1,4 @@
-"""Feeding a program to a workspace from the command line: signals, the person at the terminal, what came out."""
+"""Run a program from the command line: signals, questions at the terminal, and the result."""
 
 from __future__ import annotations
 
@@ -14,23 +14,44 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from prose_kernel.cli import files, report
+from prose_kernel.cli import report
 from prose_kernel.cli.narrator import Narrator
-from prose_kernel.cli.notebook_file import Cell, read_cells
-from prose_kernel.cli.session_notes import session_notes
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
+from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime.values import Value, full_text, verbatim
 from prose_kernel.workspace import Start, Workspace
 
 if TYPE_CHECKING:
-    from prose_kernel.cli.notebook_cells import NotebookCells
-    from prose_kernel.cli.run import Request
     from prose_kernel.languages import Compiled
+    from prose_kernel.settings import Settings
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
 NOT_LOADABLE = "E215"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the person asked for: the program, its inputs, decisions made beforehand, and the settings in force."""
+
+    name: str
+    inputs: Mapping[str, str]
+    decisions: Mapping[str, bool]
+    settings: Settings
+    cwd: Path
+    json: bool = False
+    usage: bool = False
+    gate_files: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One text to run, and its name in messages. `may_fail`: a notebook's cell with the tag `raises-exception`."""
+
+    text: str
+    name: str
+    may_fail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +72,27 @@ class Ended:
     notes: tuple[str, ...] = ()
 
 
-def execute(request: Request, screen: Screen) -> Ended:
-    """Run the program to its end. Raises `UsageError`, and `CompileError` (E109), when its text cannot be had."""
-    run: ProgramRun
-    if request.name.endswith(".ipynb"):
-        run, cells = NotebookRun(request, screen), read_cells(request.name)
-    else:
-        run, cells = ProgramRun(request, screen), [Cell(files.read_source(request.name).text, request.name)]
-    screen.banner()
-    return asyncio.run(run.through(cells))
-
-
 class ProgramRun:
     """One run from its first text to its closing. `feed` compiles and runs one text in it."""
 
     def __init__(self, request: Request, screen: Screen) -> None:
         self.request = request
         self.screen = screen
-        self.narrator = Narrator(screen)
+        self.narrator = Narrator(screen, Limits(request.settings.display_cap, request.settings.display_lines))
         self.asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
         self.text_name = request.name
 
     @cached_property
     def workspace(self) -> Workspace:
         given = self.request
-        start = Start(given.cwd, given.name, notebook=False, supplied=given.inputs, decisions=given.decisions)
+        start = Start(
+            given.cwd,
+            given.name,
+            notebook=False,
+            supplied=given.inputs,
+            decisions=given.decisions,
+            gate_files=given.gate_files,
+        )
         return Workspace(given.settings, start, asker=self.asker, listeners=[self.narrator])
 
     async def feed(self, cell: Cell) -> None:
@@ -86,11 +103,12 @@ class ProgramRun:
 
     def _known_inputs(self, compiled: Compiled) -> None:
         """Raises `UsageError` for an `--input` that the program does not ask for."""
-        takes = self.workspace.language.takes(compiled.program)
-        unknown = [name for name in self.request.inputs if name not in takes.inputs and name not in takes.gates]
+        language = self.workspace.language
+        inputs, gates = language.inputs(compiled.program), language.gates(compiled.program)
+        unknown = [name for name in self.request.inputs if name not in inputs and name not in gates]
         if unknown:
-            asked = f"its inputs are {', '.join(takes.inputs)}" if takes.inputs else "it has no inputs"
-            raise UsageError(f"--input {unknown[0]}: the program does not ask for it; {asked}")
+            asked = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
+            raise UsageError(f"--input {unknown[0]}: the program has no such input; {asked}")
 
     def compile(self, text: str, name: str) -> Compiled:
         """Compile a text; its warnings are shown, its errors raised."""
@@ -100,6 +118,11 @@ class ProgramRun:
         for found in compiled.diagnostics:
             self.screen.note(found.render().partition("\n")[0], "yellow")
         return compiled
+
+    def execute(self, cells: Sequence[Cell]) -> Ended:
+        """Run all texts to the end of the run."""
+        self.screen.banner()
+        return asyncio.run(self.through(cells))
 
     async def through(self, cells: Sequence[Cell]) -> Ended:
         """Feed all texts, the first error ends it; then take what the run has made, and close it."""
@@ -128,7 +151,7 @@ class ProgramRun:
         except (CompileError, RunError, UsageError) as problem:
             if not cell.may_fail:
                 raise
-            self.screen.note(f"{cell.name} fails, as its tag raises-exception says: {problem}")
+            self.screen.note(f"{cell.name} failed, as its tag raises-exception expects: {problem}")
 
     async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
         """Take what the run has made, if there is one, write its end down, and close it."""
@@ -152,7 +175,7 @@ class ProgramRun:
                 text_name=self.text_name,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
-                notes=session_notes(workspace.doors, usage=self.request.usage) if started else (),
+                notes=report.session_notes(workspace.started_doors, usage=self.request.usage) if started else (),
             )
         finally:
             await workspace.close(cause)
@@ -174,24 +197,6 @@ class ProgramRun:
         if outputs:
             return tuple(report.output_text(name, value) for name, value in outputs.items())
         return (full_text(self.narrator.unshown),) if self.narrator.unshown is not None else ()
-
-
-class NotebookRun(ProgramRun):
-    """The cells of a notebook. Their commands expect to run beside it, as in Jupyter; the run is kept where it was
-    started."""
-
-    @cached_property
-    def _cells(self) -> NotebookCells:
-        from prose_kernel.cli.notebook_cells import NotebookCells
-
-        return NotebookCells(self)
-
-    @property
-    def workspace(self) -> Workspace:
-        return self._cells.workspace
-
-    async def feed(self, cell: Cell) -> None:
-        await self._cells.feed(cell)
 
 
 def _status(error: ProseError | None, done: int) -> int:

@@ -1,4 +1,4 @@
-"""`prose gates`, `prose gate approve|reject|log`: decide from outside what a run waits for (openprose.md 5.10, 8)."""
+"""`prose gates`, `prose gate approve|reject|log`: decide gates of other runs (docs/reference/openprose.md 5.10, 8)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import click
 from prose_kernel.presentation.safety import visible
 
 if TYPE_CHECKING:
-    from prose_kernel.state.decisions import PendingGate, Verb
+    from prose_kernel.state.gates.decisions import PendingGate, Verb
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _run = click.option("--run", "run", metavar="RUN", help="The run, by its id.")
 _as = click.option("--as", "principal", metavar="NAME", default="user", help="Decide as this principal of the gate.")
 _comment = click.option("--comment", metavar="TEXT", default="", help="Kept with the decision.")
 _reason = click.option("--comment", "--reason", "comment", metavar="TEXT", default="", help="Kept with the decision.")
+_GONE = "the run has ended: nobody waits here"
 _target = click.argument("target", metavar="[RUN] GATE", nargs=-1, required=True)
 
 
@@ -32,15 +33,17 @@ def gates(run: str | None, state_dir: str | None) -> None:
     Exit status: 0 done, 1 no such run.
     """
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.state.decisions import pending_gates
+    from prose_kernel.state.gates.decisions import damaged_records, pending_gates
 
     found = pending_gates(_directory(state_dir), SystemClock(), run)
     click.echo("\n\n".join(map(_pending_text, found)) if found else "no gate waits for a decision")
+    for damaged_run, name in damaged_records(_directory(state_dir), SystemClock(), run):
+        click.echo(f"Warning: {visible(name)} of run {damaged_run} is damaged and was not read", err=True)
 
 
 def _pending_text(gate: PendingGate) -> str:
     allow = [] if gate.allow == ("user",) else [f"  allow: {', '.join(gate.allow) or 'nobody'}"]
-    how = gate.command if gate.decidable else "to be answered where the run asks"
+    how = {"here": gate.command, "at the run": "answer at the run's own prompt", "gone": _GONE}[gate.how]
     lines = [
         f"{gate.id}  (run {gate.run})",
         *(f"  {line}" for line in visible(gate.prompt).splitlines()),
@@ -98,7 +101,7 @@ reject_alias = click.Command("reject", callback=reject.callback, params=reject.p
 def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None:
     """Print the events of one gate, oldest first."""
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.state.decisions import gate_log
+    from prose_kernel.state.gates.decisions import gate_log
 
     run, name = _run_and_gate(target, run)
     for event in gate_log(_directory(state_dir), name, run, clock=SystemClock()):
@@ -112,7 +115,7 @@ def _resolve(
     verb: Verb, target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None
 ) -> None:
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.state.decisions import resolve_gate
+    from prose_kernel.state.gates.decisions import resolve_gate
 
     run, name = _run_and_gate(target, run)
     done = resolve_gate(

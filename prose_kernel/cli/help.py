@@ -13,6 +13,7 @@ Commands
   prose fmt FILE...           print the canonical form
   prose check FILE            which conditions can be decided without a model
   prose gates                 what waits for a decision; prose gate approve|reject|log
+  prose explain CODE          what an error code (E004) or a section (3.7) of the reference means
   prose examples [NAME]       bundled examples: list them, or print one
   prose install, prose doctor the Jupyter kernel: register it, find out why it does not start
   prose update                bring an old .prose directory up to date

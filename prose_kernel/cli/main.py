@@ -1,4 +1,4 @@
-"""`prose`: the entry point and its table of subcommands (openprose.md 8).
+"""`prose`: the entry point and its table of subcommands (docs/reference/openprose.md 8).
 
 Every subcommand lives in a module of its own that is imported when the command is used, so that `prose compile` does
 not pay for the machine, nor `prose run` for Jupyter.
@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -29,6 +30,7 @@ COMMANDS = {
     "cassette": "prose_kernel.cli.cassette:cassette",
     "tasks": "prose_kernel.cli.tasks:tasks",
     "help": "prose_kernel.cli.help:help_",
+    "explain": "prose_kernel.cli.explain:explain",
     "examples": "prose_kernel.cli.examples:examples",
     "install": "prose_kernel.cli.install:install",
     "doctor": "prose_kernel.cli.doctor:doctor",
@@ -59,22 +61,20 @@ class LazyGroup(click.Group):
         name = args[0] if args else ""
         if name in COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        click.echo(ctx.get_help(), err=True)
-        click.echo(err=True)
-        raise click.UsageError(_unknown(name))
+        raise click.UsageError(_unknown(name)) if name else NoArgsIsHelpError(ctx)
 
 
 def _unknown(name: str) -> str:
     if name in RETIRED:
         return RETIRED[name]
     near = get_close_matches(name, COMMANDS, 1)
-    return f"no such command: {name}" + (f"; did you mean `prose {near[0]}`?" if near else "")
+    return f"there is no command {name}; " + (f"did you mean `prose {near[0]}`?" if near else "`prose help` lists them")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="prose", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run, check and look after OpenProse programs: workflows of commands, agents and people."""
+    """Run, check and manage OpenProse programs: workflows of commands, agents and people."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,22 +84,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     could answer; 128 and the number of the signal for what a signal has ended.
     """
     args = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_streams()
     try:
         status = cli.main(args, prog_name="prose", standalone_mode=False)
         sys.stdout.flush()
     except (click.ClickException, UsageError, CompileError) as error:
         return _before_the_start(error, args)
     except GateRefused as refused:
-        click.echo(f"Error: {refused}" + (f"\nhint: {refused.hint}" if refused.hint else ""), err=True)
+        _say(f"Error: {refused}" + (f"\nhint: {refused.hint}" if refused.hint else ""))
         return 1
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
         return _reader_gone()
     except Exception as defect:
+        if isinstance(defect, FileNotFoundError) and not _directory_is_there():
+            _say("Error: the directory that this command was started in is gone\nhint: cd to a directory that exists")
+            return USAGE_STATUS
         if sys.flags.dev_mode:
             raise
         click.echo(f"Internal error: {type(defect).__name__}: {defect}", err=True)
@@ -108,20 +109,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
+def _directory_is_there() -> bool:
+    try:
+        return Path.cwd().is_dir()
+    except OSError:
+        return False
+
+
+def _prepare_streams() -> None:
+    """Escape what cannot be encoded; on a terminal escape everything but colours."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+        if stream is not None and stream.isatty():
+            from prose_kernel.cli.terminal import GuardedTerminal
+
+            setattr(sys, name, GuardedTerminal(stream))
+
+
+def _say(text: str) -> None:
+    """A message of ours on stderr."""
+    if sys.stderr.isatty():
+        from prose_kernel.presentation.safety import visible
+
+        text = visible(text)
+    click.echo(text, err=True)
+
+
 def _before_the_start(error: click.ClickException | UsageError | CompileError, args: list[str]) -> int:
     """Say what is wrong; with `run --format json` also as the object that ends stdout."""
     from prose_kernel.cli import report
 
     if isinstance(error, click.UsageError) and error.ctx is not None and not isinstance(error, NoArgsIsHelpError):
         click.echo(error.ctx.get_usage(), err=True)
-    click.echo(report.usage_text(error), err=True)
+    _say(report.usage_text(error))
     if args[:1] == ["run"] and report.wants_json(args):
         click.echo(report.result_line(report.not_started(error)))
     return USAGE_STATUS
 
 
 def _reader_gone() -> int:
-    """Whoever read our output has left: say nothing more, and let Python's last flush find an open file."""
+    """The reader of our output is gone: print nothing more, and let Python's last flush succeed."""
     from prose_kernel.cli.terminal import to_nowhere
 
     to_nowhere(sys.stdout)

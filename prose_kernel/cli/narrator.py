@@ -1,22 +1,26 @@
-"""Events of a run as text: the listener behind `prose run`.
+"""Print the events of a run as text, for `prose run`.
 
-The product goes to stdout: what bare commands print, what unbound sessions answer, the outputs at the end. Remarks go
-to stderr: what was bound, how a gate ended, what was tried again, warnings.
+Results go to stdout: output of bare commands, answers of unbound sessions, the outputs at the end. Remarks go to
+stderr: bindings, decisions of gates, retries, warnings.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream, Task
 from prose_kernel.errors import RunError
+from prose_kernel.presentation.output_window import Limits, OutputWindow, where_whole
 from prose_kernel.presentation.safety import clip
 from prose_kernel.runtime import events as e
+from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
 
 PREVIEW_COLUMNS = 100
 LABELS_SHOWN = 8
+LAST_LINE_COLUMNS = 70
 
 
 class _Text(NamedTuple):
@@ -36,10 +40,11 @@ class _Note(NamedTuple):
 class Narrator:
     """A listener that writes to a `Screen`; output of parallel branches comes in source order."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, limits: Limits) -> None:
         self._screen = screen
+        self._limits = limits
         self._order = SourceOrder(self._emit)
-        self._bare: set[int] = set()
+        self._bare: dict[int, _Shown] = {}
         self._tasks: dict[object, Task] = {}
         self._branches: dict[tuple[object, int], _Branches] = {}
         self._raised: e.CommandFinished | None = None
@@ -71,6 +76,9 @@ class Narrator:
 
     def close(self) -> None:
         """Write what still waits for its turn, and take the live region away."""
+        for shown in self._bare.values():
+            self._rest_of(shown, (), None)
+        self._bare.clear()
         self._order.close()
         self._screen.rest()
 
@@ -84,21 +92,44 @@ class Narrator:
 
     def _command_started(self, event: e.CommandStarted) -> None:
         if event.bound_to is None and not event.consumed:
-            self._bare.add(event.spawn)
+            self._bare[event.spawn] = _Shown(OutputWindow(self._limits))
 
     def _command_output(self, event: e.CommandOutput) -> None:
-        if event.spawn in self._bare:
+        """A pipe gets all of it; on a terminal the middle of a long output is left out, and its last line shows."""
+        shown = self._bare.get(event.spawn)
+        if shown is None:
+            return
+        if not self._screen.shares_terminal(event.stream):
             self._order.say(event.place.branches, _Text(event.stream, event.text))
+            return
+        if text := shown.window.feed(event.stream, event.text):
+            self._order.say(event.place.branches, _Text(event.stream, text))
+        if shown.window.left_out():
+            line = f"… {clip(shown.window.last_line, LAST_LINE_COLUMNS)}"
+            if shown.task is None:
+                shown.task = self._screen.begin(line, None)
+            shown.task.advance(line)
 
     def _command_finished(self, event: e.CommandFinished) -> None:
-        bare = event.spawn in self._bare
-        self._bare.discard(event.spawn)
+        shown = self._bare.pop(event.spawn, None)
         result = event.result
-        if bare and event.raised:
-            self._raised = event
+        if shown is not None:
+            self._rest_of(shown, event.place.branches, event.result)
+            if event.raised and not shown.window.cut:
+                self._raised = event
         if result.kind is not None and not event.raised and event.bound_to is None:
             how = result.signal or ("timed out" if result.timed_out else f"exit status {result.exit_code}")
             self._order.say(event.place.branches, _Note(f"{clip(event.command, 60)}: {how}", "yellow"))
+
+    def _rest_of(self, shown: _Shown, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
+        """The end of an output that was cut, behind a note."""
+        if shown.task is not None:
+            shown.task.end()
+        parts = shown.window.finish()
+        if note := shown.window.left_out():
+            self._order.say(branches, _Note(f"{note}; {where_whole(result)}"))
+        for stream, text in parts:
+            self._order.say(branches, _Text(stream, text))
 
     def _failed(self, event: e.Failed) -> None:
         """Remember the error of a command whose stderr has been passed through, so that nobody reads it twice."""
@@ -197,13 +228,23 @@ class Narrator:
     def _gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision
         why = decision.comment or decision.reason or ""
-        text = f"gate {event.request.id}: {decision.status} by {decision.by}" + (f" ({clip(why)})" if why else "")
+        text = f"gate {event.request.id}: {decision.status} by {decision.decided_by}" + (
+            f" ({clip(why)})" if why else ""
+        )
         self._order.say(event.place.branches, _Note(text, "green" if decision.status == "approved" else "red"))
 
     def _warned(self, event: e.Warned) -> None:
         line, column = event.place.source.line_column(event.place.span.start)
         text = f"Warning at line {line}, column {column}: {event.message} [{event.code}]"
         self._order.say(event.place.branches, _Note(text, "yellow"))
+
+
+@dataclass(slots=True)
+class _Shown:
+    """A bare command that is running: how much of it is shown, and its last line in the live region."""
+
+    window: OutputWindow
+    task: Task | None = None
 
 
 class _Branches:

@@ -1,11 +1,10 @@
-"""`prose run`: one program, or the cells of a notebook, in one run (openprose.md 8)."""
+"""`prose run`: run one program, or the cells of a notebook (docs/reference/openprose.md 8)."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,52 +15,38 @@ from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import ProseError, RunError, UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.cli.execution import Ended
-    from prose_kernel.settings import Settings
+    from prose_kernel.cli.execution import Ended, Request
 
-UNCAPPED = 2**62  # what a command prints is passed through whole; the cap is there for notebooks
 ABSENT_BACKENDS = ("sqlite", "postgres")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the person asked for: the program, its inputs, decisions made beforehand, and the settings in force."""
-
-    name: str
-    inputs: Mapping[str, str]
-    decisions: Mapping[str, bool]
-    settings: Settings
-    cwd: Path
-    json: bool = False
-    usage: bool = False
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
 @click.argument("target", metavar="FILE")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
-@click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
+@click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
 @click.option("--state", "--backend", "state", metavar="KIND", help="filesystem (default) or in-context.")
-@click.option("--in-context", is_flag=True, help="Keep everything in memory; nothing is written.")
-@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
-@click.option("--gates", metavar="MODE", help="Who may decide gates: auto (default), ask, wait or deny.")
-@click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate beforehand. Repeatable.")
-@click.option("--no", metavar="GATE", multiple=True, help="Reject this gate beforehand. Repeatable.")
+@click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
+@click.option("--strict", is_flag=True, help="Apply the language reference literally.")
+@click.option("--gates", metavar="MODE", help="How gates are decided: auto (default), ask, wait or deny.")
+@click.option("--gate-files", is_flag=True, help="With --gates=wait: a decision file written by any program decides.")
+@click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate in advance. Repeatable.")
+@click.option("--no", metavar="GATE", multiple=True, help="Reject this gate in advance. Repeatable.")
 @click.option(
     "--provider",
     metavar="NAME",
-    help="Who answers sessions: human, scripted, dry-run, replay, SERVER[:MODEL], acp:AGENT.",
+    help="What answers sessions: human, scripted, dry-run, replay, SERVER[:MODEL], acp:AGENT.",
 )
 @click.option("--script", metavar="FILE", help="The answers of the scripted provider (YAML).")
-@click.option("--judge", metavar="NAME", help="Who decides conditions: SERVER[:MODEL], acp:AGENT, or off.")
-@click.option("--cassette", metavar="NAME", help="The recording that is written.")
+@click.option("--judge", metavar="NAME", help="What decides conditions: SERVER[:MODEL], acp:AGENT, or off.")
+@click.option("--cassette", metavar="NAME", help="The recording to write.")
 @click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
 @click.option(
     "--cassette-stale",
     metavar="HOW",
     help="Where a file that a recorded session read has changed: warn, fail or ignore. Default: fail in CI, else warn.",
 )
-@click.option("--realtime", is_flag=True, help="Let a replayed session take as long as the recorded one did.")
-@click.option("--usage", is_flag=True, help="Say at the end what sessions and judgements have consumed.")
+@click.option("--realtime", is_flag=True, help="Replay sessions at their recorded speed.")
+@click.option("--usage", is_flag=True, help="Print what sessions and judgements consumed.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
 )
@@ -76,6 +61,7 @@ def run(
     state: str | None = None,
     state_dir: str | None = None,
     gates: str | None = None,
+    gate_files: bool = False,
     provider: str | None = None,
     script: str | None = None,
     judge: str | None = None,
@@ -87,14 +73,14 @@ def run(
 ) -> int:
     """Run a program, a notebook (its cells in order) or a bundled example; FILE may be - for standard input.
 
-    What the program produces goes to stdout, what is said about it to stderr. With --format json the last line of
+    Results of the program go to stdout, remarks about it to stderr. With --format json the last line of
     stdout is one object {"status", "run_id", "outputs", "bindings", "error"}, and all else goes to stderr.
 
     Exit status: 0 ended normally, 1 the program failed, 2 usage or an error found before the start (nothing was run),
     3 failed because nobody could answer a session, condition, input or gate.
     """
     from prose_kernel import settings
-    from prose_kernel.cli import execution
+    from prose_kernel.cli.execution import Request
 
     cwd, name = Path.cwd(), files.find_program(target)
     chosen = settings.load(
@@ -111,13 +97,29 @@ def run(
         cassette_mode=cassette_mode,
         cassette_stale=cassette_stale,
         cassette_realtime=True if realtime else None,
-        display_cap=UNCAPPED,
     )
-    request = Request(name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage)
+    request = Request(
+        name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage, gate_files=gate_files
+    )
+    if gate_files and chosen.gates != "wait":
+        raise UsageError("--gate-files needs --gates=wait")
     if request.settings.gates == "wait" and request.settings.state == "in-context":
-        raise UsageError("--gates wait needs a run on disk: nobody can decide a gate that lives in memory")
+        raise UsageError("--gates wait needs a run on disk; remove --in-context")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-    return _report(request, execution.execute(request, screen), screen)
+    return _report(request, _execute(request, screen), screen)
+
+
+def _execute(request: Request, screen: Screen) -> Ended:
+    """Run the program to its end. Raises `UsageError`, and `CompileError` (E109), when its text cannot be read."""
+    from prose_kernel.cli.execution import Cell, ProgramRun
+
+    if request.name.endswith(".ipynb"):
+        from prose_kernel.cli.notebook_file import NotebookRun, read_cells
+
+        cells = read_cells(request.name)
+        return NotebookRun(request, screen).execute(cells)
+    source = files.read_source(request.name)
+    return ProgramRun(request, screen).execute([Cell(source.text, request.name)])
 
 
 def settings_file(cwd: Path, name: str) -> Path | None:

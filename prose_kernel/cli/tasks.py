@@ -6,11 +6,12 @@ What a killed kernel left is recorded as interrupted first.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,8 +20,6 @@ from prose_kernel.presentation.safety import visible
 
 if TYPE_CHECKING:
     from prose_kernel.commands.tasks.records import TaskRecord
-
-T = TypeVar("T")
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _target = click.argument("target", metavar="[RUN] TASK", nargs=-1, required=True)
@@ -51,16 +50,24 @@ def tasks() -> None:
 @click.option("--run", metavar="RUN", help="The run, by its id.")
 @click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
 @_state_dir
-def list_(run: str | None, everything: bool, state_dir: str | None) -> None:
+def list_(run: str | None, everything: bool, state_dir: str | None) -> int:
     """List the active tasks of one run or of all."""
+    tasks, problems = _all(_directory(state_dir), run)
     rows = [
         (found.run.name, str(found.record.number), _standing(found.record), found.record.cmd_display)
-        for found in _all(_directory(state_dir), run)
+        for found in tasks
         if everything or not found.record.ended
     ]
-    if not rows:
+    if rows:
+        _table(rows)
+    elif not problems:
         click.echo("no tasks" if everything else "no active tasks")
-        return
+    for problem in problems:
+        click.echo(visible(problem), err=True)
+    return 1 if problems else 0
+
+
+def _table(rows: list[tuple[str, str, str, str]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         first = "  ".join(text.ljust(width) for text, width in zip(row[:3], widths, strict=True))
@@ -101,7 +108,7 @@ def show(target: tuple[str, ...], state_dir: str | None) -> None:
 def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
     """Print what a task has printed: its beginning and its end, or the whole log."""
     from prose_kernel.commands.tasks import log
-    from prose_kernel.commands.tasks.receipts import preview_of
+    from prose_kernel.commands.tasks.records import preview_of
     from prose_kernel.presentation.safety import TerminalText
 
     found = _find(target, state_dir)
@@ -129,8 +136,7 @@ def stop(target: tuple[str, ...], state_dir: str | None) -> None:
     if record.ended:
         click.echo(f"task {record.number} has ended already: {_standing(record)}")
         return
-    store = _opened(lambda: Store(found.run, mode="look"))
-    try:
+    with _readable(found.run), contextlib.closing(Store(found.run, mode="look")) as store:
         store.request_stop(record.task_id)
         end = time.monotonic() + _STOP_SECONDS
         while time.monotonic() < end:
@@ -140,10 +146,10 @@ def stop(target: tuple[str, ...], state_dir: str | None) -> None:
             time.sleep(_LOOK_SECONDS)
         else:
             raise GateRefused(f"the kernel that runs task {record.number} has not answered yet; the request is kept")
-    finally:
-        store.close()
-    again = "" if now is None or now.ended or now.force_stop_requested else "; again to kill it"
-    click.echo(f"task {record.number} was asked to end{again}" if again else f"task {record.number} is ended")
+    if now is None or now.ended or now.force_stop_requested:
+        click.echo(f"task {record.number} has ended")
+    else:
+        click.echo(f"task {record.number} was asked to end; type the same again to kill it")
 
 
 # ---------------------------------------------------------------- finding
@@ -161,17 +167,26 @@ def _directory(state_dir: str | None) -> Path:
     return Path(settings.load(Path.cwd(), state_dir=state_dir).state_dir)
 
 
-def _all(directory: Path, run: str | None) -> Iterator[Found]:
-    """The tasks of the runs, newest run last. Raises `GateRefused` for a run that is not there."""
+def _all(directory: Path, run: str | None) -> tuple[list[Found], list[str]]:
+    """The tasks of the runs, newest run last, and why those of a run cannot be read.
+
+    Raises `GateRefused` for a run that is not there.
+    """
     from prose_kernel.commands.tasks.store import exists
 
     runs = directory / "runs"
     if run is not None and not (runs / run).is_dir():
         raise GateRefused(f"there is no run {run}", hint="prose tasks list --all shows which there are")
     names = [runs / run] if run is not None else sorted(runs.iterdir()) if runs.is_dir() else []
+    found: list[Found] = []
+    problems: list[str] = []
     for each in names:
         if exists(each):
-            yield from _of_run(each)
+            try:
+                found += _of_run(each)
+            except GateRefused as problem:
+                problems.append(str(problem))
+    return found, problems
 
 
 def _of_run(run: Path) -> list[Found]:
@@ -180,37 +195,39 @@ def _of_run(run: Path) -> list[Found]:
     from prose_kernel.runtime.clock import SystemClock
 
     live = False
-    try:
-        if _opened(lambda: recover(run, SystemClock())):
-            sweep()
-    except Owned:
-        live = True
-    store = _opened(lambda: Store(run, mode="look"))
-    try:
-        return [Found(run, record, live) for record in store.all()]
-    finally:
-        store.close()
+    with _readable(run):
+        try:
+            if recover(run, SystemClock()):
+                sweep()
+        except Owned:
+            live = True
+        with contextlib.closing(Store(run, mode="look")) as store:
+            return [Found(run, record, live) for record in store.all()]
 
 
-def _opened(work: Callable[[], T]) -> T:
+@contextlib.contextmanager
+def _readable(run: Path) -> Iterator[None]:
     """What only works where the records can be used. Raises `GateRefused`."""
     from prose_kernel.commands.tasks.store import StoreError
 
     try:
-        return work()
+        yield
     except StoreError as problem:
-        raise GateRefused(f"the records of the tasks cannot be read: {problem}") from None
+        hint = f"the logs of its tasks are in {run}/tasks"
+        raise GateRefused(f"run {run.name}: the records of its tasks cannot be read: {problem}", hint=hint) from None
 
 
 def _find(target: tuple[str, ...], state_dir: str | None) -> Found:
     if len(target) > 2:
         raise click.UsageError("give a TASK, or a RUN and a TASK")
     run, name = target if len(target) == 2 else (None, target[0])
-    found = list(_all(_directory(state_dir), run))
+    found, problems = _all(_directory(state_dir), run)
     matching = [each for each in found if each.record.task_id == name]
     if not matching and name.isdigit() and found:
         newest = found[-1].run
         matching = [each for each in found if each.run == newest and each.record.number == int(name)]
     if not matching:
-        raise GateRefused(f"there is no task {name}", hint="prose tasks list --all lists them")
+        raise GateRefused(
+            problems[0] if problems else f"there is no task {name}", hint="prose tasks list --all lists them"
+        )
     return matching[0]

@@ -1,32 +1,51 @@
-"""Writing to the terminal or pipe, the progress of parallel work, and the questions to the person there.
+"""Write to a terminal or pipe, show the progress of parallel work, and ask the user.
 
-What a program produces goes to stdout; what is said about it (questions, notes, progress, errors) goes to stderr, so
-that a pipe carries the product alone. On a terminal running branches and sessions are shown live below the output.
+Results of a program go to stdout; questions, notes, progress and errors go to stderr, so that a pipe carries the
+results alone. On a terminal, running branches and sessions are shown live below the output.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
 from prose_kernel.errors import NobodyToAsk
-from prose_kernel.presentation.safety import terminal, visible
+from prose_kernel.presentation.safety import TerminalText, terminal, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 Stream = Literal["stdout", "stderr"]
-MOTTO = "workflows you can write, run, pause and read"
+MOTTO = "workflows you can write, run, pause, read and test"
+RESET = "\x1b[0m"
+PLAIN = (RESET, "\x1b[m")
+SGR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def has_colour(stream: TextIO) -> bool:
     """Whether colour makes sense there (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class GuardedTerminal:
+    """A terminal that shows every escape sequence except colours as text, whoever prints it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unguarded = stream
+
+    def write(self, text: str) -> int:
+        self.unguarded.write(terminal(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unguarded, name)
 
 
 class Screen:
@@ -37,6 +56,7 @@ class Screen:
     """
 
     def __init__(self, out: TextIO, err: TextIO, *, products_to_stderr: bool = False) -> None:
+        out, err = (getattr(stream, "unguarded", stream) for stream in (out, err))
         self._files: dict[Stream, TextIO | None] = {"stdout": err if products_to_stderr else out, "stderr": err}
         self.colour_out = has_colour(err if products_to_stderr else out)
         self.colour = has_colour(err)
@@ -44,14 +64,23 @@ class Screen:
         self._live: Progress | None = None
         self._partial: dict[Stream, str] = {}
         self._open_lines: set[str] = set()
+        self._texts: dict[Stream, TerminalText] = {"stdout": TerminalText(), "stderr": TerminalText()}
+        self._coloured = False
 
     # -------------------------------------------------- writing
 
     def write(self, stream: Stream, text: str) -> None:
-        """Pass text through as it is."""
+        """Show what a command has printed: a pipe gets it as it is, on a terminal only its colours act."""
+        if self.shares_terminal(stream):
+            text = self._texts[stream].feed(text)
+            if colours := SGR.findall(text):
+                self._coloured = colours[-1] not in PLAIN
+        self._pass(stream, text)
+
+    def _pass(self, stream: Stream, text: str) -> None:
         if not text:
             return
-        surface = "terminal" if self._shares_terminal(stream) else stream
+        surface = "terminal" if self.shares_terminal(stream) else stream
         if text.endswith("\n"):
             self._open_lines.discard(surface)
         else:
@@ -61,25 +90,35 @@ class Screen:
         else:
             self._write(stream, text)
 
-    def line(self, stream: Stream, text: str) -> None:
+    def line(self, stream: Stream, text: str, style: Callable[[str], str] = str) -> None:
         """A whole line of our own: it never continues a line that a command has left open."""
-        surface = "terminal" if self._shares_terminal(stream) else stream
+        surface = "terminal" if self.shares_terminal(stream) else stream
         start = "\n" if surface in self._open_lines else ""
-        self.write(stream, f"{start}{self.harmless(stream, text)}\n")
+        self._pass(stream, f"{self._end_of_colour(stream)}{start}{style(self.harmless(stream, text))}\n")
 
     def harmless(self, stream: Stream, text: str) -> str:
-        """Text that no command has printed, as it may be shown there: on a terminal only its colours act."""
-        return terminal(text) if self._shares_terminal(stream) else text
+        """Text of ours that may repeat what a program, a person or a file says: on a terminal nothing of a message
+        acts, and of a product only its colours."""
+        if not self.shares_terminal(stream):
+            return text
+        return visible(text) if stream == "stderr" else terminal(text)
 
     def note(self, text: str, colour: str | None = None) -> None:
         """A remark about the run, on stderr; dim or in a colour where there is any."""
-        styled = click.style(text, fg=colour, dim=colour is None) if self.colour else text
-        self.line("stderr", styled)
+        style = functools.partial(click.style, fg=colour, dim=colour is None) if self.colour else str
+        self.line("stderr", text, style)
+
+    def _end_of_colour(self, stream: Stream) -> str:
+        """What ends a colour that a command has left behind: nothing of ours is shown in it, or hidden by it."""
+        if not (self._coloured and self.shares_terminal(stream)):
+            return ""
+        self._coloured = False
+        return RESET
 
     def fresh_line(self) -> None:
         """What is written to stderr next begins a line."""
-        if self._open_lines & {"terminal", "stderr"}:
-            self.write("stderr", "\n")
+        ended = self._end_of_colour("stderr")
+        self._pass("stderr", ended + ("\n" if self._open_lines & {"terminal", "stderr"} else ""))
 
     def answered(self) -> None:
         """The person has ended the line of a question."""
@@ -131,6 +170,8 @@ class Screen:
 
     def rest(self) -> None:
         """Take the live region away; what commands have left in the middle of a line is printed."""
+        for name, held in self._texts.items():
+            self._pass(name, held.end())
         live, self._live = self._live, None
         if live is None:
             return
@@ -154,7 +195,7 @@ class Screen:
             self._live = live
             live.start()
 
-    def _shares_terminal(self, stream: Stream) -> bool:
+    def shares_terminal(self, stream: Stream) -> bool:
         file = self._files[stream]
         return file is not None and file.isatty()
 
@@ -191,7 +232,7 @@ class Task:
 
 
 def to_nowhere(file: TextIO) -> None:
-    """Let whatever is still buffered, and Python's flush at exit, end in the void instead of an error."""
+    """Redirect a broken output to /dev/null, so that buffered text and the flush at exit raise nothing."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, file.fileno())
@@ -201,7 +242,7 @@ def to_nowhere(file: TextIO) -> None:
 
 
 class TerminalAsker:
-    """The person at the terminal: `machine.ports.Asker` over the lines of standard input.
+    """The user at the terminal: an `Asker` over the lines of standard input.
 
     Reading is left to the event loop, so that a cancelled question (a deadline, an interrupt) ends at once.
     """
@@ -264,5 +305,5 @@ async def _read_when_ready(descriptor: int) -> bytes:
 
 
 def somebody_here(source: TextIO, err: TextIO, environment: Callable[[str], str | None] = os.environ.get) -> bool:
-    """Whether a person can be asked: stdin and stderr are a terminal and `CI` is not set (openprose.md 5.10)."""
+    """Whether a user can be asked: stdin and stderr are a terminal, and `CI` is not set."""
     return source.isatty() and err.isatty() and not environment("CI")

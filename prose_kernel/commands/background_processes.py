@@ -1,15 +1,18 @@
-"""Background processes that commands left running: left alone while the engine lives, ended when it closes."""
+"""Background processes: what a command left running, or detached on purpose, and how it ends with the kernel."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 from collections.abc import Callable, Sequence
 
+from prose_kernel.commands import process_table
 from prose_kernel.commands.process_table import Member, signal_scope, still_ours
 
 
-class Leftovers:
+class BackgroundProcesses:
     """Groups that outlived their commands, each with the processes that were seen in it."""
 
     def __init__(self, marker: str) -> None:
@@ -59,3 +62,23 @@ class Leftovers:
             delay = min(2 * delay, 0.02)
             self._prune(table())
         return not self._groups
+
+
+async def end_detached(marker: str, grace: float, table: Callable[[], list[Member]]) -> None:
+    """End every process whose `PROSE_JOB` begins with `marker`: TERM, the grace in seconds, KILL."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        end, told = loop.time() + grace, set[tuple[int, int]]()
+        while True:
+            found = [member for member in table() if process_table.carries_prefix(member.pid, marker)]
+            if not found:
+                return
+            for member in found:
+                if number == signal.SIGKILL or member.identity not in told:
+                    told.add(member.identity)
+                    for each in (number, signal.SIGCONT):
+                        with contextlib.suppress(OSError):
+                            os.kill(member.pid, each)
+            if loop.time() >= end:
+                break
+            await asyncio.sleep(0.01)

@@ -9,12 +9,26 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 LOWEST_DESCRIPTOR = 100
 """Commands play with 3 to 9 by habit (`exec 3>&-`); the report is kept out of their reach."""
 
 _LONGEST_PATH = 4096
+
+_WORD = r"""(?:[\w./:=,@%+^-]|'[^']*'|"[^"$`\\]*")+"""
+_SIMPLE = re.compile(rf"[ \t]*(?P<program>[\w./+-]+)(?:[ \t]+{_WORD})*[ \t]*\n?", re.ASCII)
+_MAY_MOVE = frozenset(
+    (
+        *("cd", "chdir", "pushd", "popd", "eval", "source", ".", "command", "builtin", "exec", "trap", "time"),
+        *("coproc", "alias", "autoload", "emulate", "enable", "fc", "functions", "mapfile", "readarray", "zmodload"),
+        *("noglob", "nocorrect", "-"),
+    )
+)
+"""Builtins of any shell that can change the directory, or make something else do it."""
+_KNOWN_SHELLS = frozenset(("bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "busybox"))
 
 # All on one line: shells count lines for their messages from here, so the command's own line numbers stay right, and a
 # shell that met the end of the text inside a quotation has nothing left to misread.
@@ -38,6 +52,20 @@ def wrapper(report: int, source: str | None = None) -> str:
         evaluate='eval "$__prose"' if source is None else source,
         report=_REPORT.format(descriptor=report),
     )
+
+
+def cannot_move(shell: str, command: str, environment: Iterable[bytes]) -> bool:
+    """Whether the shell surely ends where it started, so that nobody need ask.
+
+    True for one program with plain or quoted words. Without the wrapper a shell then becomes the program instead of
+    starting it as a child: half the work for most commands. A function that the environment exports may do anything.
+    """
+    if len(command) > 4096 or shell not in _KNOWN_SHELLS:
+        return False
+    match = _SIMPLE.fullmatch(command)
+    if match is None or match["program"] in _MAY_MOVE:
+        return False
+    return not any(name.startswith(b"BASH_FUNC_") for name in environment)
 
 
 def source(shell: str, script: int) -> str:

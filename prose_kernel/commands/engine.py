@@ -16,38 +16,21 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from prose_kernel.commands import process_table
-from prose_kernel.commands.background_processes import Leftovers
+from prose_kernel.commands import process_table, system
+from prose_kernel.commands.background_processes import BackgroundProcesses
 from prose_kernel.commands.spawn import Child, close
 from prose_kernel.commands.termination import GRACE
 from prose_kernel.commands.watchdog import Watchdog
-from prose_kernel.runtime.ports import Outcome
+
+if TYPE_CHECKING:
+    from prose_kernel.commands.process import EngineProcess
 
 _DESCRIPTORS_EACH = 8
 _DESCRIPTORS_SPARED = 128
 _MOST_AT_ONCE = 1000
 _BURST = 16
-
-
-class Work(Protocol):
-    """What an engine runs: a process of its own, or a program under a monitor. See `Process` for each call."""
-
-    foreground: bool
-
-    @property
-    def pid(self) -> int | None: ...
-
-    def start(self) -> None: ...
-
-    def stop(self, outcome: Outcome) -> None: ...
-
-    def interrupt(self) -> None: ...
-
-    def shutdown(self) -> None: ...
-
-    def refuse(self, outcome: Outcome) -> None: ...
 
 
 class EngineClosed(Exception):
@@ -83,8 +66,8 @@ class Engine:
         self._closed = False
         self._stopped = False
         self._ready = False
-        self._running: dict[Work, None] = {}
-        self._waiting: deque[Work] = deque()
+        self._running: dict[EngineProcess, None] = {}
+        self._waiting: deque[EngineProcess] = deque()
         self._most = at_once or _most_at_once()
         self._burst = _BURST
         self._resting = False
@@ -106,7 +89,7 @@ class Engine:
             _close_at_exit(self)
             self.loop = asyncio.new_event_loop()
             self._watchdog = Watchdog(self.loop, f"{self.marker}:exec", self._on_warning, self._state_dir)
-            self._leftovers = Leftovers(f"{self.marker}:exec")
+            self._background = BackgroundProcesses(f"{self.marker}:exec")
             self._thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
             self._thread.start()
             self._ready = True
@@ -143,13 +126,13 @@ class Engine:
             process.shutdown()
         while self._waiting:
             self._waiting.popleft().refuse("cancelled")
-        known = self._leftovers.groups
-        leftovers = self.loop.create_task(self._leftovers.end(self.grace, self.table))
+        known = self._background.groups
+        leftovers = self.loop.create_task(self._background.end(self.grace, self.table))
         while self._running:
             self._idle.clear()
             await self._idle.wait()
         await leftovers
-        for group in known - self._leftovers.groups:
+        for group in known - self._background.groups:
             self._watchdog.ended(group)
         await self._watchdog.close()
         await self._end_waiting()
@@ -164,7 +147,7 @@ class Engine:
 
     # ------------------------------------------------------------ commands
 
-    def submit(self, process: Work) -> None:
+    def submit(self, process: EngineProcess) -> None:
         """Start a process, or let it wait for its turn. In the engine's loop."""
         if self._closed:
             process.refuse("cancelled")
@@ -174,13 +157,14 @@ class Engine:
 
     def _start_waiting(self) -> None:
         """Start what may start: a few at a time, because a spawn takes the loop from those that already run."""
-        while self._waiting and self._burst and len(self._running) < self._most:
-            self._burst -= 1
-            process = self._waiting.popleft()
-            self._running[process] = None
+        if self._waiting and self._burst and len(self._running) < self._most:
             self._watchdog.starting()
-            process.start()
-            self._watchdog.started_nothing()
+            while self._waiting and self._burst and len(self._running) < self._most:
+                self._burst -= 1
+                process = self._waiting.popleft()
+                self._running[process] = None
+                process.start()
+            self._watchdog.all_started()
         if self._burst < _BURST and not self._resting:
             self._resting = True
             self.loop.call_soon(self._rested)
@@ -210,7 +194,7 @@ class Engine:
         while self._waiting:
             self._waiting.popleft().refuse("interrupted")
 
-    def cancel(self, process: Work) -> None:
+    def cancel(self, process: EngineProcess) -> None:
         """The caller does not want this process any more. In the engine's loop."""
         if process in self._waiting:
             self._waiting.remove(process)
@@ -220,15 +204,16 @@ class Engine:
 
     # ------------------------------------------------------------ what a process tells its owner
 
-    def started(self, pid: int) -> None:
-        self._watchdog.started(pid)
+    def started(self, pid: int, ticks: int = 0) -> None:
+        """A process leads a group of its own. `ticks` is when it started, for one that need not carry the marker."""
+        self._watchdog.started(pid, ticks)
 
-    def ended(self, process: Work, left: Sequence[process_table.Member]) -> None:
+    def ended(self, process: EngineProcess, left: Sequence[process_table.Member]) -> None:
         del self._running[process]
         pid = process.pid
         if pid is not None:
             if left:
-                for gone in self._leftovers.remember(pid, left, self.table):
+                for gone in self._background.remember(pid, left, self.table):
                     self._watchdog.ended(gone)
                 self._watchdog.left(pid, left)
             else:
@@ -246,11 +231,16 @@ class Engine:
         """It is over."""
         self._watchdog.ended(leader)
 
+    def guards(self, number: int) -> bool:
+        """Whether this is a process group, or the session, of a command that runs or has left something running. May be
+        called from any thread."""
+        return self._ready and self._watchdog.knows(number)
+
     def adopt(self, child: Child) -> None:
         """A leader that even KILL did not end: its status is taken whenever it comes."""
         try:
-            pidfd = os.pidfd_open(child.pid)
-        except (AttributeError, OSError):
+            pidfd = system.exit_descriptor(child.pid)
+        except OSError:
             return
         self._adopted.add(pidfd)
         self.loop.add_reader(pidfd, self._reap_adopted, pidfd, child)

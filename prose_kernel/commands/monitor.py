@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from prose_kernel.commands import dispositions, process_table
+from prose_kernel.commands import process_table
 from prose_kernel.commands.drain import Drain
 from prose_kernel.commands.process_table import Member
-from prose_kernel.commands.spawn import close, memory_file
+from prose_kernel.commands.spawn import children_are_lost, close, unignore
+from prose_kernel.commands.system import memory_file
 from prose_kernel.runtime.ports import Outcome, Stream
 
 _SCRIPT = Path(__file__).with_name("monitor_process.py")
@@ -41,7 +42,7 @@ class Confinement:
     """What a program may not do, set before it starts; it cannot be undone.
 
     `landlock` puts it into a domain: it can neither signal nor trace nor look into processes outside. With `paths` it
-    reaches these files alone, each with its rights (see `confinement.READ` and its neighbours). `own_network` gives it
+    reaches these files alone, each with its rights (`sandbox_syscalls.READ` and others). `own_network` gives it
     an empty network namespace, `no_tcp` forbids TCP through Landlock. `own_limits` keeps it from changing the limits
     of other processes. `maps_root` is for a program that makes a user namespace itself. With `keep_rights` it may do
     whatever this user may: the monitor alone is wanted.
@@ -194,6 +195,14 @@ class MonitoredProcess:
         """None: the watchdog learns of the program's own group, and the monitor ends by itself."""
         return None
 
+    @property
+    def has_exited(self) -> bool:
+        """Whether the program has ended, seen now."""
+        if self._finished or self._exited or self._main is None:
+            return self._finished or self._exited
+        now = process_table.member_of(self._main.pid)
+        return now is None or now.identity != self._main.identity
+
     # ------------------------------------------------------------ start
 
     def start(self) -> None:
@@ -213,8 +222,8 @@ class MonitoredProcess:
             self._backstop = loop.call_later(limit, self._give_up)
 
     def _spawn(self) -> tuple[int, int]:
-        dispositions.unignore()
-        if dispositions.children_are_lost():
+        unignore()
+        if children_are_lost():
             raise OSError(errno.ECHILD, "SIGCHLD is ignored in this process")
         ours: list[int] = []
         theirs: list[int] = []
@@ -302,11 +311,19 @@ class MonitoredProcess:
             with contextlib.suppress(OSError):
                 os.write(self._ends.control, letter)
 
-    def stop(self, outcome: Outcome) -> None:
-        """The caller does not want it any more: TERM, the grace, KILL, to the whole tree."""
+    def stop(self, outcome: Outcome, grace: float | None = None) -> None:
+        """TERM, the grace, KILL, to the whole tree; a shorter grace than the launch's own ends with KILL when it is
+        over."""
         self._outcome_if_lost, self._stopping = outcome, True
         self._tell(b"c")
         self._watch_ladder(self._launch.grace)
+        if grace is not None and grace < self._launch.grace:
+            self._owner.loop.call_later(grace, self._tell, b"k")
+
+    def kill(self, outcome: Outcome) -> None:
+        """KILL at once."""
+        self.stop(outcome)
+        self._tell(b"k")
 
     def interrupt(self) -> None:
         """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""

@@ -20,10 +20,10 @@ import time
 
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib here
-    import confinement  # type: ignore[import-not-found]
     import process_table  # type: ignore[import-not-found]
+    import sandbox_syscalls  # type: ignore[import-not-found]
 else:
-    from prose_kernel.commands import confinement, process_table
+    from prose_kernel.commands import process_table, sandbox_syscalls
 
 _KILL_PATIENCE = 2.0
 _LOOK = 0.02
@@ -46,7 +46,7 @@ def become_program(job: Job, monitor: int, stdout: int, stderr: int, failures: i
     try:
         os.setsid()
         _sane_signals()
-        confinement.die_with_parent(signals.SIGKILL)
+        sandbox_syscalls.die_with_parent(signals.SIGKILL)
         if os.getppid() != monitor:
             os._exit(127)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -58,7 +58,7 @@ def become_program(job: Job, monitor: int, stdout: int, stderr: int, failures: i
         os.chdir(job["cwd"])
         _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
         step = "limits"
-        confinement.set_limits(job["limits"])
+        sandbox_syscalls.set_limits(job["limits"])
         step = "confinement"
         _confine(job)
         step = "program"
@@ -104,13 +104,13 @@ def _confine(job: Job) -> None:
     if job["keep_rights"]:
         return
     if job["own_network"]:
-        confinement.isolate_network()
-    confinement.no_new_privileges()
+        sandbox_syscalls.isolate_network()
+    sandbox_syscalls.no_new_privileges()
     if job["landlock"]:
-        confinement.landlock(job["paths"], job["no_tcp"])
-    confinement.drop_capabilities(job["maps_root"])
+        sandbox_syscalls.landlock(job["paths"], job["no_tcp"])
+    sandbox_syscalls.drop_capabilities(job["maps_root"])
     if job["own_limits"]:
-        confinement.only_own_limits()
+        sandbox_syscalls.only_own_limits()
 
 
 # ---------------------------------------------------------------- the tree
@@ -273,7 +273,7 @@ class Monitor:
 def main(job_file: int, control: int, report: int, stdout: int, stderr: int) -> None:
     for number in _IGNORED:
         signals.signal(number, signals.SIG_IGN)
-    confinement.become_sub_reaper()
+    sandbox_syscalls.become_sub_reaper()
     for descriptor in (job_file, control, report, stdout, stderr):
         os.set_inheritable(descriptor, False)
     with os.fdopen(job_file, "rb") as file:
@@ -309,10 +309,10 @@ def _until_exec(reader: int, control: int, pid: int, seconds: float) -> bytes:
 
 def probe() -> None:
     """Try each mechanism in a child of its own, and print what works."""
-    print(f"landlock {confinement.landlock_version()}")
+    print(f"landlock {sandbox_syscalls.landlock_version()}")
     for name, attempt in (
-        ("sub-reaper", confinement.become_sub_reaper),
-        ("network", confinement.isolate_network),
+        ("sub-reaper", sandbox_syscalls.become_sub_reaper),
+        ("network", sandbox_syscalls.isolate_network),
         ("domain", _try_domain),
         ("filter", _try_filter),
     ):
@@ -328,13 +328,13 @@ def probe() -> None:
 
 
 def _try_domain() -> None:
-    confinement.no_new_privileges()
-    confinement.landlock([(b"/usr", confinement.READ)], False)
+    sandbox_syscalls.no_new_privileges()
+    sandbox_syscalls.landlock([(b"/usr", sandbox_syscalls.READ)], False)
 
 
 def _try_filter() -> None:
-    confinement.no_new_privileges()
-    confinement.only_own_limits()
+    sandbox_syscalls.no_new_privileges()
+    sandbox_syscalls.only_own_limits()
 
 
 if __name__ == "__main__":

@@ -16,18 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from prose_kernel.commands import process_table
-from prose_kernel.commands.capture import Capture
+from prose_kernel.commands import process_table, system
 from prose_kernel.commands.drain import Drain
-from prose_kernel.commands.scope import GroupScope, TreeScope
+from prose_kernel.commands.output import Capture
 from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
-from prose_kernel.commands.termination import Ladder, ladder
+from prose_kernel.commands.termination import GroupScope, Ladder, TreeScope, ladder
 from prose_kernel.runtime.ports import Outcome, Stream
 
 _CHUNK = 65536
 _LOOK = 0.003
 _LOST = 0.05
-"""Seconds after which a signal that had to end a process, and did not, must have been lost."""
+"""Seconds after which a signal that had to end a process, and did not, must have been lost or ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,49 @@ class Record:
     cpu_s: float = 0.0
 
 
+class EngineProcess(Protocol):
+    """What an engine runs: a child of its own (`Process`), or a program under a monitor (`MonitoredProcess`).
+
+    All calls in the engine's loop. `foreground` ones get a user's interrupts.
+    """
+
+    foreground: bool
+
+    @property
+    def pid(self) -> int | None:
+        """The leader of its group, where the engine owns that; else None."""
+        ...
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether it has ended, seen now; what it printed may still be on its way."""
+        ...
+
+    def start(self) -> None:
+        """Start it; what fails is reported like every other end."""
+        ...
+
+    def refuse(self, outcome: Outcome) -> None:
+        """End one that was never started."""
+        ...
+
+    def stop(self, outcome: Outcome, grace: float | None = None) -> None:
+        """TERM, the grace in seconds (None: the usual one), KILL."""
+        ...
+
+    def kill(self, outcome: Outcome) -> None:
+        """KILL at once."""
+        ...
+
+    def interrupt(self) -> None:
+        """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
+        ...
+
+    def shutdown(self) -> None:
+        """The engine closes: TERM now, then KILL."""
+        ...
+
+
 class Feed(Protocol):
     """Who gets a command's output while it runs, decoded, in the engine's loop. Must not block."""
 
@@ -90,7 +132,7 @@ class Owner(Protocol):
     loop: asyncio.AbstractEventLoop
     grace: float
 
-    def started(self, pid: int) -> None: ...
+    def started(self, pid: int, ticks: int = 0) -> None: ...
 
     def ended(self, process: Process, left: Sequence[process_table.Member]) -> None: ...
 
@@ -152,10 +194,14 @@ class Process:
             return
         assert self._child is not None
         loop, pid = self._owner.loop, self._child.pid
+        self._scope = GroupScope(pid)
         self._started = loop.time()
         tree = self._launch.tree
-        self._scope = GroupScope(pid) if tree is None else TreeScope(pid, tree)
-        self._owner.started(pid)
+        if tree is None:
+            self._owner.started(pid)
+        else:
+            self._scope = TreeScope(pid, tree)
+            self._owner.started(pid, self._scope.since)
         self._watch_exit(pid)
         self._drain.start(self._child.stdout, self._child.stderr)
         if self._launch.timeout is not None:
@@ -195,10 +241,10 @@ class Process:
         self._done(Record(outcome, None, stdout, stderr))
 
     def _watch_exit(self, pid: int) -> None:
-        """The exit is seen without reaping: by a pidfd, or by a thread that waits without taking the status."""
+        """The exit is seen without reaping: by a descriptor, or by a thread that waits without taking the status."""
         try:
-            self._pidfd = os.pidfd_open(pid)
-        except (AttributeError, OSError):
+            self._pidfd = system.exit_descriptor(pid)
+        except OSError:
             threading.Thread(target=self._wait_in_thread, args=(pid,), name="prose-exit", daemon=True).start()
         else:
             self._owner.loop.add_reader(self._pidfd, self._exit_seen)
@@ -292,7 +338,7 @@ class Process:
     def _climb(self, steps: Ladder) -> None:
         if self._finished or self._child is None:
             return
-        if self._ladder is None and not self._exited and not _has_exited(self._child.pid):
+        if self._ladder is None and not self._exited and not system.has_exited(self._child.pid):
             self._outcome = steps.outcome
         self._ladder = steps
         self._climbing = True
@@ -318,9 +364,12 @@ class Process:
             now = self._owner.loop.time()
             if now >= end or (self._kill_now and not last):
                 return False
-            if told and now >= again:
-                self._repeat(number, told)
-                told = {}
+            if now >= again and not last:
+                if self._exited and not self._is_handled(number):
+                    return False
+                if told:
+                    self._repeat(number, told)
+                    told = {}
             await self._pause(_LOOK if self._empty_in is not None else min(delay, end - now))
             delay = min(delay * 2, 0.02)
             if last:
@@ -337,7 +386,7 @@ class Process:
         """Signal the scope; what each process in it executed just before, where that matters."""
         assert self._child is not None
         table, told = self._owner.table(), dict[int, bytes]()
-        if number != signal.SIGKILL:
+        if number != signal.SIGKILL and system.LINUX:  # without signal masks nothing is repeated
             told = process_table.programs_below(self._child.pid)
         self._scope.signal(number, table)
         if number != signal.SIGKILL:
@@ -354,14 +403,23 @@ class Process:
             before = told.get(member.pid)
             if before is None or not process_table.dies_of(member.pid, number):
                 continue
-            if process_table.program_of(member.pid) != before:
+            if system.program_of(member.pid) != before:
                 with contextlib.suppress(OSError):
                     os.kill(member.pid, number)
+
+    def _is_handled(self, number: signal.Signals) -> bool:
+        """Whether a process of the scope may be cleaning up because of this signal.
+
+        Without the command's leader, waiting for those that only ignore it is waiting for nothing: a shell starts its
+        background jobs with INT ignored.
+        """
+        members = self._scope.members(self._owner.table())
+        return any(process_table.handles(member.pid, number) for member in members)
 
     def _scope_is_empty(self) -> bool:
         assert self._child is not None
         leader = self._child.pid
-        if not self._exited and not _has_exited(leader):
+        if not self._exited and not system.has_exited(leader):
             return False
         table = self._owner.table()
         if self._scope.members(table):
@@ -452,7 +510,7 @@ class Process:
     @property
     def has_exited(self) -> bool:
         """Whether the child has ended, seen now; what it printed may still be on its way."""
-        return self._finished or self._exited or (self._child is not None and _has_exited(self._child.pid))
+        return self._finished or self._exited or (self._child is not None and system.has_exited(self._child.pid))
 
     @property
     def pid(self) -> int | None:
@@ -479,10 +537,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"SIG{number}"
-
-
-def _has_exited(pid: int) -> bool:
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-    except ChildProcessError:
-        return True

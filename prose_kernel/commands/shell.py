@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from prose_kernel.commands import cwd_report
-from prose_kernel.commands.capture import DISPLAY_CAP, Live
-from prose_kernel.commands.cross_loop import answered
+from prose_kernel.commands.cross_loop import ProcessCall
 from prose_kernel.commands.engine import Engine, EngineClosed
+from prose_kernel.commands.output import DISPLAY_CAP, Live
 from prose_kernel.commands.process import Launch, Process, Record, signal_name
-from prose_kernel.commands.spawn import SpawnFailure, high, memory_file
+from prose_kernel.commands.spawn import SpawnFailure, high
+from prose_kernel.commands.system import memory_file
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
@@ -51,11 +51,16 @@ class ShellCommands:
         `asyncio.CancelledError` when nothing of its group is left, however often it is cancelled.
         """
         try:
-            self._engine.start()
+            call: ProcessCall[CommandResult] = ProcessCall(self._engine)
+            launch = self._launch(request)
+            live = Live(self._engine.loop, call.post, on_output, self._display_cap) if on_output is not None else None
+
+            def done(record: Record) -> None:
+                call.done(derive(request, record, launch.report), live.deliver if live is not None else None)
+
+            return await call.wait(Process(self._engine, launch, live, done))
         except EngineClosed:
             return CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
-        call = _Call(self._engine, request, self._launch(request), on_output, self._display_cap)
-        return await call.wait()
 
     def interrupt(self) -> None:
         """A user's interrupt, from any thread: ends all running commands with INT, 2 s, TERM, 2 s, KILL.
@@ -68,12 +73,14 @@ class ShellCommands:
         def prepare(report: int | None) -> tuple[Sequence[str | bytes], Sequence[int]]:
             return self._shell.arguments(request.command, report)
 
+        environment = self._environment.current()
+        moves = request.track and not cwd_report.cannot_move(self._shell.name, request.command, environment)
         return Launch(
             prepare,
-            self._environment.current(),
+            environment,
             request.cwd,
             request.timeout,
-            request.track,
+            moves,
             cwd_report.LOWEST_DESCRIPTOR,
         )
 
@@ -84,8 +91,8 @@ class Shell:
     def __init__(self, given: str | None, *, login: bool = False) -> None:
         self.path = resolve_shell(given)
         """The absolute path of the shell."""
-        self._name = Path(self.path).name
-        self._start = (self.path, *(("-l",) if login else _FLAGS.get(self._name, ())), "-c")
+        self.name = Path(self.path).name
+        self._start = (self.path, *(("-l",) if login else _FLAGS.get(self.name, ())), "-c")
 
     def arguments(self, command: str, report: int | None = None) -> tuple[Sequence[str | bytes], Sequence[int]]:
         """The shell's arguments, and the descriptors that it needs. Raises `SpawnFailure`, `OSError`."""
@@ -96,7 +103,7 @@ class Shell:
                 return (*self._start, b" " + text if text[:1] in (b"-", b"+") else text, "exec"), ()
             return (*self._start, cwd_report.wrapper(report), "exec", text), ()
         script = _script(text)
-        source = cwd_report.source(self._name, script)
+        source = cwd_report.source(self.name, script)
         wrapper = source if report is None else cwd_report.wrapper(report, source)
         return (*self._start, wrapper, "exec"), (script,)
 
@@ -160,46 +167,11 @@ def _script(text: bytes) -> int:
     return high(memory_file(text), cwd_report.LOWEST_DESCRIPTOR)
 
 
-class _Call:
-    """One call of `run`: stands between the caller's loop and the engine's, one hop each way."""
+def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResult:
+    """The result of `exec` from the engine's record (the `exec` column of the table in 1.2).
 
-    def __init__(
-        self, engine: Engine, request: CommandRequest, launch: Launch, on_output: OnOutput | None, display_cap: int
-    ) -> None:
-        self._engine = engine
-        self._request = request
-        self._loop = asyncio.get_running_loop()
-        self._answer: asyncio.Future[CommandResult] = self._loop.create_future()
-        self._live = Live(engine.loop, self._post, on_output, display_cap) if on_output is not None else None
-        self._process = Process(engine, launch, self._live, self._done)
-        self._posted = engine.post(engine.submit, self._process)
-
-    async def wait(self) -> CommandResult:
-        if not self._posted:
-            return CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
-        return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, self._process))
-
-    def _post(self, callback: Callable[[], None]) -> None:
-        """From the engine's loop to the caller's."""
-        try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the caller's loop is closed: nobody wants this command any more
-            self._process.stop("cancelled")
-
-    def _done(self, record: Record) -> None:
-        result = derive(self._request, record)
-
-        def complete() -> None:
-            if self._live is not None:
-                self._live.deliver()
-            if not self._answer.done():
-                self._answer.set_result(result)
-
-        self._post(complete)
-
-
-def derive(request: CommandRequest, record: Record) -> CommandResult:
-    """The result of `exec` from the engine's record (the `exec` column of the table in 1.2)."""
+    `asked`: the shell was asked where it ended; otherwise it ended where it started.
+    """
     code, kind, name = _classify(record)
     not_started = record.spawn_error is not None
     reports = record.outcome == "exited" and request.track and not not_started
@@ -218,12 +190,19 @@ def derive(request: CommandRequest, record: Record) -> CommandResult:
         replaced_bytes=record.stdout.replaced_bytes + record.stderr.replaced_bytes,
         pipes_held=record.pipes_held,
         background_left=record.background_left,
-        cwd_after=cwd_report.parse(record.report) if reports else None,
+        cwd_after=_directory_after(request, record, asked) if reports else None,
         spawn_error=record.spawn_error,
         duration=record.duration,
         max_rss=record.max_rss,
         cpu_s=record.cpu_s,
     )
+
+
+def _directory_after(request: CommandRequest, record: Record, asked: bool) -> str | None:
+    if asked:
+        return cwd_report.parse(record.report)
+    directory = os.path.realpath(request.cwd)
+    return directory if Path(directory).is_dir() else None
 
 
 _Kind = Literal["exit", "signal", "timeout", "spawn", "cwd"]

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import resource
+import signal
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prose_kernel.commands import dispositions
-
-_OUT_OF_MEMORY_RAISE = 300
+from prose_kernel.commands.system import prefer_for_out_of_memory
 
 
 class SpawnFailure(Exception):
@@ -56,8 +55,8 @@ def spawn(
 ) -> Child:
     """Start `argv` in a new session. `keep` lists further descriptors to pass on; with `talk` its standard input is a
     pipe of ours instead of /dev/null. Raises `SpawnFailure`."""
-    dispositions.unignore()
-    if dispositions.children_are_lost():
+    unignore()
+    if children_are_lost():
         raise SpawnFailure("spawn", "SIGCHLD is ignored in this process: exit codes would be lost")
     opened: list[int] = []
     try:
@@ -80,7 +79,7 @@ def spawn(
     ours = opened[0], opened[2], *opened[5:]
     for descriptor in ours:
         os.set_blocking(descriptor, False)
-    _prefer_for_out_of_memory(popen.pid)
+    prefer_for_out_of_memory(popen.pid)
     return Child(popen, *ours)
 
 
@@ -140,20 +139,6 @@ def high(descriptor: int, lowest: int) -> int:
         os.close(descriptor)
 
 
-def memory_file(data: bytes) -> int:
-    """A descriptor from which the data can be read; no name, nothing to clean up. Raises `OSError`."""
-    descriptor = os.memfd_create("prose", os.MFD_CLOEXEC)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def close(descriptors: Sequence[int]) -> None:
     """Close what can be closed."""
     for descriptor in descriptors:
@@ -172,18 +157,31 @@ def _null() -> int:
     return _null_descriptor
 
 
-_adjustment: bytes | None = None
+# "Ignored" is inherited, and a shell cannot even trap a signal that was ignored when it started. Python kernels ignore
+# SIGINT while idle, and shells start their background jobs with it ignored. A handler is not inherited.
+
+_WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
-def _prefer_for_out_of_memory(pid: int) -> None:
-    """When memory runs out, a command shall be chosen before the kernel that started it (hazard 64)."""
-    global _adjustment
-    with contextlib.suppress(OSError, ValueError):
-        if _adjustment is None:
-            own = int(Path("/proc/self/oom_score_adj").read_bytes())
-            _adjustment = str(min(1000, own + _OUT_OF_MEMORY_RAISE)).encode()
-        descriptor = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, _adjustment)
-        finally:
-            os.close(descriptor)
+def unignore() -> None:
+    """Make sure that no child starts with INT, QUIT or TERM ignored. Callable from any thread, cheap when all is well.
+
+    The process itself goes on ignoring them: a C function without effect becomes the handler, under what Python
+    believes, since only the main thread may install a Python handler.
+    """
+    ignored = [number for number in _WANTED if signal.getsignal(number) is signal.SIG_IGN]
+    if not ignored:
+        return
+    import ctypes  # rarely needed, and not cheap
+
+    library = ctypes.CDLL(None)
+    harmless = ctypes.cast(library.getpid, ctypes.c_void_p)
+    library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    library.signal.restype = ctypes.c_void_p
+    for number in ignored:
+        library.signal(number, harmless)
+
+
+def children_are_lost() -> bool:
+    """Whether SIGCHLD is ignored: the system would then throw exit statuses away, and failures would look like 0."""
+    return signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN

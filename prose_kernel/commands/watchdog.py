@@ -1,7 +1,8 @@
 """The engine's side of the watchdog: one small process that ends what a killed kernel leaves (exec-and-tasks.md 1.4).
 
 It is started together with the first command, and learns of groups through a pipe whose only writer is this process.
-When it dies it is replaced and told everything again.
+When it dies it is replaced and told everything again. What it is told also stands in a private file, so that a later
+start finds what is left when kernel and watchdog were both killed.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from prose_kernel.commands.process_table import Member
+from prose_kernel.commands import system, watchdog_process
+from prose_kernel.commands.process_table import Member, member_of
 from prose_kernel.commands.spawn import close
 
 _SCRIPT = Path(__file__).with_name("watchdog_process.py")
@@ -24,7 +25,8 @@ _ATTEMPTS = 2
 _PROVEN = 10.0
 """Seconds after which a watchdog counts as started well."""
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+_LONGEST_JOURNAL = 256 * 1024
+"""Bytes of the private file after which what has ended is left out of it."""
 
 _ENDED_DELAY = 0.05
 """Ends are told late, together: a watchdog that thinks a group still runs looks at its members before it signals."""
@@ -46,8 +48,10 @@ class Watchdog:
         self._marker = marker
         self._on_warning = on_warning
         self._state_dir = state_dir or Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}"
+        self._journal: _Journal | None = None
         self._groups: dict[int, bytes] = {}
-        self._unsent = bytearray()
+        self._unsent = bytearray()  # said to nobody yet
+        self._behind = bytearray()  # written down, and not taken by the watchdog yet
         self._flush_timer: asyncio.TimerHandle | None = None
         self._pipe = -1
         self._popen: subprocess.Popen[bytes] | None = None
@@ -60,38 +64,37 @@ class Watchdog:
     # ------------------------------------------------------------ what it is told
 
     def starting(self) -> None:
-        """A command is about to be started: from now on its processes are found, whenever the kernel is killed."""
-        self._announced = b"?%d\n" % int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+        """Commands are about to be started: from now on their processes are found, whenever the kernel is killed."""
+        self._announced = b"?%d\n" % system.now()
         self._unsent += self._announced
-        self._reach()
+        if self._pipe < 0 and self._failures <= _ATTEMPTS:
+            self._open()
+        self._flush()
 
-    def started_nothing(self) -> None:
-        """What was announced was not started by this process, or not at all."""
-        if self._announced:
-            self._announced = b""
-            self._unsent += b"?\n"
-            self._flush()
+    def all_started(self) -> None:
+        """What was announced has been started, or was not to be started by this process."""
+        self._announced = b""
+        self._unsent += b"?\n"
+        self._flush()
 
     def started(self, group: int, ticks: int = 0) -> None:
         """A command's group runs.
 
-        `ticks` is when its leader started, for a leader whose status this process does not take.
+        `ticks` is when its leader started, for a group in which nobody need carry the marker.
         """
-        self._announced = b""
         self._tell(group, b"+%d %d\n" % (group, ticks) if ticks else b"+%d\n" % group)
-        self._reach()
-
-    def _reach(self) -> None:
-        """Write what there is to tell; the first time the watchdog is started."""
-        if self._pipe < 0 and self._failures <= _ATTEMPTS:
-            self._open()
-        self._flush()
+        if not self._announced:
+            self._flush()
 
     def left(self, group: int, members: Sequence[Member]) -> None:
         """A command ended, and left these in its group."""
         known = b"".join(b" %d %d" % member.identity for member in members)
         self._tell(group, b"=%d%b\n" % (group, known))
         self._flush()
+
+    def knows(self, group: int) -> bool:
+        """Whether it would end this group."""
+        return group in self._groups
 
     def ended(self, group: int) -> None:
         if self._groups.pop(group, None) is None:
@@ -108,16 +111,20 @@ class Watchdog:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
+        if self._unsent and self._journal is not None:
+            self._journal.add(self._unsent, self._groups)
+        self._behind += self._unsent
+        self._unsent.clear()
         if self._pipe < 0:
-            self._unsent.clear()  # a new watchdog is told everything
+            self._behind.clear()  # a new watchdog is told everything
             return
         try:
-            del self._unsent[: os.write(self._pipe, self._unsent)]
+            del self._behind[: os.write(self._pipe, self._behind)]
         except BlockingIOError:
             pass
         except BrokenPipeError:
             return  # it is dead, which its pidfd tells as well
-        if self._unsent:
+        if self._behind:
             self._flush_timer = self._loop.call_later(_ENDED_DELAY, self._flush)
 
     # ------------------------------------------------------------ its life
@@ -125,14 +132,17 @@ class Watchdog:
     def _open(self) -> None:
         reader, self._pipe = os.pipe()
         os.set_blocking(self._pipe, False)
-        self._unsent[:] = b"".join(self._groups.values()) + self._announced
+        self._behind[:] = b"".join(self._groups.values()) + self._announced
+        if self._journal is None and watchdog_process.private(str(self._state_dir)):
+            self._journal = _Journal(self._state_dir, self._marker)
         # Before the command that it is for: a kernel may be killed at once. Nobody waits for its interpreter.
         self._spawn(reader)
 
     def _spawn(self, reader: int) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PROSE_JOB"}
-        argv = [sys.executable or "python3", "-I", "-S", str(_SCRIPT)]
+        argv = [sys.executable or "python3", *system.PYTHON_FLAGS, str(_SCRIPT)]
         argv += [str(os.getpid()), str(self._state_dir), self._marker]
+        argv += [str(self._journal.path)] if self._journal is not None else []
         try:
             self._popen = subprocess.Popen(
                 argv,
@@ -154,8 +164,8 @@ class Watchdog:
     def _watch(self) -> None:
         assert self._popen is not None
         try:
-            self._pidfd = os.pidfd_open(self._popen.pid)
-        except (AttributeError, OSError):
+            self._pidfd = system.exit_descriptor(self._popen.pid)
+        except OSError:
             return  # then a death shows when writing
         self._loop.add_reader(self._pidfd, self._died)
 
@@ -200,6 +210,8 @@ class Watchdog:
         popen = self._popen
         if popen is None:
             self._forget()
+            if self._journal is not None and not self._groups:
+                self._journal.remove()
             return
         if self._groups:
             close((self._pipe,))  # something did not end even by KILL: it may try as well
@@ -211,10 +223,49 @@ class Watchdog:
             if self._loop.time() > end:
                 popen.kill()
             await asyncio.sleep(0.001)
-        for suffix in ("", ".new"):
-            (self._state_dir / f"jobs-{popen.pid}{suffix}").unlink(missing_ok=True)
+        if self._journal is not None:
+            self._journal.remove()
         self._forget()
 
     @property
     def pid(self) -> int | None:
         return self._popen.pid if self._popen is not None else None
+
+
+class _Journal:
+    """The private file: whose it is, and line by line what the watchdog was told. Never in the way of a command."""
+
+    def __init__(self, directory: Path, marker: str) -> None:
+        own = member_of(os.getpid())
+        identity = own.identity if own is not None else (os.getpid(), 0)
+        self.path = directory / f"jobs-{os.getpid()}-{marker[:8]}"
+        self._head = f"boot {system.boot_id()}\nowner {identity[0]} {identity[1]}\nmarker {marker}\n".encode()
+        self._size = 0
+        self._descriptor = -1
+        self._begin(b"")
+
+    def _begin(self, lines: bytes) -> None:
+        """Write the file anew. A full disk costs the sweep: the first net is the watchdog."""
+        fresh = self.path.with_name(f".{self.path.name}")
+        close([self._descriptor] if self._descriptor >= 0 else [])
+        self._descriptor = -1
+        try:
+            self._descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            self._size = os.write(self._descriptor, self._head + lines)
+            fresh.replace(self.path)
+        except OSError:
+            return
+
+    def add(self, lines: bytes | bytearray, groups: dict[int, bytes]) -> None:
+        """Write down what was just said; `groups` is all that runs, with the line of each."""
+        if self._size + len(lines) > _LONGEST_JOURNAL:
+            self._begin(b"".join(groups.values()))
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self._size += os.write(self._descriptor, lines)
+
+    def remove(self) -> None:
+        close([self._descriptor] if self._descriptor >= 0 else [])
+        self._descriptor = -1
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)

@@ -18,17 +18,17 @@ import queue
 import shlex
 import sys
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.output import Display, Problem
-from prose_kernel.notebook.problems import simple
 from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.presentation.display import Display, Problem
+from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import Asker
@@ -37,6 +37,7 @@ from prose_kernel.runtime.values import ExecText, Value, plain
 T = TypeVar("T")
 _USAGE = "%%prose [--in NAME …] [--out NAME …]"
 _POLL_SECONDS = 0.05
+_LISTED = 20
 
 
 # ---------------------------------------------------------------- what comes out
@@ -46,15 +47,22 @@ class Bindings(Mapping[str, object]):
     """The bindings of the Prose run as Python values: `prose["plan"]`.
 
     Text, output of commands and answers of sessions are `str`; numbers, booleans, `None`, lists and dicts are what they
-    are in Python. Reading a name that is not bound raises `KeyError`. The mapping is read-only: values go in with
-    `%%prose --in NAME`. It always shows the current state of the run.
+    are in Python. Reading a name that is not bound raises `KeyError`, which lists the names there are. Assigning binds
+    a value in the run, as `let` does. The mapping always shows the current state of the run.
     """
 
-    def __init__(self, cells: Cells) -> None:
+    def __init__(self, cells: Cells, bind: Callable[[str, object], None]) -> None:
         self._cells = cells
+        self._bind = bind
 
     def __getitem__(self, name: str) -> object:
-        return python_value(self._cells.values()[name])
+        values = self._cells.values()
+        if name not in values:
+            raise NotBound(name, tuple(values))
+        return python_value(values[name])
+
+    def __setitem__(self, name: str, value: object) -> None:
+        self._bind(name, value)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._cells.values())
@@ -64,6 +72,21 @@ class Bindings(Mapping[str, object]):
 
     def __repr__(self) -> str:
         return f"<Prose bindings: {', '.join(self) or 'none yet'}>"
+
+
+class NotBound(KeyError):
+    """A name that is not bound in the run; says which names are."""
+
+    def __init__(self, name: object, known: tuple[str, ...]) -> None:
+        super().__init__(name)
+        self._known = known
+
+    def __str__(self) -> str:
+        if not self._known:
+            return f"there is no binding {self.args[0]!r}: nothing is bound yet"
+        shown = ", ".join(self._known[:_LISTED])
+        more = len(self._known) - _LISTED
+        return f"there is no binding {self.args[0]!r}; bound are {shown}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def python_value(value: Value) -> object:
@@ -285,7 +308,7 @@ class Front:
         asker: Asker | None = self._channel or self._terminal
         assert asker is not None
         self.cells = Cells(Path.cwd(), asker)
-        self.bindings = Bindings(self.cells)
+        self.bindings = Bindings(self.cells, self.bind)
 
     # ------------------------------------------------------------ the magics
 
@@ -301,8 +324,33 @@ class Front:
         return result
 
     def line(self, line: str) -> CellResult | None:
-        """`%prose WORD …`: the line magics of the kernel, without their `%`."""
-        return self._run("%" + (line.strip() or "help").lstrip("%"), {})
+        """`%prose …`: a statement (`%prose let x = 1`), or a line magic of the kernel without its `%`.
+
+        What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic.
+        """
+        text = line.strip() or "help"
+        return self._run(text if text.startswith("%") or self._is_program(text) else f"%{text}", {})
+
+    def _is_program(self, text: str) -> bool:
+        from prose_kernel.cells.magics import MAGICS
+
+        try:
+            compiled = self.cells.workspace.compile(text)
+        except UsageError:
+            return False  # a wrong setting, which is shown when the line runs
+        word = text.split(None, 1)[0]
+        return compiled.ok or (word not in MAGICS and text != word)
+
+    def bind(self, name: str, value: object) -> None:
+        """`prose[name] = value`. Raises `TypeError` where that cannot be."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise TypeError(f"{name!r} cannot be the name of a binding")
+        from prose_kernel.cells.python_values import give
+
+        try:
+            self._wait(self.thread.submit(give(self.cells, {name: value}, "prose")))
+        except UsageError as problem:
+            raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
     def _python(self, name: str) -> object:
         try:
@@ -333,7 +381,7 @@ class Front:
 
     async def _work(self, code: str, values: Mapping[str, object], output: ShellOutput, live: bool) -> Problem | None:
         if values:
-            from prose_kernel.notebook.python_values import give
+            from prose_kernel.cells.python_values import give
 
             try:
                 await give(self.cells, values)
@@ -384,8 +432,14 @@ def load(shell: Any) -> None:
         return
     front = _fronts[id(shell)] = Front(shell)
     atexit.register(front.close)
+    from IPython.core.magic import no_var_expand
+
+    @no_var_expand
+    def line(text: str) -> CellResult | None:  # braces are the program's
+        return front.line(text)
+
     shell.register_magic_function(front.cell, magic_kind="cell", magic_name="prose")
-    shell.register_magic_function(front.line, magic_kind="line", magic_name="prose")
+    shell.register_magic_function(line, magic_kind="line", magic_name="prose")
     shell.user_ns.setdefault("prose", front.bindings)
 
 

@@ -1,9 +1,9 @@
-"""The wire protocol of the Prose kernel, and nothing else: requests in, exactly one reply each, outputs on IOPub.
+"""The Prose kernel: Jupyter requests in, exactly one reply each, outputs on IOPub.
 
 One event loop on the main thread runs cells and answers everything else meanwhile; commands run on the engine's own
-thread. Where `ipykernel`'s base class would differ (jupyter.md 1, 6): interrupts cancel the running cell instead of
-ending the process; completion, inspection and kernel info are answered while a cell runs; no feature is advertised
-that is not there; malformed and unknown requests get an error reply instead of silence.
+thread. Differences from `ipykernel`'s base class: interrupts cancel the running cell instead of
+ending the process; completion, inspection and kernel info are answered while a cell runs; only features that exist are
+advertised; malformed and unknown requests get an error reply instead of silence.
 """
 
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
@@ -13,7 +13,7 @@ import asyncio
 import contextvars
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,11 +22,12 @@ from typing import Any
 from ipykernel.kernelbase import Kernel
 
 from prose_kernel._version import __version__
-from prose_kernel.notebook.cells import Cells, in_cell
+from prose_kernel.cells.registry import in_cell
+from prose_kernel.cells.runner import Cells
 from prose_kernel.notebook.history import History
-from prose_kernel.notebook.output import Display, Problem
+from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
 from prose_kernel.notebook.stdin import StdinChannel
-from prose_kernel.runtime.ports import Stream
+from prose_kernel.presentation.display import Problem
 
 CONCURRENT = frozenset(
     {
@@ -47,64 +48,13 @@ _SHUTDOWN_SECONDS = 5.0
 _ONE_CLOCK = timedelta(seconds=10)
 """Two dates further apart than this were not taken from the same clock, or the clock was set in between."""
 
-Message = dict[str, Any]
-
-
-class CellOutput:
-    """`Output` over IOPub. Every message carries the request of its own cell, whatever else is going on."""
-
-    def __init__(self, kernel: ProseKernel, parent: Message, execution_count: int) -> None:
-        self._kernel = kernel
-        self._parent = parent
-        self._count = execution_count
-        self.pages: list[dict[str, object]] = []
-        self.shown: str | None = None
-
-    def _send(self, kind: str, content: dict[str, object]) -> None:
-        kernel = self._kernel
-        kernel.session.send(kernel.iopub_socket, kind, content, parent=self._parent, ident=kernel._topic(kind))
-
-    def stream(self, name: Stream, text: str) -> None:
-        self._send("stream", {"name": name, "text": text})
-
-    def display(self, display: Display, display_id: str | None = None) -> None:
-        transient = {"display_id": display_id} if display_id else {}
-        content = {"data": dict(display.data), "metadata": display.metadata, "transient": transient}
-        self._send("display_data", content)
-
-    def update(self, display: Display, display_id: str) -> None:
-        transient = {"display_id": display_id}
-        content = {"data": dict(display.data), "metadata": display.metadata, "transient": transient}
-        self._send("update_display_data", content)
-
-    def result(self, display: Display) -> None:
-        self.shown = display.data.get("text/plain")
-        content = {"execution_count": self._count, "data": dict(display.data), "metadata": display.metadata}
-        self._send("execute_result", content)
-
-    def error(self, problem: Problem) -> None:
-        self._send("error", _error_content(problem))
-
-    def clear(self) -> None:
-        self._send("clear_output", {"wait": False})
-
-    def page(self, display: Display) -> None:
-        self.pages.append({"source": "page", "data": dict(display.data), "start": 0})
-
-
-class SilentOutput(CellOutput):
-    """For `silent` requests: nothing is published."""
-
-    def _send(self, kind: str, content: dict[str, object]) -> None:
-        return
-
 
 class ProseKernel(Kernel):
     """OpenProse as a Jupyter kernel."""
 
     implementation = "prose_kernel"
     implementation_version = __version__
-    banner = f"prose_kernel {__version__}: OpenProse in Jupyter. %help shows what there is."
+    banner = f"prose_kernel {__version__}: OpenProse in Jupyter. %help lists the magics."
     language_info = {  # noqa: RUF012
         "name": "prose",
         "version": __version__,
@@ -119,10 +69,10 @@ class ProseKernel(Kernel):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.help_links = [{"text": "OpenProse", "url": "https://github.com/openprose/prose"}]
-        self.shell_handlers = _Guarded(self, self.shell_handlers)
+        self.shell_handlers = Guarded(self, self.shell_handlers)
         # cells wait for each other on the shell channel; the control thread has another loop, and runs none
         there = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
-        self.control_handlers = _Guarded(self, there)
+        self.control_handlers = Guarded(self, there)
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None
         self._cell: asyncio.Task[Problem | None] | None = None
@@ -212,10 +162,10 @@ class ProseKernel(Kernel):
     def _refuse(self, header: dict[str, Any], ident: Any, why: str) -> None:
         parent = {"header": header}
         self._publish_status("busy", "shell", parent=parent)
-        self._error_reply(self.shell_stream, ident, parent, "NotSupported", why)
+        self.error_reply(self.shell_stream, ident, parent, "NotSupported", why)
         self._publish_status("idle", "shell", parent=parent)
 
-    def _error_reply(self, stream: Any, ident: Any, parent: Message, name: str, message: str) -> None:
+    def error_reply(self, stream: Any, ident: Any, parent: Message, name: str, message: str) -> None:
         kind = parent["header"]["msg_type"].rsplit("_", 1)[0] + "_reply"
         content: dict[str, object] = {
             "status": "error",
@@ -276,7 +226,7 @@ class ProseKernel(Kernel):
             self.history.add(self.execution_count, code, output.shown)
         if problem is not None:
             await self._read_queue()
-            return {"status": "error", "execution_count": self.execution_count, **_error_content(problem)}
+            return {"status": "error", "execution_count": self.execution_count, **error_content(problem)}
         return {
             "status": "ok",
             "execution_count": self.execution_count,
@@ -288,7 +238,7 @@ class ProseKernel(Kernel):
         """`user_expressions`: names of bindings, each as a MIME bundle."""
         if not wanted:
             return {}
-        from prose_kernel.notebook.cards import value_display
+        from prose_kernel.presentation.cards import value_display
 
         values = self.cells.values()
         found: dict[str, object] = {}
@@ -380,7 +330,7 @@ class ProseKernel(Kernel):
         }
 
     async def do_complete(self, code: str, cursor_pos: int | None) -> dict[str, object]:
-        from prose_kernel.notebook.completion import complete
+        from prose_kernel.cells.completion import complete
 
         found = complete(self.cells, code, len(code) if cursor_pos is None else cursor_pos)
         return {
@@ -399,15 +349,13 @@ class ProseKernel(Kernel):
     async def do_inspect(
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: object = ()
     ) -> dict[str, object]:
-        from prose_kernel.notebook.inspection import inspect
-
-        found = inspect(self.cells, code, cursor_pos, detail_level)
+        found = self.cells.inspect(code, cursor_pos, detail_level)
         if found is None:
             return {"status": "ok", "found": False, "data": {}, "metadata": {}}
         return {"status": "ok", "found": True, "data": dict(found.data), "metadata": found.metadata}
 
     async def do_is_complete(self, code: str) -> dict[str, object]:
-        from prose_kernel.notebook.completion import completeness_of
+        from prose_kernel.cells.completion import completeness_of
 
         status, indent = completeness_of(code)
         return {"status": status, "indent": indent} if status == "incomplete" else {"status": status}
@@ -450,13 +398,13 @@ class ProseKernel(Kernel):
         }
 
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
-        self._error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
+        self.error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
 
     async def delete_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
-        self._error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
+        self.error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
 
     async def list_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
-        self._error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
+        self.error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
 
 
 def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
@@ -475,98 +423,6 @@ def _order(one: Message, other: Message) -> int:
     if not isinstance(second, datetime) or abs(first - second) > _ONE_CLOCK:
         return 0
     return (first > second) - (first < second)
-
-
-Handler = Callable[[Any, Any, Message], Awaitable[None] | None]
-
-
-class _Guarded(dict[str, Handler]):
-    """Handlers that always reply: an unknown or malformed request, and a defect of ours, get an error reply."""
-
-    def __init__(self, kernel: ProseKernel, handlers: Mapping[str, Handler]) -> None:
-        super().__init__({kind: _guard(kernel, handler) for kind, handler in handlers.items()})
-        self._kernel = kernel
-
-    def get(self, kind: str, default: Any = None) -> Any:
-        found = super().get(kind)
-        if found is not None or not kind.endswith("_request"):
-            return found
-
-        async def unknown(stream: Any, ident: Any, parent: Message) -> None:
-            self._kernel._error_reply(stream, ident, parent, "NotSupported", f"this kernel does not know {kind}")
-
-        return unknown
-
-
-_REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "execute_request": ("code",),
-    "complete_request": ("code",),
-    "inspect_request": ("code",),
-    "is_complete_request": ("code",),
-    "history_request": ("hist_access_type",),
-}
-_FIELDS: Mapping[str, type] = {
-    "code": str,
-    "user_expressions": dict,
-    "cursor_pos": int,
-    "detail_level": int,
-    "hist_access_type": str,
-    "session": int,
-    "start": int,
-    "stop": int,
-    "n": int,
-    "pattern": str,
-}
-"""What the fields of requests must be, where they are given and not null."""
-_LARGEST = 1 << 62
-
-
-def _wrong(kind: str, content: object) -> str | None:
-    """Why the content of a request cannot be used. Nulls are taken away, and absurd numbers cut."""
-    if not isinstance(content, dict):
-        return "its content is not a mapping"
-    if kind not in _REQUIRED:
-        return None
-    for name in [name for name, value in content.items() if value is None]:
-        del content[name]
-    for name in _REQUIRED[kind]:
-        if name not in content:
-            return f"{name} is missing"
-    for name, value in content.items():
-        wanted = _FIELDS.get(name)
-        if wanted is not None and not isinstance(value, wanted):
-            return f"{name} is of the wrong type"
-        if wanted is int and isinstance(value, int):
-            content[name] = max(-_LARGEST, min(value, _LARGEST))
-    return None
-
-
-def _guard(kernel: ProseKernel, handler: Handler) -> Handler:
-    async def guarded(stream: Any, ident: Any, parent: Message) -> None:
-        kind = parent["header"]["msg_type"]
-        content: Any = parent.get("content")
-        wrong = _wrong(kind, content)
-        if wrong is not None:
-            kernel._error_reply(stream, ident, parent, "BadRequest", f"malformed {kind}: {wrong}")
-            return
-        parent["metadata"] = metadata if isinstance(metadata := parent.get("metadata"), dict) else {}
-        if kind in ("complete_request", "inspect_request"):
-            content.setdefault("cursor_pos", len(content["code"]))
-        if kind == "shutdown_request":
-            content.setdefault("restart", False)
-        try:
-            result = handler(stream, ident, parent)
-            if result is not None:
-                await result
-        except Exception as error:
-            kernel.log.error("while answering %s", kind, exc_info=True)
-            kernel._error_reply(stream, ident, parent, "InternalError", f"{type(error).__name__} inside prose_kernel")
-
-    return guarded
-
-
-def _error_content(problem: Problem) -> dict[str, object]:
-    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": list(problem.traceback)}
 
 
 def _history_file() -> Path | None:

@@ -106,12 +106,6 @@ class Cassettes:
         self._mode = self.options.mode or ("auto" if answered else "replay")
         return self._mode
 
-    def find(self, request: SessionRequest) -> Hit | Miss:
-        """What a replay would do with this session, without using the record up."""
-        from prose_kernel.recordings.recorded_sessions import looked_up
-
-        return looked_up(self.shelf, request)
-
     def note_ask(self, at: str, question: str, answer: str) -> None:
         """Write down a permission question and its answer, for reading; it never grants anything."""
         if self._mode in ("auto", "record"):

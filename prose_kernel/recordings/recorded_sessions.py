@@ -248,7 +248,7 @@ class _Attempt:
 
 
 def looked_up(shelf: CassetteStore, request: SessionRequest) -> Hit | Miss:
-    """What a replay would do with a session."""
+    """What a replay would do with a session, without using the record up."""
     from prose_kernel.recordings import records
 
     attempt = _Attempt(shelf, request)

@@ -395,13 +395,20 @@ class GateRequest:
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`."""
+    """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`. `source` is the door:
+    `cell`, `terminal`, `option`, `cli`, `file`."""
 
     status: Literal["approved", "rejected", "timeout"]
     by: str
     comment: str = ""
     reason: str | None = None
     source: str | None = None
+
+    @property
+    def decided_by(self) -> str:
+        """Who decided and through which door, for people: a file is never called a user."""
+        doors = {"cli": f"{self.by} (command line)", "file": f"a decision file in the name of {self.by}"}
+        return doors.get(self.source or "", self.by)
 
 
 class Gates(Protocol):

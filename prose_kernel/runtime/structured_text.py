@@ -1,4 +1,4 @@
-"""Reading structure out of text: members, indexes, items (openprose.md 3.11).
+"""Reading structure out of text: JSON, members, indexes, items, binding files (openprose.md 3.11).
 
 Everything here is decided without a judge; `JudgeNeeded` says that only a judge could go on.
 """
@@ -187,3 +187,47 @@ def not_a_collection(value: Value) -> ValueTypeError:
 def _a(value: Value) -> str:
     word = kind_of(value)
     return word if word == "null" else f"an {word}" if word[0] in "aeo" else f"a {word}"
+
+
+# ---------------------------------------------------------------- binding files
+
+# docs/reference/openprose.md 7.4; lines are told apart by LF alone. A session may have written the file.
+
+
+def value_of(text: str) -> str:
+    """The value in a binding file, also in one that a session has written with a poor header.
+
+    Without any header the whole text is the value.
+    """
+    if not text.startswith("# "):
+        return text
+    _, fence, _, rest = split_source(text)
+    _, value = split_value(text if fence is None else rest)
+    return text if value is None else value
+
+
+def split_source(text: str) -> tuple[list[str], str | None, str, str]:
+    """The lines before `source:`, the fence (None when there is none), the source, and the text after the fence."""
+    start = text.find("\nsource:\n```")
+    if start < 0:
+        return text[:1000].split("\n"), None, "", ""
+    head = text[:start].split("\n")
+    opening = start + len("\nsource:\n")
+    line_end = text.find("\n", opening)
+    line = text[opening : line_end if line_end >= 0 else len(text)]
+    fence = line[: len(line) - len(line.lstrip("`"))]
+    close = text.find(f"\n{fence}\n", opening + len(line))
+    if line_end < 0 or close < 0:
+        return head, None, "", ""
+    return head, fence, text[line_end + 1 : close], text[close + len(fence) + 2 :]
+
+
+def split_value(rest: str) -> tuple[str, str | None]:
+    """The lines before the first line that is exactly `---`, and what follows it and its blank line."""
+    if rest.startswith("---\n"):
+        at = 0
+    else:
+        at = rest.find("\n---\n") + 1
+        if at == 0:  # a file that ends with its separator has an empty value
+            return rest, "" if f"\n{rest}".endswith("\n---") else None
+    return rest[:at], rest[at + len("---\n") :].removeprefix("\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,25 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from browser.lab import Lab, browser_path, opened
+from browser.lab import BROWSERS, Lab, opened
+from needs import needs, needs_module
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
-def _missing() -> str | None:
-    for module in ("jupyterlab", "playwright"):
-        if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed (pip install --group browser)"
-    return None if browser_path() else "there is no Chromium here (Debian: apt-get install chromium)"
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    missing = _missing()
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            if missing:
-                item.add_marker(pytest.mark.skip(reason=f"NOT RUN IN A BROWSER: {missing}"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,6 +41,9 @@ class _Browser:
 
 @pytest.fixture(scope="session")
 def browser_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Browser]:
+    for module in ("jupyterlab", "playwright"):
+        needs_module(module)
+    needs(*BROWSERS)
     with ThreadPoolExecutor(1, thread_name_prefix="browser") as thread:
         manager = opened(tmp_path_factory.mktemp("lab"))
         lab = thread.submit(manager.__enter__).result()
@@ -84,9 +77,6 @@ class Pictures:
         assert path.read_bytes().startswith(b"\x89PNG"), f"{path.name} is missing: PROSE_SCREENSHOTS=1 writes it"
 
 
-_WANTED = bool(os.environ.get("PROSE_SCREENSHOTS"))  # read before the settings of the developer are hidden
-
-
 @pytest.fixture
 def pictures() -> Pictures:
-    return Pictures(_WANTED)
+    return Pictures(wanted=bool(os.environ.get("PROSE_SCREENSHOTS")))

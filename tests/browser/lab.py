@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -23,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from needs import needs
+from waiting import until
 
 START_SECONDS = 60.0
 STEP_MILLISECONDS = 30_000
@@ -38,11 +38,6 @@ CHROMIUM_OPTIONS = (
 )
 WINDOW = {"width": 1200, "height": 900}
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
-
-
-def browser_path() -> str | None:
-    """The browser of this machine, or None."""
-    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
 def expect(locator: Any) -> Any:
@@ -98,13 +93,15 @@ class Server:
 
     def wait(self) -> None:
         """Until it answers. Raises `RuntimeError` with the end of its log when it does not."""
-        deadline = time.monotonic() + START_SECONDS
-        while self._process.poll() is None and time.monotonic() < deadline:
-            with suppress(OSError, urllib.error.URLError):
-                urllib.request.urlopen(self.url("api/status"), timeout=5).close()
-                return
-            time.sleep(0.05)
-        raise RuntimeError(f"JupyterLab did not start:\n{Path(self._log.name).read_text()[-3000:]}")
+        until(lambda: self._process.poll() is not None or self._answers(), START_SECONDS, self._log.name)
+        if self._process.poll() is not None:
+            raise RuntimeError(f"JupyterLab did not start:\n{Path(self._log.name).read_text()[-3000:]}")
+
+    def _answers(self) -> bool:
+        with suppress(OSError, urllib.error.URLError):
+            urllib.request.urlopen(self.url("api/status"), timeout=5).close()
+            return True
+        return False
 
     def close(self) -> None:
         """End the kernels by asking the server to end, then whatever is left of its group."""
@@ -291,7 +288,7 @@ def opened(home: Path) -> Iterator[Lab]:
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
-                executable_path=browser_path(), headless=True, args=list(CHROMIUM_OPTIONS)
+                executable_path=needs(*BROWSERS), headless=True, args=list(CHROMIUM_OPTIONS)
             )
             try:
                 server.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import click
 
+from prose_kernel import reference
 from prose_kernel.cli.main import cli
+from prose_kernel.language.openprose import keywords, properties
+from prose_kernel.language.openprose.tables import GRAMMAR
 from prose_kernel.settings import FILE_ONLY, Settings
 from prose_kernel.settings_file import TABLES
 
@@ -100,7 +104,91 @@ def modules() -> str:
     return f"# Where to find what\n\n{NOTE}\n\n" + "\n\n".join(tables) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"cli.md": command_line, "modules.md": modules, "settings.md": settings}
+# ---------------------------------------------------------------- parts of pages that are otherwise written by hand
+
+_PART = re.compile(r"(<!-- generated: ([\w -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(page: str) -> str:
+    """A page of docs/ with its generated parts, which stand between `<!-- generated: NAME -->` and `<!-- end -->`."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return _PART.sub(lambda match: f"{match[1]}{_part(match[2], Path(page).stem)}\n{match[3]}", text)
+
+
+def _part(name: str, page: str) -> str:
+    word, _, rest = name.partition(" ")
+    return PARTS[word](rest or page)
+
+
+def codes(page: str) -> str:
+    """The codes that have an entry in the page, as links."""
+    rows = ["| Code | Severity | Found | Title |", "| --- | --- | --- | --- |"]
+    for heading in reference.headings(page):
+        if heading.key[:1].isalpha():
+            entry = reference.text(page)[heading.start : heading.end]
+            severity = "warning" if heading.key.startswith("W") else "error"
+            at_run = "*Found while" in entry or "*Reported while" in entry or "E200" < heading.key < "F"
+            when = "while it runs" if at_run else "before, strict" if "\n*Strict.*" in entry else "before"
+            anchor = re.sub(r"[^\w -]", "", f"{heading.key}: {heading.title}".lower()).replace(" ", "-")
+            rows.append(f"| [{heading.key}](#{anchor}) | {severity} | {when} | {heading.title} |")
+    return "\n".join(rows)
+
+
+_TOKENS = {
+    "STRING": "a string", "NAME": "a name", "NUMBER": "a number", "COLON": "`:`", "LPAR": "`(`", "_NL": "the end of the line",
+    "DOT": "`.`", "PIPE": "`\\|`", "EQUALS": "`=`", "COMMA": "`,`", "MINUS": "`-`", "PLUS": "`+`",
+}  # fmt: skip
+
+
+def keyword_table(_rest: str) -> str:
+    """When a word is a keyword, from the tables that the lexer reads."""
+    rows = ["| Word | Is a keyword |", "| --- | --- |"]
+    conditions: dict[str, list[str]] = {}
+    for kind, following in keywords.ONLY_BEFORE.items():
+        conditions.setdefault(f"before {_either(following)}", []).append(kind.lower())
+    for kind, following in keywords.NEVER_BEFORE.items():
+        when = f"except before {_either(following)}" if following else "everywhere"
+        conditions.setdefault(when, []).append(kind.lower())
+    rows += [f"| {', '.join(f'`{word}`' for word in words)} | {when} |" for when, words in conditions.items()]
+    return "\n".join(rows)
+
+
+def _either(tokens: frozenset[str]) -> str:
+    shown = [_TOKENS.get(token, f"`{token}`") for token in sorted(tokens, key=lambda t: (t not in _TOKENS, t))]
+    return " or ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def property_table(_rest: str) -> str:
+    """Which property may stand where, from the table that the checker reads."""
+    owners = list(properties.ALLOWED)
+    heads = {"agent": "`agent`", "session": "`session`, `resume`", "exec": "`exec`", "gate": "`gate`"}
+    names = dict.fromkeys(name for allowed in properties.ALLOWED.values() for name in allowed)
+    rows = [["Property", *(heads.get(owner, f"`{owner}`") for owner in owners)], ["---"] * (len(owners) + 1)]
+    rows += [[f"`{name}`", *("yes" if name in properties.ALLOWED[o] else "" for o in owners)] for name in names]
+    return "\n".join(f"| {' | '.join(row)} |".replace("  ", " ") for row in rows)
+
+
+def grammar(part: str) -> str:
+    """A part of the grammar file: the productions below its heading comment, without what only the tree needs."""
+    parts = re.split(r"^// -{4} ", GRAMMAR.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    found = next(text for text in parts if text.startswith(part))
+    found = found.replace("\n        | HOLE", "")  # what error recovery puts in
+    lines = [re.sub(r"^\?", "", re.sub(r" +-> \w+", "", line)) for line in found.split("\n", 1)[1].strip().split("\n")]
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
+PARTS: dict[str, Callable[[str], str]] = {
+    "codes": codes,
+    "grammar": grammar,
+    "keywords": keyword_table,
+    "properties": property_table,
+}
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": command_line,
+    "modules.md": modules,
+    "settings.md": settings,
+    "reference/openprose.md": functools.partial(filled, "reference/openprose.md"),
+}
 
 
 def main() -> int:

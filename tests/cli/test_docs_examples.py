@@ -1,4 +1,4 @@
-"""What the pages on sessions show is what happens: their files are loaded, their programs checked, their commands run."""
+"""What the pages on sessions and of the reference show is what happens: files load, programs compile, commands run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from cli.generated import DOCS
 from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
-from prose_kernel import settings
+from prose_kernel import settings, settings_file
+from prose_kernel.cells.magics import MAGICS
 from prose_kernel.language.openprose import compile_source
+from prose_kernel.language.openprose.properties import ALLOWED
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.workspace import Start, Workspace
 
 PAGES = ("providers", "recordings", "testing-your-workflow", "what-leaves-your-machine")
+COMMAND_LINE = DOCS / "cli.md"
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 
 
@@ -115,3 +118,92 @@ def printed(command: str, directory: Path) -> str:
 
 
 NOT_SHOWN = ("run directory: ", "replayed: ", "usage: ")
+
+
+# ---------------------------------------------------------------- docs/reference
+
+REFERENCE = ("exec-and-tasks", "sessions", "jupyter")
+"""Pages whose programs name the codes that they are reported with: ```` ```prose W051 ````; none means none."""
+
+COMING = {"max-output", "stdin", "env", "format"} - set(ALLOWED["exec"])
+"""Properties that the pages describe and this version does not have yet."""
+
+
+def fences(page: str, language: str) -> list[tuple[str, str]]:
+    """The words behind the language, and the text of each block."""
+    text = (DOCS / f"reference/{page}.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\b([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+EXAMPLES = [(page, *fence) for page in REFERENCE for fence in fences(page, "prose")]
+
+
+def test_the_reference_has_its_examples() -> None:
+    assert len(EXAMPLES) >= 8
+
+
+@pytest.mark.parametrize(("page", "codes", "text"), EXAMPLES)
+def test_a_program_of_the_reference_is_reported_as_its_fence_says(page: str, codes: str, text: str) -> None:
+    found = {diagnostic.code for diagnostic in compile_source(Source.of(text, page)).diagnostics}
+    if found != set(codes.split()) and any(f"  {name}:" in text for name in COMING):
+        pytest.xfail("described before it is built")
+    assert found == set(codes.split())
+
+
+@pytest.mark.parametrize(("page", "text"), [(page, text) for page in REFERENCE for _, text in fences(page, "toml")])
+def test_settings_of_the_reference_are_read(page: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text(text)
+    assert settings.load(tmp_path) != settings.load(tmp_path.parent)
+
+
+@pytest.mark.parametrize("page", ["exec-and-tasks", "sessions"])
+def test_the_commands_of_the_reference_print_what_it_says(page: str, tmp_path: Path) -> None:
+    """A block below a line such as "`fetch.prose`:" is that file."""
+    text = (DOCS / f"reference/{page}.md").read_text(encoding="utf-8")
+    for name, content in re.findall(r"^`([\w.-]+)`:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(content)
+    consoles = [console for _, console in fences(page, "console")]
+    assert consoles
+    for console in consoles:
+        assert "".join(printed(command, tmp_path) for command in commands(console)) == console
+
+
+# ---------------------------------------------------------------- names in the text of docs/reference
+
+ANNOUNCED = {"--cassette-stale"}
+"""An option that the pages describe and this version may not have yet."""
+
+
+def inline(page: str) -> list[str]:
+    """The code spans of a page."""
+    text = (DOCS / f"reference/{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("page", REFERENCE)
+def test_settings_that_the_reference_names_exist(page: str) -> None:
+    named = [match for span in inline(page) for match in re.findall(r"^\[(\w+)\] (\w+)", span)]
+    assert [pair for pair in named if pair[1] not in settings_file.TABLES.get(pair[0], {})] == []
+
+
+@pytest.mark.parametrize("page", REFERENCE)
+def test_magics_that_the_reference_names_exist(page: str) -> None:
+    named = {name for span in inline(page) for name in re.findall(r"^%([a-z]\w*)", span)}
+    known = {*MAGICS, "prose", "pip", "load_ext", "unload_ext"}
+    assert sorted(named - known) == []
+    assert named
+
+
+def test_every_magic_is_in_the_reference() -> None:
+    named = {name for page in REFERENCE for span in inline(page) for name in re.findall(r"%([a-z]\w*)", span)}
+    assert sorted(MAGICS.keys() - named) == []
+
+
+@pytest.mark.parametrize("page", REFERENCE)
+def test_options_of_prose_that_the_reference_names_exist(page: str) -> None:
+    helped = COMMAND_LINE.read_text(encoding="utf-8")
+    lines = [span for span in inline(page) if span.startswith(("prose ", "--"))]
+    named = {option for span in lines for option in re.findall(r"--[a-z][a-z-]+", span)} - ANNOUNCED
+    usage = " ".join(magic.usage for magic in MAGICS.values())
+    others = {"--nbval-current-env", "--dist"}
+    assert sorted(option for option in named - others if option not in helped and option not in usage) == []

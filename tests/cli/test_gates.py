@@ -49,7 +49,7 @@ def test_a_gate_is_listed_approved_and_logged(
     assert capsys.readouterr().out == f"gate go of run {run}: approved by user\n"
     out, err = waiting.communicate(timeout=30)
     assert (waiting.returncode, out) == (0, "gone\n")
-    assert "gate go: approved by user (looks right)" in err
+    assert "gate go: approved by user (command line) (looks right)" in err
 
     assert main(["gate", "log", "go"]) == 0
     created, approved = capsys.readouterr().out.splitlines()

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import nbformat
-import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from needs import needs_module
 
 ROOT = Path(__file__).parents[2]
 PROSE = {"kernelspec": {"name": "prose", "display_name": "Prose", "language": "prose"}}
@@ -38,7 +38,7 @@ def show(tmp_path: Path, *sources: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_demo_runs_a_notebook_through_the_kernel_and_renders_it(tmp_path: Path) -> None:
-    pytest.importorskip("nbconvert")
+    needs_module("nbconvert")
     seen = show(tmp_path, 'exec "echo from a command"')
     assert seen.returncode == 0, seen.stderr
     assert "# A title" in seen.stdout
@@ -47,7 +47,7 @@ def test_the_demo_runs_a_notebook_through_the_kernel_and_renders_it(tmp_path: Pa
 
 
 def test_a_demo_that_fails_says_so(tmp_path: Path) -> None:
-    pytest.importorskip("nbconvert")
+    needs_module("nbconvert")
     seen = show(tmp_path, 'exec "exit 3"', 'exec "echo never"')
     assert seen.returncode == 1
     assert "A cell failed" in seen.stderr

@@ -42,6 +42,7 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
         "prose_kernel/kernelspec/kernel.json",
         ".data/data/share/jupyter/labextensions/prose-kernel/package.json",
         ".data/data/share/jupyter/labextensions/prose-kernel/install.json",
+        "prose_kernel/docs/reference/openprose.md",
         "prose_kernel/examples/01-hello.prose",
         "prose_kernel/examples/lib/measure.prose",
         "prose_kernel/examples/notebooks/tour.ipynb",
@@ -96,6 +97,10 @@ def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Pat
     )
     assert seen.returncode == 0, seen.stderr
     assert json.loads(seen.stdout.splitlines()[-1])["outputs"]["greeting"].startswith("This machine runs ")
+
+    explained = [home / "bin/prose", "explain", "E004"]
+    seen = subprocess.run(explained, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert seen.stdout.startswith("#### E004: "), seen.stderr
 
     copied = [home / "bin/prose", "examples", "--notebooks", "learn"]
     subprocess.run(copied, cwd=tmp_path, check=True, capture_output=True, timeout=60)

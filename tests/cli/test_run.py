@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -335,9 +335,22 @@ def test_a_home_directory_is_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
 # ---------------------------------------------------------------- as a process
 
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_outlives_its_test() -> Iterator[None]:
+    yield
+    while STARTED:
+        running = STARTED.pop()
+        running.kill()
+        running.wait()
+
+
 def process(cwd: Path, *arguments: str, **options: object) -> subprocess.Popen[str]:
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen([*PROSE, *arguments], cwd=cwd, text=True, **pipes)  # type: ignore[call-overload]
+    STARTED.append(subprocess.Popen([*PROSE, *arguments], cwd=cwd, text=True, **pipes))  # type: ignore[call-overload]
+    return STARTED[-1]
 
 
 def alive_in_group(group: int) -> list[str]:

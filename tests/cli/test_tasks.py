@@ -78,9 +78,9 @@ def test_a_stop_is_carried_out_by_the_kernel_that_owns_the_task(
     place: Path, kernels: list[Kernel], capsys: pytest.CaptureFixture[str]
 ) -> None:
     kernels.append(Kernel(place, "trap '' TERM; while :; do sleep 0.1; done"))
-    assert said(capsys, "stop", "one", "1") == "task 1 was asked to end; again to kill it\n"
+    assert said(capsys, "stop", "one", "1") == "task 1 was asked to end; type the same again to kill it\n"
     assert "cancelling" in said(capsys, "list")
-    assert said(capsys, "stop", "1") == "task 1 is ended\n"
+    assert said(capsys, "stop", "1") == "task 1 has ended\n"
     while "cancelling" in said(capsys, "list"):
         pass
     assert said(capsys, "list", "--all").split()[2] == "cancelled"
@@ -105,3 +105,18 @@ def test_what_a_killed_kernel_left_is_interrupted(
 def test_wrong_uses(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage" in said(capsys, "show", status=2)
     assert "give a TASK" in said(capsys, "show", "a", "b", "c", status=2)
+
+
+def test_a19_records_that_cannot_be_read_hide_nothing_else(
+    place: Path, kernels: list[Kernel], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels.append(Kernel(place, "sleep 600"))
+    broken = place / "runs" / "broken" / "tasks"
+    broken.mkdir(parents=True)
+    (broken / "tasks.sqlite").write_bytes(b"this is no database, and long enough to be one" * 100)
+    listed = said(capsys, "list", status=1)
+    assert "sleep 600" in listed
+    assert "run broken: the records of its tasks cannot be read: file is not a database" in listed
+    assert "running" in said(capsys, "show", "one", "1")
+    assert "Internal error" not in said(capsys, "show", "broken", "1", status=1)
+    assert "Internal error" not in said(capsys, "stop", "broken", "1", status=1)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pexpect
@@ -13,6 +15,7 @@ import pytest
 from prose_kernel.cli.terminal import Screen
 
 Start = Callable[..., pexpect.spawn]
+PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 
 
 @pytest.fixture
@@ -23,12 +26,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("TERM", "xterm-256color")
     running: list[pexpect.spawn] = []
 
-    def start(text: str, *arguments: str) -> pexpect.spawn:
+    def start(text: str, *arguments: str, command: Sequence[str] = ()) -> pexpect.spawn:
         (tmp_path / "p.prose").write_text(text)
-        code = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
-        command = ["-c", code, "run", "p.prose", *arguments]
+        words = [*PROSE[1:], *(command or ("run", "p.prose", *arguments))]
         child = pexpect.spawn(
-            sys.executable, command, cwd=str(tmp_path), encoding="utf-8", timeout=30, dimensions=(40, 100)
+            sys.executable, words, cwd=str(tmp_path), encoding="utf-8", timeout=30, dimensions=(40, 100)
         )
         running.append(child)
         return child
@@ -153,3 +155,66 @@ def test_a_stream_that_fails_is_given_up() -> None:
     screen.write("stdout", "lost too")
     screen.note("still here")
     assert err.getvalue() == "still here\n"
+
+
+EVIL = "\\033]0;title\\007\\033[2J\\033[?1049h\\033P1;2q\\033[31mred\\033[0m"
+EVIL_EXEC = f'exec """printf \'{EVIL}end\\\\n\'"""\n'
+
+
+def test_a17_command_output_may_colour_a_terminal_and_nothing_else(start: Start) -> None:
+    child = start(EVIL_EXEC)
+    child.expect_exact("␛]0;title␇␛[2J␛[?1049h␛P1;2q\x1b[31mred\x1b[0mend\r\n")
+    assert end(child) == 0
+
+
+def test_a17_a_pipe_gets_the_bytes_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "p.prose").write_text(EVIL_EXEC)
+    ran = subprocess.run([*PROSE, "run", "p.prose"], cwd=tmp_path, capture_output=True, check=True)
+    assert ran.stdout == b"\x1b]0;title\x07\x1b[2J\x1b[?1049h\x1bP1;2q\x1b[31mred\x1b[0mend\n"
+
+
+def test_a17_a_colour_that_a_command_leaves_behind_hides_no_question(start: Start) -> None:
+    child = start('exec """printf \'\\033[8mhidden\'"""\ngate go:\n  prompt: "Publish?"\n')
+    child.expect_exact("hidden")
+    child.expect_exact("\x1b[0m")
+    child.expect_exact("Publish?")
+    child.sendline("no")
+    assert end(child) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "\x1b]0;t\x07\x1b[2J.prose"],
+        ["run", "p.prose", "--input", "\x1b]0;t\x07\x1b[2J=1"],
+        ["\x1b]0;t\x07\x1b[2J"],
+        ["compile", "\x1b]0;t\x07\x1b[2J.prose"],
+        ["compile", "evil.prose"],
+        ["run", "evil.prose"],
+        ["cassette", "show", "\x1b]0;t\x07\x1b[2J"],
+        ["explain", "\x1b]0;t\x07\x1b[2J"],
+        ["tasks", "show", "\x1b]0;t\x07\x1b[2J"],
+    ],
+    ids=" ".join,
+)
+def test_a17_messages_that_repeat_what_was_typed_or_read_act_on_no_terminal(
+    start: Start, tmp_path: Path, arguments: list[str]
+) -> None:
+    (tmp_path / "evil.prose").write_text('let x = "\x1b]0;t\x07\x1b[2J" + \x1b]0;t\x07\x1b[2J\n')
+    child = start("output x = 1\n", command=arguments)
+    child.expect(pexpect.EOF)
+    assert "\x1b]" not in child.before and "\x1b[2J" not in child.before and "\x07" not in child.before
+    assert any(shown in child.before for shown in ("␛", "x1b", "\N{REPLACEMENT CHARACTER}"))
+    child.wait()
+    assert child.exitstatus in (1, 2)
+
+
+def test_a21_a_terminal_shows_the_beginning_and_the_end_of_a_flood(start: Start, tmp_path: Path) -> None:
+    child = start('exec "seq 200000"\n')
+    assert end(child) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before)
+    lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip().isdigit()]
+    assert [int(line) for line in lines] == [*range(1, 1001), *range(199_901, 200_001)]
+    assert "… 198,900 lines (1,284,302 bytes) not displayed" in text
+    ran = subprocess.run([*PROSE, "run", "p.prose"], cwd=tmp_path, capture_output=True, check=True)
+    assert ran.stdout == b"".join(b"%d\n" % i for i in range(1, 200_001))

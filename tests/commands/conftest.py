@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,21 +70,3 @@ def named(marker: str, program: str) -> int:
         except OSError:
             continue
     return count
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Wait for something outside of this process; false when it did not happen in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-async def appears(path: Path, seconds: float = 10.0) -> None:
-    """Wait until a command has made this file."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path.name} did not appear"
-        await asyncio.sleep(0.005)

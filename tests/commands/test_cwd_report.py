@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from commands.conftest import Runner
+from needs import needs
 
 from prose_kernel.commands import Engine, ShellCommands
 from prose_kernel.commands.cwd_report import parse
@@ -71,8 +71,7 @@ CASES = (
 
 @pytest.fixture(params=SHELLS)
 def shell(request: pytest.FixtureRequest) -> str:
-    if shutil.which(request.param) is None:
-        pytest.skip(f"{request.param} is not installed: its directory report was not tested")
+    needs(request.param)
     return resolve_shell(request.param)
 
 

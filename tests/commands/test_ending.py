@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from commands.conftest import GRACE, Runner, appears, marked, named, until
+from commands.conftest import GRACE, Runner, marked, named
+from waiting import appears, eventually, until
 
 from prose_kernel.commands import Engine, ShellCommands
+from prose_kernel.commands.process_table import member_of
 from prose_kernel.commands.termination import GRACE as GRACE_FOR_USERS
 from prose_kernel.commands.termination import ladder
 from prose_kernel.runtime.ports import CommandRequest
@@ -234,8 +236,8 @@ async def test_hazard_76_a_second_interrupt_kills_at_once(engine: Engine, run: R
 async def test_obedient_children_end_at_once_on_an_interrupt(run: Runner, engine: Engine) -> None:
     engine.grace = 30.0  # what ends them is the INT, as the exit code says, and no later step
     tasks = [run.start("sleep 30") for _ in range(4)]
-    while named(engine.marker, "sleep") < 4:  # an INT between a shell's fork and exec would be the shell's own loss
-        await asyncio.sleep(0.005)
+    # an INT between a shell's fork and exec would be the shell's own loss
+    await eventually(lambda: named(engine.marker, "sleep") == 4)
     run.commands.interrupt()
     results = await asyncio.gather(*tasks)
     assert {(result.outcome, result.exit_code, result.kind) for result in results} == {("interrupted", 130, "signal")}
@@ -301,9 +303,10 @@ async def test_hazard_54_a_storm_of_interrupts_around_the_spawn(run: Runner, eng
 
 
 async def test_what_a_command_left_is_ended_when_it_is_cancelled_while_draining(run: Runner, engine: Engine) -> None:
-    task = run.start("(while :; do echo x; sleep .02; done) & touch ready")
+    task = run.start("echo $$ > leader; (while :; do echo x; sleep .02; done) & touch ready")
     await appears(run.directory / "ready")
-    await asyncio.sleep(0.1)
+    leader = int((run.directory / "leader").read_text())
+    await eventually(lambda: member_of(leader) is None)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -323,10 +326,11 @@ def test_a_caller_whose_loop_is_gone_leaves_nothing(engine: Engine) -> None:
     commands = ShellCommands(engine, "bash")
     loop = asyncio.new_event_loop()
     request = CommandRequest("while :; do echo x; sleep 0.05; done", "/", 60.0)
-    task = loop.create_task(commands.run(request, lambda stream, text: None))
-    loop.run_until_complete(asyncio.sleep(0.2))
+    printed = loop.create_future()
+    task = loop.create_task(commands.run(request, lambda stream, text: printed.done() or printed.set_result(text)))
+    loop.run_until_complete(printed)
     loop.close()
-    assert until(lambda: marked(engine.marker) == [])
+    until(lambda: marked(engine.marker) == [])
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
@@ -343,10 +347,7 @@ async def test_what_even_kill_does_not_end_is_given_up_counted_and_reaped_later(
     monkeypatch.undo()
     leader = int(result.stdout)
     os.kill(leader, signal.SIGKILL)
-    end = time.monotonic() + 5
-    while Path(f"/proc/{leader}").exists():
-        assert time.monotonic() < end, "a zombie stays"
-        await asyncio.sleep(0.01)
+    await eventually(lambda: not Path(f"/proc/{leader}").exists(), what="no zombie stays")
 
 
 async def test_without_pidfd_a_thread_sees_the_exit(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
-from commands.conftest import GRACE, Runner, appears, marked
+from commands.conftest import GRACE, Runner, marked
+from waiting import appears, eventually, processes
 
 from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.commands.background_processes import Leftovers
+from prose_kernel.commands.background_processes import BackgroundProcesses
 from prose_kernel.commands.process_table import Member, member_of, members
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
@@ -73,25 +74,15 @@ async def test_closing_ends_everything_and_answers_every_call(engine: Engine, ru
 async def test_acceptance_10_a_background_process_is_gone_after_shutdown(engine: Engine, run: Runner) -> None:
     left = await run("sleep 60 & echo hi")
     immune = await run("(trap '' TERM INT; touch ready; while :; do sleep 0.05; done) & :")
-    bare = await run("env -i sleep 60.09 & :")
+    number = f"60.{os.getpid():07d}"  # without our environment: a sign that only this test has
+    bare = await run(f"env -i sleep {number} & :")
     assert [result.background_left for result in (left, immune, bare)] >= [1, 1, 1]
     await appears(run.directory / "ready")
     sessions = set(marked(engine.marker))
     assert len(sessions) >= 2
     engine.close()
     assert marked(engine.marker) == []
-    assert b"env\0-i" not in b"".join(_command_lines())
-    assert not any(line == b"sleep\x0060.09\0" for line in _command_lines())
-
-
-def _command_lines() -> list[bytes]:
-    lines = []
-    for path in Path("/proc").iterdir():
-        try:
-            lines.append((path / "cmdline").read_bytes() if path.name.isdigit() else b"")
-        except OSError:
-            continue
-    return lines
+    assert processes(number) == []
 
 
 @pytest.mark.timing
@@ -127,14 +118,18 @@ async def test_a_closed_engine_starts_nothing(engine: Engine, run: Runner) -> No
 
 
 async def test_closing_while_commands_come_in_answers_every_call(engine: Engine, run: Runner) -> None:
+    busy = 0
+
     async def stream() -> list[CommandResult]:
-        results = []
+        nonlocal busy
+        results: list[CommandResult] = []
         while not results or results[-1].spawn_error is None:
             results.append(await run("true"))
+            busy += len(results) == 1
         return results
 
     streams = [asyncio.create_task(stream()) for _ in range(4)]
-    await asyncio.sleep(0.1)
+    await eventually(lambda: busy == 4)
     await asyncio.to_thread(engine.close)
     async with asyncio.timeout(5):
         results = await asyncio.gather(*streams)
@@ -218,21 +213,18 @@ async def _nothing_grows(run: Runner, count: int) -> None:
     gc.collect()
     assert (descriptors(), threading.active_count(), zombies()) == before
     assert before[2] == 0
-    assert _resident() - memory < 8 * 1024 * 1024
-
-
-async def test_hazards_31_32_nothing_grows_over_many_commands(run: Runner) -> None:
-    await _nothing_grows(run, 500)
+    assert _resident() - memory < max(count * 800, 3 * 1024 * 1024)
 
 
 @pytest.mark.slow
-async def test_hazards_31_32_nothing_grows_over_ten_thousand_commands(run: Runner) -> None:
-    await _nothing_grows(run, 10_000)
+async def test_hazards_31_32_nothing_grows_over_thousands_of_commands(run: Runner) -> None:
+    """Nor does memory, by more than about a kilobyte a command. The thorough profile runs the ten thousand of the reference."""
+    await _nothing_grows(run, 10_000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 2_500)
 
 
 def test_groups_that_have_ended_are_forgotten() -> None:
     """A kernel that leaves a background process with every command does not remember them for ever."""
-    leftovers = Leftovers("marker:exec")
+    leftovers = BackgroundProcesses("marker:exec")
     alive = Member(99, group=99, session=99, ticks=7, parent=1)
     forgotten: list[int] = []
     for group in range(100, 300):
@@ -249,7 +241,7 @@ async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -
         now = member_of(stranger.pid)
         assert now is not None
         before = Member(now.pid, now.group, now.session, now.ticks - 1, now.parent)
-        leftovers = Leftovers("marker:exec")
+        leftovers = BackgroundProcesses("marker:exec")
         leftovers.remember(stranger.pid, [before], members)
         await leftovers.end(0.1, members)
         assert leftovers.groups == frozenset()

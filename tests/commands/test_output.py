@@ -12,9 +12,10 @@ import pytest
 from commands.conftest import GRACE, Runner
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import eventually, until
 
 from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.commands.capture import KEPT, Capture
+from prose_kernel.commands.output import KEPT, Capture
 from prose_kernel.runtime.ports import Stream
 
 
@@ -170,7 +171,7 @@ async def test_hazard_14_a_bad_consumer_changes_nothing(
     def bad(stream: Stream, text: str) -> None:
         if consumer == "raises":
             raise RuntimeError("no screen")
-        time.sleep(0.3)
+        until((run.directory / "done").exists)  # blocks until the command is past all of its output
 
     result = await run("seq 100000; touch done", bad)
     assert (result.outcome, result.exit_code, result.stdout_bytes) == ("exited", 0, 588_895)
@@ -182,10 +183,7 @@ async def test_hazard_14_the_command_goes_on_while_the_front_end_is_blocked(run:
     """The caller's loop stands still, far longer than a pipe's worth of output needs."""
     task = run.start("seq 1000000; touch done", lambda stream, text: None)
     await asyncio.sleep(0)
-    end = time.monotonic() + 20
-    while not (run.directory / "done").exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)  # on purpose: blocks this loop
+    until((run.directory / "done").exists)  # on purpose: blocks this loop
     assert (await task).exit_code == 0
 
 
@@ -194,8 +192,7 @@ async def test_hazard_15_a_prompt_without_newline_is_shown_at_once(run: Runner) 
     seen = Seen()
     task = run.start("printf 'x? '; sleep 5", seen)
     start = time.monotonic()
-    while not seen.pieces and time.monotonic() - start < 4:
-        await asyncio.sleep(0.002)
+    await eventually(lambda: seen.pieces)
     assert seen.pieces == [("stdout", "x? ")]
     assert seen.times[0] - start < 1
     task.cancel()
@@ -214,10 +211,9 @@ async def test_hazard_17_a_writer_after_our_close_is_told_and_nothing_else_happe
     """The shell there would be ended by SIGPIPE, had it not chosen to see the error."""
     result = await run("(trap '' PIPE; sleep 1; echo late || echo refused >told) 2>/dev/null & echo hi")
     assert (result.stdout, result.pipes_held) == ("hi\n", True)
-    end = time.monotonic() + 10
-    while not (run.directory / "told").exists() and time.monotonic() < end:
-        await asyncio.sleep(0.01)
-    assert (run.directory / "told").read_text() == "refused\n"
+    told = run.directory / "told"
+    await eventually(lambda: told.exists() and told.read_text())
+    assert told.read_text() == "refused\n"
 
 
 async def test_hazard_18_order_within_a_stream_is_exact(run: Runner) -> None:

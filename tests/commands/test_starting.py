@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-from commands.conftest import Runner, appears
+from commands.conftest import Runner
+from needs import needs
+from waiting import appears
 
 import prose_kernel.commands
 from prose_kernel.commands import Engine, ShellCommands
@@ -88,8 +90,7 @@ async def test_hazard_41_a_directory_that_vanishes(run: Runner) -> None:
 
 @pytest.mark.parametrize("shell", LONG_SHELLS)
 async def test_hazard_42_commands_longer_than_an_argument_may_be(engine: Engine, tmp_path: Path, shell: str) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed: long commands were not tested in it")
+    needs(shell)
     (tmp_path / "a").mkdir()
     run = Runner(ShellCommands(engine, shell), tmp_path.resolve())
     for text in ("x" * 3_000_000, "😀" * 30_000):
@@ -222,8 +223,7 @@ async def test_hazard_58_umask_and_limits_are_inherited(run: Runner) -> None:
 async def test_hazard_59_no_startup_file_runs(
     engine: Engine, tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed: its startup files were not tested")
+    needs(shell)
     for name in (".bashrc", ".profile", ".bash_profile", ".zshrc", ".zshenv", ".zprofile", "env"):
         (tmp_path / name).write_text("echo started\n")
     monkeypatch.setenv("HOME", str(tmp_path))

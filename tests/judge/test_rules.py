@@ -312,7 +312,6 @@ def test_hostile_patterns_end(pattern: str) -> None:
     assert rules.decide(f"x matches /{pattern}/", {"x": "a" * 20_000}).answer in (None, False)
 
 
-@pytest.mark.timing
 def test_a_condition_costs_what_its_length_says() -> None:
     def work(count: int) -> Callable[[], None]:
         text = "t is 1 and " * count + "t is 1"

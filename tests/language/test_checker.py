@@ -248,7 +248,6 @@ def test_depth_costs_no_stack():
     assert [d.code for d in check(program, Source(""))] == ["E131"]
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize(
     "line",
     [

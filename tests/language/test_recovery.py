@@ -227,7 +227,6 @@ def test_nonsense_gives_findings(name: str) -> None:
         assert any(d.severity == "error" for d in parsed.diagnostics) or name in VALID
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("name", NONSENSE)
 def test_nonsense_costs_linear_time(name: str) -> None:
     def work(size: int) -> Callable[[], object]:

@@ -347,6 +347,7 @@ class World:
         self.user = FakeUser(self)
         self.gates = FakeGates(self)
         self.events: list[Event] = []
+        self.loads: list[str] = []
         ports = Ports(self.commands, self.sessions, self.judge, self.user, self.gates, self.store, self.clock)
         self.machine = Machine(
             ports,
@@ -383,6 +384,7 @@ class World:
     async def _load(self, request: LoadRequest) -> LoadedProgram:
         from prose_kernel.errors import ImportProgramError
 
+        self.loads.append(request.at)
         path = request.path
         if path not in self.files:
             raise ImportProgramError(f"no program at '{path}'")

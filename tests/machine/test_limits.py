@@ -78,7 +78,6 @@ async def test_five_hundred_blocks_of_many_levels() -> None:
     assert w.value("n") == 500
 
 
-@pytest.mark.timing
 def test_sessions_deep_in_a_recursion_cost_no_more_than_shallow_ones() -> None:
     def work(depth: int) -> Callable[[], None]:
         block = ["block f(n) (max_depth: 9000):", '  session "at {n}"', "  if n > 1:", "    do f(n - 1)"]
@@ -123,7 +122,6 @@ async def test_a_list_grows_by_ten_thousand() -> None:
     assert await value_of(text, listening=False) == 9999
 
 
-@pytest.mark.timing
 def test_many_cells_stay_cheap() -> None:
     def work(cells: int) -> Callable[[], None]:
         w = World(listening=False)

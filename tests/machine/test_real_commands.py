@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from machine.fakes import World, lines
+from waiting import eventually
 
 from prose_kernel.commands import Engine, ShellCommands
 
@@ -61,8 +62,7 @@ async def test_an_interrupt_ends_all_commands(shells: Shells, tmp_path: Path) ->
         '  exec "touch cleaned"',
     )
     task = asyncio.create_task(shells.run(text))
-    while len(list(tmp_path.glob("started*"))) < 3:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: len(list(tmp_path.glob("started*"))) >= 3)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -70,8 +69,9 @@ class Ran:
 class Client:
     """One kernel and its channels; every wait has an end."""
 
-    def __init__(self, manager: Any) -> None:
+    def __init__(self, manager: Any, directory: Path) -> None:
         self.manager = manager
+        self.directory = directory
         self.channels = manager.client()
         self.channels.start_channels()
         self.channels.wait_for_ready(timeout=TIMEOUT)
@@ -175,7 +175,7 @@ def kernel(directory: Path, *, spec: KernelSpec | None = None, **options: str) -
     manager.start_kernel(env=variables, cwd=str(directory))
     client: Client | None = None
     try:
-        client = Client(manager)
+        client = Client(manager, directory)
         yield client
     finally:
         if client is not None:
@@ -183,27 +183,3 @@ def kernel(directory: Path, *, spec: KernelSpec | None = None, **options: str) -
         else:
             manager.shutdown_kernel(now=True)
         manager.cleanup_resources()
-
-
-def processes(mark: str) -> list[int]:
-    """Processes whose command line holds `mark`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with suppress(OSError):
-                if mark.encode() in (entry / "cmdline").read_bytes().replace(b"\0", b" "):
-                    found.append(int(entry.name))
-    return found
-
-
-def gone(mark: str, seconds: float = 10.0) -> bool:
-    """Whether all processes with the mark end in time."""
-    deadline = time.monotonic() + seconds
-    while processes(mark):
-        if time.monotonic() > deadline:
-            for pid in processes(mark):
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            return False
-        time.sleep(0.02)
-    return True

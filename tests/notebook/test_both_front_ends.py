@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jupyter_client.kernelspec import KernelSpec
 from notebook.kernels import Client, Ran, kernel, specification
+from waiting import gone
 
 CELLS = {
     "blank": "\n\n",
@@ -116,7 +117,52 @@ def test_values_go_in_and_come_out(python: Client) -> None:
 def test_output_of_a_command_comes_out_verbatim(python: Client) -> None:
     python.run('%%prose\nlet x = exec "echo hi"')
     assert python.run("assert prose['x'] == 'hi\\n'").status == "ok"
-    assert python.run("prose['nothing']").error["ename"] == "KeyError"
+
+
+def test_a_name_that_is_not_bound_lists_those_that_are(python: Client) -> None:
+    python.run("%prose reset")
+    assert python.run("prose['nope']").error["evalue"] == "there is no binding 'nope': nothing is bound yet"
+    python.run("%%prose\nlet plan = 1\nlet names = 2")
+    error = python.run("prose['nope']").error
+    assert (error["ename"], error["evalue"]) == ("NotBound", "there is no binding 'nope'; bound are plan, names")
+    assert python.run("try:\n    prose['nope']\nexcept KeyError:\n    pass").status == "ok"
+
+
+def test_assigning_binds_a_value(python: Client) -> None:
+    assert python.run("prose['b'] = {'k': [1, 'x']}; prose['b2'] = prose['b']['k']").status == "ok"
+    assert python.run('%prose output c = "{b.k[1]} {b2[0]}"').displays == ["c: text = x 1"]
+    python.run("%prose const fixed = 1")
+    for statement, says in (
+        ("prose['x'] = object()", "prose x: a object has no counterpart in Prose"),
+        ("prose['not a name'] = 1", "'not a name' cannot be the name of a binding"),
+        ("prose['fixed'] = 2", "prose: "),
+    ):
+        error = python.run(statement).error
+        assert error["ename"] == "TypeError" and error["evalue"].startswith(says), error
+
+
+@pytest.mark.parametrize(
+    ("line", "shows"),
+    [
+        ("%prose let x = 1", ["x: number = 1"]),
+        ('%prose let y = "{x}"', ["y: text = 7"]),
+        ("%prose bindings", ["name"]),
+        ("%prose %cd", ["."]),
+    ],
+)
+def test_a_line_is_a_statement_or_a_magic(python: Client, line: str, shows: list[str]) -> None:
+    python.run("%prose reset")
+    python.run("x = 'of Python'")  # braces are the program's, not IPython's
+    python.run("%prose let x = 7")
+    assert [text.split("  ")[0] for text in python.run(line).displays] == shows
+
+
+def test_a_command_on_a_line_is_a_statement_or_the_magic(python: Client) -> None:
+    assert python.run('%prose exec "echo hi; echo there"').text() == "hi\nthere\n"
+    assert python.run("%prose exec echo hi").text() == "hi\n"
+    error = python.run("%prose let = 1").error
+    assert error["ename"] == "SyntaxError"
+    assert "did you mean %bindings?" in "".join(python.run("%prose bindngs").error["traceback"])
 
 
 @pytest.mark.parametrize(
@@ -135,13 +181,12 @@ def test_misuse_is_explained(python: Client, line: str, says: str) -> None:
 
 
 def test_an_interrupt_ends_the_cell_and_its_children(python: Client) -> None:
-    from notebook.kernels import gone
 
     request = python.send('%%prose\nexec "echo started; sleep 4901"')
     python.until_text(request, "started")
     python.interrupt()
     assert python.finish(request).error["ename"] == "KeyboardInterrupt"
-    assert gone("sleep 4901", 5)
+    assert gone("sleep 4901")
     assert python.run('%%prose\nexec "echo fine"').text() == "fine\n"
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from datetime import timedelta
 
 import pytest
-from notebook.kernels import Client, Message, processes
+from notebook.kernels import Client, Message
+from waiting import processes
 
 from prose_kernel.commands.watchdog import WARNING
 
@@ -50,8 +50,7 @@ def test_clocks_that_disagree_do_not_stop_an_interrupt(client: Client, session: 
 
 
 def test_an_interrupt_that_nobody_waited_for_is_over(client: Client) -> None:
-    client.interrupt()
-    time.sleep(0.05)  # time for it to arrive while nothing runs
+    assert client.ask("interrupt_request", {}, channel="control")["content"]["status"] == "ok"
     assert client.run('exec "echo fine"').text() == "fine\n"
 
 
@@ -115,7 +114,7 @@ def test_only_who_was_asked_answers(client: Client) -> None:
         stdin.send({**session.msg("input_reply"), "content": b"[]"})
         stdin.send(session.msg("something_else", {"value": "no answer"}))
         stdin.send(session.msg("input_reply", {"value": "too late"}, parent={"header": {"msg_id": "an-old-question"}}))
-        time.sleep(0.1)  # all of it is there before the answer
+        client.ask("kernel_info_request", {}, channel="control")  # all of it is there before the answer
         stdin.send(session.msg("input_reply", {"value": "me"}, parent=question))
         assert client.finish(request).displays == ["name: text = me"]
     finally:
@@ -132,6 +131,5 @@ def test_a_watchdog_that_cannot_be_kept_is_told(client: Client) -> None:
             break
         for pid in processes(with_kernel):
             os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
     assert shown.count(WARNING) == 1
     assert WARNING not in client.run('exec "true"').text()

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from scaling import assert_linear
 
+from prose_kernel.cells.completion import complete
+from prose_kernel.cells.inspection import inspect
+from prose_kernel.cells.magics import MAGICS
+from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.language.openprose import word_docs as keywords
-from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.completion import complete
-from prose_kernel.notebook.inspection import inspect
-from prose_kernel.notebook.magics import MAGICS
 
 
 class Nobody:
@@ -122,7 +122,6 @@ def test_any_cursor_position_is_fine(cells: Cells) -> None:
         inspect(cells, code, cursor)
 
 
-@pytest.mark.timing
 def test_completion_in_a_large_cell_costs_what_its_size_says(cells: Cells) -> None:
     def work(count: int) -> Callable[[], None]:
         code = "".join(f'let name{i} = "text {i}" # remark\n' for i in range(count)) + "let x = nam"

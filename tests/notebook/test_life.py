@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from notebook.kernels import gone, kernel, processes
+from notebook.kernels import kernel
+from waiting import gone, processes, until
 
 
 def test_shutdown_while_a_cell_runs_leaves_no_process(directory: Path) -> None:
@@ -15,7 +16,7 @@ def test_shutdown_while_a_cell_runs_leaves_no_process(directory: Path) -> None:
         request = client.send('exec "echo started; sleep 4801"')
         client.until_text(request, "started")
         client.manager.shutdown_kernel()
-        assert gone("sleep 4801", 1)
+        assert gone("sleep 4801")
 
 
 def test_restart_starts_afresh(directory: Path) -> None:
@@ -25,7 +26,7 @@ def test_restart_starts_afresh(directory: Path) -> None:
         client.until_text(request, "started")
         client.manager.restart_kernel()
         client.channels.wait_for_ready(timeout=30)
-        assert gone("sleep 4802", 1)
+        assert gone("sleep 4802")
         assert client.run("let b = a").error["ename"] == "SyntaxError"
         assert client.run('exec "echo fine"').text() == "fine\n"
 
@@ -33,8 +34,7 @@ def test_restart_starts_afresh(directory: Path) -> None:
 def test_sudden_death_leaves_no_process(directory: Path) -> None:
     with kernel(directory) as client:
         request = client.send('parallel:\n  exec "sleep 4803.1"\n  exec "echo started; sleep 4803.2 & sleep 4803.3"')
-        while len(processes("sleep 4803.")) < 3:
-            pass
+        until(lambda: len(processes("sleep 4803.")) >= 3)
         os.kill(client.pid, signal.SIGKILL)
         assert gone("sleep 4803.")
         assert request

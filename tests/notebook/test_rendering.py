@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from notebook.recording import Commands, Recording, bound, exec_text, place, session_finished, step
+from waiting import eventually
 
-from prose_kernel.notebook.rendering import DISPLAYS, CellView
+from prose_kernel.presentation.cell_view import DISPLAYS, CellView
+from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.runtime.values import Value
 
+LIMITS = Limits(1000, 100)
+
 
 def show(happened: Iterable[Event], value: Value = None, *, live: bool = False, **options: Any) -> Recording:
     output = Recording()
-    view = CellView(output, live=live, cap=options.pop("cap", 1000), **options)
+    view = CellView(output, live=live, limits=options.pop("limits", LIMITS), **options)
     for event in happened:
         view(event)
     view.finish(value)
@@ -71,10 +74,13 @@ def test_a_changed_directory_is_named_only_when_its_name_is_stable() -> None:
     assert show(changed).calls == []
 
 
-def test_the_display_of_a_stream_is_capped_visibly() -> None:
-    output = show(Commands().run("x" * 5000), cap=1000)
-    assert output.texts[0] == "x" * 1000
-    assert "display stopped, capture continues" in output.texts[1]
+def test_a21_the_middle_of_a_long_output_is_left_out_visibly() -> None:
+    output = show(Commands().run("x" * 5000 + "end"))
+    assert output.texts == [
+        "x" * 1000,
+        "… 3,903 bytes not displayed; `let NAME = exec …` keeps all of it",
+        "x" * 97 + "end",
+    ]
 
 
 def test_escape_sequences_never_reach_the_screen() -> None:
@@ -141,13 +147,12 @@ def test_a_directory_that_comes_back_at_the_join_is_no_news() -> None:
 
 async def test_a_consumed_command_shows_its_progress_beside_its_branch() -> None:
     output = Recording()
-    view = CellView(output, live=True, cap=1000)
+    view = CellView(output, live=True, limits=LIMITS)
     at = place(branches=(step(0, "i0"),))
     command = Commands().run("20 %\n40 %\n", consumed=True, at=at)
     for event in [events.ParallelStarted(place(), 1, (), 1, True), *command[:2]]:
         view(event)
-    while "update" not in output.kinds:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: "update" in output.kinds)
     assert "i0: 40 %" in output.texts[-1]
     for event in [command[2], events.BranchFinished(at, 1, 0, None, "done", "done"), events.ParallelJoined(place(), 1)]:
         view(event)
@@ -272,14 +277,13 @@ def test_parallel_shows_branches_in_source_order() -> None:
 async def test_a_person_sees_progress_and_the_notebook_keeps_the_same() -> None:
     quiet = show(_parallel())
     output = Recording()
-    view = CellView(output, live=True, cap=1000)
+    view = CellView(output, live=True, limits=LIMITS)
     happened = _parallel()
     for event in happened[:-1]:
         view(event)
     assert output.kinds == ["display"]
     assert "<progress" in output.calls[0][1].data["text/html"]
-    while len(output.calls) < 2:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(output.calls) >= 2)
     assert output.kinds == ["display", "update"]
     view(happened[-1])
     view.finish(None)
@@ -305,7 +309,7 @@ def test_nested_parallel_folds_into_its_branch() -> None:
 
 def test_a_parallel_left_by_an_error_still_shows_its_branches() -> None:
     output = Recording()
-    view = CellView(output, live=False, cap=1000)
+    view = CellView(output, live=False, limits=LIMITS)
     for event in _parallel()[:-2]:
         view(event)
     view.fail()

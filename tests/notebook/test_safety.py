@@ -66,7 +66,6 @@ def test_a_line_end_at_the_end_begins_no_line(count: int, rest: str) -> None:
     assert safety.preview("".join(f"{i}\n" for i in range(1, count + 1)))[1] == rest
 
 
-@pytest.mark.timing
 def test_a_megabyte_line_costs_little() -> None:
     def work(size: int) -> Callable[[], None]:
         text = "x" * size
@@ -123,7 +122,6 @@ def test_an_escaped_backtick_does_not_hide_a_link() -> None:
     assert "](javascript" not in safety.markdown(r"\`[x](javascript:alert(1))\`")
 
 
-@pytest.mark.timing
 def test_markdown_is_linear_on_unclosed_fences() -> None:
     def work(n: int) -> Callable[[], object]:
         text = "```a\n" * 5 * n + "``` b\n" * 5 * n + "[" * 5 * n + "](" * 5 * n + "](   \n" * n

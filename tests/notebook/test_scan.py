@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from prose_kernel.notebook.scan import inside, literals, segments
+from prose_kernel.cells.scan import inside, literals, segments
 
 QUOTED = '"""'
 
@@ -77,7 +77,6 @@ def test_an_indented_percent_sign_is_no_magic() -> None:
     assert [s.magic for s in segments("do:\n  %bindings\n")] == [False]
 
 
-@pytest.mark.timing
 def test_scanning_is_linear() -> None:
     def work(count: int) -> Callable[[], object]:
         code = (

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 from notebook.recording import Recording, place, step
+from waiting import eventually
 
 from prose_kernel.errors import SessionError
-from prose_kernel.notebook.rendering import DISPLAYS, CellView
-from prose_kernel.notebook.session_cards import LIVE, SHOWN, Streamed, live_display
+from prose_kernel.presentation.cell_view import DISPLAYS, CellView
+from prose_kernel.presentation.output_window import Limits
+from prose_kernel.presentation.session_cards import LIVE, SHOWN, Streamed, live_display
 from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
@@ -61,13 +63,14 @@ class Talk:
 
 async def shown(*happened: Event, live: bool) -> Recording:
     output = Recording()
-    view = CellView(output, live=live, cap=1000)
+    view = CellView(output, live=live, limits=LIMITS)
     for event in happened:
         view(event)
     view.finish(None)
     return output
 
 
+LIMITS = Limits(1000, 100)
 READ = ToolUse("read", "notes.md", "ok", "first line\nsecond")
 DENIED = ToolUse("shell", "rm -rf <b>/</b>", "refused", "bash: deny")
 
@@ -96,19 +99,17 @@ async def test_a_session_that_is_watched_grows_in_one_display_and_ends_as_the_qu
 
 async def test_updates_are_few_and_show_what_is_going_on() -> None:
     talk, output = Talk(), Recording()
-    view = CellView(output, live=True, cap=1000)
+    view = CellView(output, live=True, limits=LIMITS)
     view(talk.start())
     assert output.calls == []  # nothing to be seen yet
     for number in range(2000):
         view(talk.says(f"word{number} "))
     assert output.kinds == ["display"]
-    while "update" not in output.kinds:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: "update" in output.kinds)
     assert output.kinds == ["display", "update"]
     assert "word1999" in output.texts[-1] and output.texts[-1].endswith("…")
     view(talk.calls(READ))
-    while output.kinds.count("update") < 2:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: output.kinds.count("update") >= 2)
     assert output.texts[-1].endswith("… read notes.md")
     view(talk.ends("done"))
     view.finish(None)
@@ -180,9 +181,17 @@ async def test_a_session_that_nobody_was_asked_leaves_all_words_to_the_error() -
     ).calls == []
 
 
-async def test_an_interrupted_session_keeps_its_text_with_a_mark() -> None:
-    talk, output = Talk(), Recording()
-    view = CellView(output, live=True, cap=1000)
+async def test_an_interrupted_session_keeps_its_text_with_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk, output, loop = Talk(), Recording(), asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+    later = loop.call_later
+
+    def call_later(*given: Any, **more: Any) -> asyncio.TimerHandle:
+        timers.append(later(*given, **more))
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    view = CellView(output, live=True, limits=LIMITS)
     for event in (talk.start(), talk.says("Begun\n```\ncode that never")):
         view(event)
     view.fail()
@@ -190,8 +199,7 @@ async def test_an_interrupted_session_keeps_its_text_with_a_mark() -> None:
     data = output.calls[-1][1].data
     assert data["text/markdown"].endswith("code that never\n```\n\n**■ interrupted: this answer is not complete**")
     assert data["text/plain"].endswith("code that never\n■ interrupted: this answer is not complete")
-    await asyncio.sleep(0.15)  # a late update would come now
-    assert output.kinds == ["display", "update"]
+    assert timers and all(timer.cancelled() for timer in timers), "no update can come later"
 
 
 async def test_sessions_side_by_side_show_their_last_line_and_answer_at_the_join() -> None:
@@ -205,11 +213,10 @@ async def test_sessions_side_by_side_show_their_last_line_and_answer_at_the_join
         talks[1].says("o\n"),
     ]
     output = Recording()
-    view = CellView(output, live=True, cap=1000)
+    view = CellView(output, live=True, limits=LIMITS)
     for event in (started, *middle):
         view(event)
-    while "update" not in output.kinds:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: "update" in output.kinds)
     assert [line.strip() for line in output.texts[-1].split("\n")[1:]] == ["▸ a: read notes.md", "▸ b: b two"]
     ends: list[Event] = [talks[1].ends("B"), talks[0].ends("A", trace=(READ,)), events.ParallelJoined(place(), 1)]
     for event in ends:
@@ -296,7 +303,7 @@ HOSTILE = [
 @pytest.mark.parametrize("live", [True, False])
 async def test_hostile_text_does_nothing_and_swallows_nothing(text: str, live: bool) -> None:
     talk, output = Talk(), Recording()
-    view = CellView(output, live=live, cap=1000)
+    view = CellView(output, live=live, limits=LIMITS)
     for event in (talk.start(), talk.says(text)):
         view(event)
     if live:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from queue import Empty
+
 from notebook.kernels import Client
 
 
@@ -70,3 +73,30 @@ def test_completion_is_answered_while_a_question_waits(client: Client) -> None:
     assert "exec" in client.ask("complete_request", {"code": "ex", "cursor_pos": 2})["content"]["matches"]
     client.channels.input("x")
     assert client.finish(request).status == "ok"
+
+
+def test_a7_an_input_counts_from_the_next_cell_on_when_the_run_has_long_started(client: Client) -> None:
+    assert client.run('exec "true"').status == "ok"
+    failed = client.run('input who: "Who?"')
+    assert "%input who=VALUE" in failed.error["traceback"][-1]
+    for name in ("Ada", "Grace"):
+        assert client.run(f"%input who={name}").status == "ok"
+        assert client.run('input who: "Who?"').displays == [f"who: text = {name}"]
+
+
+def test_a16_a_question_is_asked_when_all_that_stands_above_it_has_been_sent(client: Client) -> None:
+    """IOPub and stdin are two sockets: by the time the question arrives, the text that belongs to it is there."""
+    client.run("%provider human")
+    request = client.send('exec "seq 1000"\nsession "Which of them is prime?"', allow_stdin=True)
+    question = client.channels.get_stdin_msg(timeout=30)
+    shown = ""
+    with suppress(Empty):
+        while "Which of them is prime?" not in shown:
+            message = client.channels.get_iopub_msg(timeout=5)
+            shown += message["content"].get("text", "")
+            last = message
+    assert "1000\n" in shown and "Which of them is prime?" in shown
+    assert last["header"]["date"] <= question["header"]["date"]
+    client.channels.input(":fail no")
+    assert client.finish(request).status == "error"
+    client.run("%provider auto")

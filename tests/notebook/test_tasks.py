@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 import pytest
@@ -17,11 +14,12 @@ import pytest_asyncio
 from notebook.kernels import Client, kernel
 from notebook.recording import Recording
 from notebook.test_both_front_ends import python_kernel
+from waiting import PATIENCE, appears, eventually, processes, until
 
+from prose_kernel.cells.runner import Cells
+from prose_kernel.cells.task_magics import read_options
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.output import Problem
-from prose_kernel.notebook.tasks import read_options
+from prose_kernel.presentation.display import Problem
 from prose_kernel.runtime.services import TaskCaller
 
 
@@ -42,8 +40,10 @@ class Notebook:
     cells: Cells
     live: bool = False
 
-    async def run(self, code: str, *, live: bool | None = None) -> tuple[Recording, Problem | None]:
-        output = Recording()
+    async def run(
+        self, code: str, *, live: bool | None = None, output: Recording | None = None
+    ) -> tuple[Recording, Problem | None]:
+        output = output or Recording()
         problem = await self.cells.run(code, output, live=self.live if live is None else live)  # type: ignore[arg-type]
         return output, problem
 
@@ -65,12 +65,12 @@ async def notebook(tmp_path: Path) -> AsyncIterator[Notebook]:
 
 async def card(output: Recording, state: str) -> str:
     """The card of the cell's task, once it shows this state."""
-    async with asyncio.timeout(10):
-        while True:
-            shown = [text for text in output.texts if text.startswith("task ")]
-            if shown and shown[-1].split("\n")[1].strip().startswith(state):
-                return shown[-1]
-            await asyncio.sleep(0.01)
+
+    def shown() -> str | None:
+        last = next((text for text in reversed(output.texts) if text.startswith("task ")), None)
+        return last if last is not None and last.split("\n")[1].strip().startswith(state) else None
+
+    return str(await eventually(shown))
 
 
 # ---------------------------------------------------------------- the window
@@ -193,8 +193,7 @@ async def test_an_interrupt_in_the_window_ends_the_command(notebook: Notebook) -
     cell = asyncio.ensure_future(
         notebook.run("%exec trap 'echo bye; exit 7' INT; touch up; while :; do sleep 0.05; done")
     )
-    while not (notebook.cells.cwd / "up").exists():
-        await asyncio.sleep(0.01)
+    await appears(notebook.cells.cwd / "up")
     notebook.cells.interrupt()
     output, problem = await cell
     assert problem is not None
@@ -204,19 +203,20 @@ async def test_an_interrupt_in_the_window_ends_the_command(notebook: Notebook) -
 
 
 async def test_an_interrupt_does_not_touch_a_task(notebook: Notebook) -> None:
-    await notebook.ok("%exec --wait 0 sleep 60")
-    cell = asyncio.ensure_future(notebook.run("%task 1 follow"))
-    await asyncio.sleep(0.1)
+    await notebook.ok("%exec --wait 0 echo up; sleep 60")
+    following = Recording()
+    cell = asyncio.ensure_future(notebook.run("%task 1 follow", output=following))
+    await eventually(lambda: "up\n" in following.texts)
     notebook.cells.interrupt()
     _, problem = await cell
     assert problem is not None
     assert problem.ename == "KeyboardInterrupt"
     busy = asyncio.ensure_future(notebook.run('exec "touch up; sleep 60"'))
-    while not (notebook.cells.cwd / "up").exists():
-        await asyncio.sleep(0.01)
+    await appears(notebook.cells.cwd / "up")
     notebook.cells.interrupt()
     await busy
-    assert (await notebook.ok("%tasks")).texts == ["task  state    of   command\n1     running  you  sleep 60"]
+    shown = (await notebook.ok("%tasks")).texts
+    assert shown == ["task  state    of   command\n1     running  you  echo up; sleep 60"]
 
 
 # ---------------------------------------------------------------- looking
@@ -248,19 +248,19 @@ async def test_one_task(notebook: Notebook) -> None:
 
 
 async def test_following_shows_what_comes(notebook: Notebook) -> None:
-    await notebook.ok("%exec --wait 0 until test -e go; do sleep 0.01; done; echo late")
-    cell = asyncio.ensure_future(notebook.ok("%task 1 follow"))
-    await asyncio.sleep(0.1)
+    await notebook.ok("%exec --wait 0 echo up; until test -e go; do sleep 0.01; done; echo late")
+    output = Recording()
+    cell = asyncio.ensure_future(notebook.run("%task 1 follow", output=output))
+    await eventually(lambda: output.texts == ["up\n"])
     (notebook.cells.cwd / "go").touch()
-    output = await cell
-    assert output.texts[0] == "late\n"
-    assert output.texts[1].split("\n")[1] == "  completed"
+    assert (await cell)[1] is None
+    assert output.texts[:2] == ["up\n", "late\n"]
+    assert output.texts[2].split("\n")[1] == "  completed"
 
 
 async def test_following_shows_what_came_before_too(notebook: Notebook) -> None:
     await notebook.ok("%exec --wait 0 echo early; touch up; until test -e go; do sleep 0.01; done; echo late")
-    while not (notebook.cells.cwd / "up").exists():
-        await asyncio.sleep(0.01)
+    await appears(notebook.cells.cwd / "up")
     (notebook.cells.cwd / "go").touch()
     followed = await notebook.ok("%task 1 follow")  # the task has ended, is about to, or still runs
     assert "".join(followed.texts[:-1]) == "early\nlate\n"
@@ -268,8 +268,7 @@ async def test_following_shows_what_came_before_too(notebook: Notebook) -> None:
 
 async def test_stopping(notebook: Notebook) -> None:
     output = await notebook.ok("%exec --wait 0 trap '' TERM; touch up; while :; do sleep 0.05; done")
-    while not (notebook.cells.cwd / "up").exists():
-        await asyncio.sleep(0.01)
+    await appears(notebook.cells.cwd / "up")
     assert (await notebook.ok("%stop 1")).texts == ["task 1 was asked to end; %stop 1 again kills it"]
     assert (await notebook.ok("%task 1 stop")).texts == ["task 1 is killed"]
     assert "cancelled" in await card(output, "cancelled")
@@ -310,7 +309,7 @@ async def test_a_continuation_waits_for_resume(notebook: Notebook) -> None:
     assert told.texts[0].endswith("\n1 continuation waits: %resume runs one")
     output = await notebook.ok("%resume")
     assert any("went on" in text for text in output.texts)
-    assert (await notebook.ok("%resume")).texts == ["No continuation waits."]
+    assert (await notebook.ok("%resume")).texts == ["No continuation is waiting."]
 
 
 async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:
@@ -320,7 +319,7 @@ async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from notebook.recording import Recording\nfrom notebook.test_tasks import Nobody\n"
-        "from prose_kernel.notebook.cells import Cells\n"
+        "from prose_kernel.cells.runner import Cells\n"
         f"cells = Cells(Path({str(tmp_path)!r}), Nobody())\n"
         "problem = asyncio.run(cells.run('let a = 1', Recording(), live=True))\n"
         "assert problem is None, problem\n"
@@ -343,25 +342,11 @@ async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:
 
 def updates(client: Client, request: str, text: str) -> dict[str, Any]:
     """The update of a display that a request made and that says this; the cell has ended long before."""
-    end = time.monotonic() + 15
-    while time.monotonic() < end:
-        with suppress(Empty):
-            message = client.channels.get_iopub_msg(timeout=0.2)
-            if message["msg_type"] == "update_display_data" and text in message["content"]["data"]["text/plain"]:
-                assert message["parent_header"]["msg_id"] == request
-                found: dict[str, Any] = message["content"]
-                return found
-    raise AssertionError(f"no update says {text!r}")
-
-
-def running(command: str) -> bool:
-    """Whether a process with these arguments lives."""
-    wanted = "\0".join([*command.split(), ""]).encode()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if path.read_bytes() == wanted:
-                return True
-    return False
+    while True:
+        message: dict[str, Any] = client.channels.get_iopub_msg(timeout=PATIENCE)
+        if message["msg_type"] == "update_display_data" and text in message["content"]["data"]["text/plain"]:
+            assert message["parent_header"]["msg_id"] == request
+            return dict(message["content"])
 
 
 def test_a_card_is_updated_while_the_kernel_is_idle_and_nothing_outlives_it(tmp_path: Path) -> None:
@@ -376,11 +361,8 @@ def test_a_card_is_updated_while_the_kernel_is_idle_and_nothing_outlives_it(tmp_
         assert shown["data"]["text/plain"].endswith("failed (exit 5)\n  | late")
         assert shown["metadata"]["prose"]["task"]["exit_status"] == 5
         assert client.run("%exec --wait 0 exec sleep 987654").status == "ok"
-        assert running("sleep 987654")
-    end = time.monotonic() + 5
-    while running("sleep 987654"):  # the kernel was killed: the watchdog ends what it left
-        assert time.monotonic() < end
-        time.sleep(0.02)
+        assert processes("sleep 987654")
+    until(lambda: not processes("sleep 987654"))  # the kernel was killed: the watchdog ends what it left
     with kernel(tmp_path) as client:
         told = client.run("let a = 1", allow_stdin=True)
         assert "2 interrupted (the kernel was gone): exec sleep 987654" in told.displays[0]
@@ -399,7 +381,7 @@ def test_python_notebooks_have_the_same(tmp_path: Path) -> None:
 
 
 async def test_what_is_enforced_here_can_be_looked_up(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prose_kernel.commands import isolation
+    from prose_kernel.commands import sandbox
 
     def rows(text: str) -> dict[str, tuple[str, str]]:
         found = [re.split(r"\s{2,}", line, maxsplit=2) for line in text.split("\n")[1:]]
@@ -407,11 +389,11 @@ async def test_what_is_enforced_here_can_be_looked_up(notebook: Notebook, monkey
 
     here = rows((await notebook.ok("%boundaries")).texts[-1])
     assert Path(here["shell"][1]).is_absolute() and here["Exec"][0] == "no"
-    mechanisms = isolation.mechanisms()
+    mechanisms = sandbox.mechanisms()
     assert here["landlock"][0] == ("yes" if mechanisms.scopes else "no")
     assert here["no network"][0] == ("yes" if not mechanisms.network else "no")
 
-    monkeypatch.setattr(isolation, "mechanisms", lambda: isolation.Mechanisms("", 0, "the system does not allow it"))
+    monkeypatch.setattr(sandbox, "mechanisms", lambda: sandbox.Mechanisms("", 0, "the system does not allow it"))
     without = rows((await notebook.ok("%boundaries")).texts[-1])
     assert [without[what][0] for what in ("monitor", "landlock", "no network")] == ["yes", "no", "no"]
     assert "the system does not allow it" in without["no network"][1]

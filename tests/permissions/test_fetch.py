@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from machine.fakes import FakeClock
+from needs import needs_module
 from sessions.people import ScriptedPerson
 
 from prose_kernel.permissions.policy import PermissionDesk, Policy
@@ -24,7 +25,11 @@ from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.fetch import FetchTool
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
 
-pytest.importorskip("httpx2", reason="fetching needs httpx2 (the extra llm)")
+
+@pytest.fixture(autouse=True)
+def client_library() -> None:
+    needs_module("httpx2")
+
 
 Write = Callable[[bytes], Awaitable[None]]
 Behaviour = Callable[[str, Write], Awaitable[None]]
@@ -102,7 +107,7 @@ async def test_a_text_page(server: Server) -> None:
 
 
 async def test_html_becomes_markdown(server: Server) -> None:
-    pytest.importorskip("markdownify")
+    needs_module("markdownify")
     html = (
         b"<html><head><script>evil()</script></head><body><h1>Title</h1><p>See <a href='/x'>this</a>.</p></body></html>"
     )

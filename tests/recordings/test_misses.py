@@ -119,13 +119,12 @@ def test_judgements_are_not_compared_with_sessions() -> None:
     assert finder.find({"kind": "decide", "condition": "it is bad"}, "c1/j0") is not None
 
 
-@pytest.mark.timing
 def test_the_price_of_misses_is_bounded() -> None:
     requests = [{**BASE, "prompt": f"Write about {n} frogs " + "and more " * 50} for n in range(10_000)]
     finder = nearest(*(line(f"c1/{n}/s0", req) for n, req in enumerate(requests)))
     big = {**BASE, "prompt": held("p" * 10_000_000)}
     finder.find(big, "x")  # everything is decoded by now
-    began = time.perf_counter()
+    began = time.process_time()
     for n in range(5):
         differences.message("session x", finder, {**big, "model": str(n)}, f"x/{n}")
-    assert (time.perf_counter() - began) / 5 < 0.5
+    assert (time.process_time() - began) / 5 < 0.5

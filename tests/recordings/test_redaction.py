@@ -119,7 +119,6 @@ def test_private_keys_are_noticed() -> None:
     assert not holds_private_key("-----BEGIN PUBLIC KEY-----")
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize(
     "unit", ["-----BEGIN RSA PRIVATE KEY-----\n", "eyJ", "eyJaaaaaaaa.", "sk-", "sk-a ", "ghp_", "plain words "]
 )
@@ -130,9 +129,9 @@ def test_the_time_is_linear_in_the_text(unit: str) -> None:
         text = unit * (size // len(unit))
         best = 9e9
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.process_time()
             redaction.identity(text)
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.process_time() - began)
         return best
 
     assert spent(1_600_000) < 24 * spent(200_000) + 0.05

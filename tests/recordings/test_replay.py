@@ -21,6 +21,7 @@ from prose_kernel.errors import (
     UsageError,
 )
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
+from prose_kernel.recordings.recorded_sessions import looked_up
 from prose_kernel.runtime.events import Retried, SessionFinished
 from prose_kernel.runtime.ports import SessionRequest, Verdict
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
@@ -418,11 +419,11 @@ async def test_looking_up_uses_nothing(there: Recording) -> None:
     cassettes = Cassettes(CassetteOptions(mode="replay"), there.where(), there.clock)
     asked = SessionRequest("session", "One", "c9/1/s0", program="demo.ipynb")
     for _ in range(2):
-        hit = cassettes.find(asked)
+        hit = looked_up(cassettes.shelf, asked)
         assert isinstance(hit, Hit)
         assert (hit.at, hit.file, hit.line, hit.how) == ("c1/1/s0", "cassettes/session.jsonl", 2, "key")
         assert (hit.origin, hit.provider, hit.resolved, hit.recorded) == ("model", "vendor", "big-1", "2026-01-01")
-    miss = cassettes.find(SessionRequest("session", "Two", "c1/1/s0", program="demo.ipynb"))
+    miss = looked_up(cassettes.shelf, SessionRequest("session", "Two", "c1/1/s0", program="demo.ipynb"))
     assert isinstance(miss, Miss)
     assert "`prompt` differs at character 1" in miss.message
     assert "prose run --cassette-mode=auto demo.ipynb" in miss.hint

@@ -16,6 +16,7 @@ from sessions.people import ScriptedPerson
 from sessions.providers.agents import agent
 from sessions.providers.models import ENVIRONMENT, WIRES, server
 from stubs.model_server import StubServer
+from waiting import appears, eventually
 
 from prose_kernel.commands import Engine
 from prose_kernel.commands.tasks.options import TaskOptions
@@ -233,8 +234,7 @@ async def test_the_trace_of_a_session_holds_no_id_no_time_and_no_place(shop: Sho
 async def test_cancelling_the_session_ends_the_command_in_its_window(shop: Shop) -> None:
     bench = shop.bench()
     call = asyncio.ensure_future(bench.call("exec_command", {"cmd": "touch up; sleep 600"}))
-    while not (shop.cwd / "up").exists():
-        await asyncio.sleep(0.005)
+    await appears(shop.cwd / "up")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -286,8 +286,7 @@ async def test_a_terminal_is_read_waited_for_and_closed(shop: Shop) -> None:
     assert quick.output() == ("a b", False)
     env = {"MY_TOKEN": "given on purpose"}
     long = await terminals.start("echo $MY_TOKEN; echo é$(seq 1 100); sleep 600", str(shop.cwd), env, 20)
-    while not long.output()[0].endswith("100\n"):
-        await asyncio.sleep(0.005)
+    await eventually(lambda: long.output()[0].endswith("100\n"))
     text, cut = long.output()
     assert cut
     assert len(text.encode()) <= 20

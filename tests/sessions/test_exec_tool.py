@@ -19,7 +19,7 @@ from prose_kernel.commands import Engine
 from prose_kernel.commands.exec_tool.audit import AuditLog
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms
-from prose_kernel.commands.isolation import mechanisms
+from prose_kernel.commands.sandbox import mechanisms
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import Rule, Surroundings

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
 from sessions.people import ScriptedPerson
+from waiting import eventually
 
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import (
@@ -31,8 +32,9 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.sessions.request import answered
 from prose_kernel.sessions.tools import arguments, files, search
+from prose_kernel.sessions.tools import tool as tools
 from prose_kernel.sessions.tools.harvest import Outputs, harvest
-from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.sessions.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.sessions.tools.workbench import SessionWorkbench, tool_names
 
 RUN = ".prose/runs/20260301-101500-k3x9qa"
@@ -458,14 +460,27 @@ async def test_an_expression_that_explodes_ends_and_the_loop_stays_free(cwd: Pat
     assert turns > 20
 
 
-async def test_a_cancelled_search_ends_its_thread(cwd: Path) -> None:
+async def test_a_cancelled_search_ends_its_thread(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cwd / "a").write_text("a" * 60 + "b")
+    begun, over = threading.Event(), threading.Event()
+
+    async def in_thread(work: Callable[[Stop], str]) -> str:
+        def watched(stop: Stop) -> str:
+            begun.set()
+            try:
+                return work(stop)
+            finally:
+                over.set()
+
+        return await tools.in_thread(watched)
+
+    monkeypatch.setattr(search, "in_thread", in_thread)
     running = asyncio.create_task(Bench(cwd)("search", text=r"(a|aa)+(a|aa)+$", regex=True))
-    await asyncio.sleep(0.05)
+    await eventually(begun.is_set)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert not any("a|aa" in repr(task) for task in asyncio.all_tasks())
+    assert over.is_set()
 
 
 # ---------------------------------------------------------------- prompts

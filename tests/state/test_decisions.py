@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
-import textwrap
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import pytest
 from prose_kernel.errors import GateRefused, UsageError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision, GateRequest
-from prose_kernel.state.decisions import Resolution, Verb, gate_log, pending_gates, resolve_gate
-from prose_kernel.state.gates import Gatekeeper
-from prose_kernel.state.records import FileRecords
+from prose_kernel.state.gates.decisions import Resolution, Verb, damaged_records, gate_log, pending_gates, resolve_gate
+from prose_kernel.state.gates.gatekeeper import Gatekeeper, Mode
+from prose_kernel.state.gates.records import FileRecords
 
 RUNS = ("20260301-101500-aaaaaa", "20260301-101600-bbbbbb")
 CLOCK = SystemClock()
@@ -43,31 +42,98 @@ def resolve(state_dir: Path, verb: Verb, gate: str, run: str | None = None, **op
 
 
 class Absent:
+    """Nobody at the run's own prompt; what is shown there tells when the gate waits."""
+
     available = False
 
-    def __init__(self) -> None:
-        self.shown: list[str] = []
+    def __init__(self, shown: Callable[[], None]) -> None:
+        self._shown = shown
 
     async def ask(self, prompt: str) -> str:
         raise AssertionError("nobody is here")
 
     def show(self, text: str) -> None:
-        self.shown.append(text)
+        self._shown()
 
 
-def test_listing(tmp_path: Path) -> None:
+class Present(Absent):
+    available = True
+
+    async def ask(self, prompt: str) -> str:
+        self._shown()
+        return await asyncio.get_running_loop().create_future()
+
+
+class Runs:
+    """Runs that wait at gates, in a thread of their own, so that a test can come from outside."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._keepers: dict[str, tuple[Gatekeeper, threading.Event]] = {}
+        self._open: list[Future[GateDecision]] = []
+
+    def wait_at(self, gate: GateRequest, run: str = RUNS[0], mode: Mode = "wait") -> Future[GateDecision]:
+        waits = threading.Event()
+        keeper = self._keepers.get(run)
+        if keeper is None or mode != "wait":
+            person = Absent(waits.set) if mode == "wait" else Present(waits.set)
+            made = Gatekeeper(records(self._state_dir, run), person, mode, CLOCK, inspect=lambda pid: None)
+            keeper = self._keepers[run] = (made, waits)
+        keeper[1].clear()
+        decision = self._submit(keeper[0].decide(gate))
+        self._open.append(decision)
+        assert keeper[1].wait(30)
+        return decision
+
+    def _submit(self, coroutine: Coroutine[Any, Any, GateDecision]) -> Future[GateDecision]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def close(self) -> None:
+        for decision in self._open:
+            decision.cancel()
+
+        async def rest() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(rest(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    waiting = Runs(tmp_path)
+    yield waiting
+    waiting.close()
+
+
+def test_listing(tmp_path: Path, runs: Runs) -> None:
     assert pending_gates(tmp_path, CLOCK) == []
-    records(tmp_path).open(request("a", allow=("ops",)), outside=True)
-    records(tmp_path, RUNS[1]).open(request("b", id="b__3"), outside=False)
+    runs.wait_at(request("a", allow=("ops",)))
+    runs.wait_at(request("b", id="b__3"), RUNS[1], "ask")
     records(tmp_path, RUNS[1]).open(request("late", timeout=0.0), outside=True)
     one, two = pending_gates(tmp_path, CLOCK)
-    assert (one.run, one.id, one.prompt, one.allow, one.decidable) == (RUNS[0], "a", "Go?", ("ops",), True)
+    assert (one.run, one.id, one.prompt, one.allow, one.how) == (RUNS[0], "a", "Go?", ("ops",), "here")
     assert one.command == f"prose gate approve {RUNS[0]} a --state-dir {tmp_path}"
     assert (one.deadline - one.opened).total_seconds() == 600
-    assert (two.run, two.id, two.name, two.decidable) == (RUNS[1], "b__3", "b", False)
+    assert (two.run, two.id, two.name, two.how) == (RUNS[1], "b__3", "b", "at the run")
     assert pending_gates(tmp_path, CLOCK, RUNS[1]) == [two]
     with pytest.raises(GateRefused, match="no such run: nope"):
         pending_gates(tmp_path, CLOCK, "nope")
+
+
+def test_the_prompt_that_is_listed_is_the_run_s_own(tmp_path: Path, runs: Runs) -> None:
+    runs.wait_at(request())
+    place = records(tmp_path).directory / "ok.pending.json"
+    place.write_text(place.read_text().replace("Go?", "Feed the cat?"))
+    assert [gate.prompt for gate in pending_gates(tmp_path, CLOCK)] == ["Go?"]
 
 
 def test_the_command_is_short_in_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,140 +142,68 @@ def test_the_command_is_short_in_the_usual_place(tmp_path: Path, monkeypatch: py
     assert pending_gates(Path(".prose"), CLOCK)[0].command == f"prose gate approve {RUNS[0]} ok"
 
 
-def test_approving_by_record_id_and_by_name(tmp_path: Path) -> None:
-    kept = records(tmp_path)
-    record = kept.open(request("ok", id="ok__3", execution_id=3), outside=True)
+def test_a10_a_gate_without_its_run(tmp_path: Path) -> None:
+    records(tmp_path).open(request(), outside=True)
+    assert [gate.how for gate in pending_gates(tmp_path, CLOCK)] == ["gone"]
+    with pytest.raises(GateRefused, match=f"run {RUNS[0]} has ended: nobody waits at gate ok"):
+        resolve(tmp_path, "approve", "ok")
+
+
+def test_approving_by_record_id_and_by_name(tmp_path: Path, runs: Runs) -> None:
+    first = runs.wait_at(request("ok", id="ok__3", execution_id=3))
     assert resolve(tmp_path, "approve", "ok", comment="fine") == Resolution(
         RUNS[0], "ok__3", "approved", "user", "fine"
     )
-    assert kept.resolve(record, None) == GateDecision("approved", "user", "fine", source="cli")
-    kept.open(request("ok", id="ok__4"), outside=True)
-    kept.open(request("ok", id="ok"), outside=True)
+    assert first.result(30) == GateDecision("approved", "user", "fine", source="cli")
+    runs.wait_at(request("ok", id="ok__4"))
+    runs.wait_at(request("ok", id="ok"))
     assert resolve(tmp_path, "reject", "ok", RUNS[0]).id == "ok", "a record id comes before a gate name"
 
 
-def test_names_that_mean_several_records(tmp_path: Path) -> None:
+def test_names_that_mean_several_records(tmp_path: Path, runs: Runs) -> None:
     for run in RUNS:
-        records(tmp_path, run).open(request(), outside=True)
+        runs.wait_at(request(), run)
     with pytest.raises(UsageError, match=f"several runs wait at a gate ok: {RUNS[0]}, {RUNS[1]}"):
         resolve(tmp_path, "approve", "ok")
     assert resolve(tmp_path, "approve", "ok", RUNS[1]).run == RUNS[1]
     assert resolve(tmp_path, "approve", "ok").run == RUNS[0], "only one is left"
     for gate_id in ("x__1", "x__2"):
-        records(tmp_path).open(request("x", id=gate_id), outside=True)
+        runs.wait_at(request("x", id=gate_id))
     with pytest.raises(UsageError, match="several records of gate x are pending: x__1, x__2"):
         resolve(tmp_path, "approve", "x")
 
 
-def test_refusals(tmp_path: Path) -> None:
-    kept = records(tmp_path)
+def test_refusals(tmp_path: Path, runs: Runs) -> None:
     with pytest.raises(GateRefused, match="no such gate is pending: ok"):
         resolve(tmp_path, "approve", "ok")
     with pytest.raises(GateRefused, match=r"no such run: \.\./x"):
         resolve(tmp_path, "approve", "ok", "../x")
-    kept.open(request("late", timeout=0.0), outside=True)
-    with pytest.raises(GateRefused, match="too late: gate late timed out after 10m"):
-        resolve(tmp_path, "approve", "late")
-    kept.open(request("mine"), outside=False)
+    runs.wait_at(request("mine"), mode="ask")
     with pytest.raises(GateRefused, match="takes no decision from outside"):
         resolve(tmp_path, "reject", "mine")
-    kept.open(request("ops", allow=("ops",)), outside=True)
-    with pytest.raises(GateRefused, match="user may not approve gate ops, allowed: ops"):
+    runs.wait_at(request("ops", allow=("ops",)), RUNS[1])
+    with pytest.raises(GateRefused, match="user may not approve, allowed: ops"):
         resolve(tmp_path, "approve", "ops")
     assert resolve(tmp_path, "approve", "ops", principal="ops").principal == "ops"
     with pytest.raises(GateRefused, match="already resolved: gate ops was approved by ops"):
         resolve(tmp_path, "reject", "ops")
-    kept.open(request("none", allow=()), outside=True)
+    runs.wait_at(request("none", allow=()), RUNS[1])
     assert resolve(tmp_path, "reject", "none").status == "rejected", "anybody may reject"
+    runs.wait_at(request("late", timeout=0.05), RUNS[1]).result(30)
+    with pytest.raises(GateRefused, match="too late: gate late timed out"):
+        resolve(tmp_path, "approve", "late")
 
 
-def test_a_command_of_a_run_is_refused(tmp_path: Path) -> None:
-    records(tmp_path).open(request(), outside=True)
+def test_a_command_of_a_run_is_refused(tmp_path: Path, runs: Runs) -> None:
+    runs.wait_at(request())
     with pytest.raises(GateRefused, match="called from inside a run"):
         resolve(tmp_path, "approve", "ok", environment={"PROSE_JOB": "x"})
     assert len(pending_gates(tmp_path, CLOCK)) == 1
 
 
-DECIDER = """
-    import sys
-    from pathlib import Path
-    from prose_kernel.errors import GateRefused
-    from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.state.decisions import resolve_gate
-    state_dir, verb = Path(sys.argv[1]), sys.argv[2]
-    print("ready", flush=True)
-    sys.stdin.readline()
-    try:
-        done = resolve_gate(state_dir, verb, "ok", clock=SystemClock(), environment={})
-        print("done", done.status)
-    except GateRefused as refused:
-        print("refused", refused)
-"""
-
-
-def start(*arguments: str, program: str = DECIDER) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_a_child_of_the_run_is_refused_even_without_the_mark(tmp_path: Path) -> None:
-    records(tmp_path).open(request(), outside=True)  # this process is the run
-    with start(str(tmp_path), "approve") as child:
-        out, _ = child.communicate("go\n")
-    assert out.splitlines()[1].startswith("refused called from inside a run")
-
-
-def opened_elsewhere(state_dir: Path) -> None:
-    """A pending record whose process is not above the deciders."""
-    records(state_dir).open(request(), outside=True)
-    place = records(state_dir).directory / "ok.pending.json"
-    data = json.loads(place.read_text())
-    place.write_text(json.dumps({**data, "process": "1:0"}))
-
-
-@pytest.mark.parametrize("attempt", range(3))
-def test_two_processes_racing_for_one_gate(tmp_path: Path, attempt: int) -> None:
-    opened_elsewhere(tmp_path)
-    with start(str(tmp_path), "approve") as one, start(str(tmp_path), "reject") as two:
-        for racer in (one, two):
-            assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
-        for racer in (one, two):
-            assert racer.stdin is not None
-            racer.stdin.write("go\n")
-            racer.stdin.flush()
-        said = sorted(racer.communicate()[0].strip() for racer in (one, two))
-    assert said[0] in ("done approved", "done rejected")
-    winner = said[0].removeprefix("done ")
-    assert said[1] == f"refused already resolved: gate ok was {winner} by user"
-    kept = records(tmp_path)
-    data = json.loads((kept.directory / "ok.resolved.json").read_text())
-    assert data["decision"] == winner
-    assert [e.event_type for e in kept.events()] == ["created", winner]
-    assert not list(kept.directory.glob("*.tmp"))
-
-
-async def test_a_waiting_run_takes_the_decision_of_another_process(tmp_path: Path) -> None:
-    person = Absent()
-    gates = Gatekeeper(records(tmp_path), person, "wait", CLOCK)
-    task = asyncio.create_task(gates.decide(request()))
-    while not person.shown:
-        await asyncio.sleep(0)
-    record = records(tmp_path).find("ok")
-    assert record is not None
-    assert resolve(tmp_path, "approve", "ok", comment="from a second terminal").status == "approved"
-    assert await task == GateDecision("approved", "user", "from a second terminal", source="cli")
-    with pytest.raises(GateRefused, match="already resolved: gate ok was approved by user"):
-        resolve(tmp_path, "reject", "ok")
-
-
-def test_the_log_of_a_gate(tmp_path: Path) -> None:
-    kept = records(tmp_path)
-    kept.open(request("ok", id="ok__1__i0--2"), outside=True)
-    kept.open(request("other"), outside=True)
+def test_the_log_of_a_gate(tmp_path: Path, runs: Runs) -> None:
+    runs.wait_at(request("ok", id="ok__1__i0--2"))
+    runs.wait_at(request("other"))
     resolve(tmp_path, "reject", "ok", comment="no")
     for name in ("ok", "ok__1__i0--2"):
         events = gate_log(tmp_path, name, clock=CLOCK)
@@ -226,12 +220,9 @@ def test_the_log_of_a_gate(tmp_path: Path) -> None:
     assert len(gate_log(tmp_path, "ok", RUNS[1], clock=CLOCK)) == 1
 
 
-def test_damaged_files_are_passed_over(tmp_path: Path) -> None:
+def test_a19_damaged_files_are_passed_over_and_named(tmp_path: Path) -> None:
     kept = records(tmp_path)
     kept.open(request(), outside=True)
     (kept.directory / "x.pending.json").write_text("{")
-    (kept.directory / "y.pending.json").write_text('{"created_at": "2026-03-01T10:15:00Z"}')
-    with (kept.directory / "audit.jsonl").open("a") as log:
-        log.write("[]\nnot json\n")
     assert [g.id for g in pending_gates(tmp_path, CLOCK)] == ["ok"]
-    assert len(kept.events()) == 1
+    assert damaged_records(tmp_path, CLOCK) == [(RUNS[0], "x.pending.json")]

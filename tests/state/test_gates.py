@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,9 @@ import pytest
 
 from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
-from prose_kernel.state.gates import Answer, Gatekeeper, Mode, Prior, read_answer
-from prose_kernel.state.records import FileRecords, MemoryRecords
+from prose_kernel.state.gates.decision_socket import ask
+from prose_kernel.state.gates.gatekeeper import Answer, Gatekeeper, Mode, Prior, read_answer
+from prose_kernel.state.gates.records import FileRecords, MemoryRecords
 
 RUN = "20260301-101500-k3x9qa"
 
@@ -121,10 +125,16 @@ def resolved(records: FileRecords, gate_id: str = "release_ok") -> dict[str, Any
 Keeper = Callable[..., Gatekeeper]
 
 
+def anybody(pid: int) -> None:
+    """The protocol is tested from inside of the process of the run; who may come is tested in test_gate_boundary.py."""
+
+
 @pytest.fixture
 def keeper(records: FileRecords, clock: TestClock) -> Keeper:
     def make(person: Person, mode: Mode = "auto", **options: Any) -> Gatekeeper:
-        return Gatekeeper(records, person, mode, clock, options.pop("prior", None), **options)
+        return Gatekeeper(
+            records, person, mode, clock, options.pop("prior", None), inspect=options.pop("inspect", anybody), **options
+        )
 
     return make
 
@@ -404,6 +414,151 @@ async def test_a_record_that_cannot_be_kept_is_an_error(tmp_path: Path, clock: T
     assert caught.value.code == "E219"
 
 
+# ---------------------------------------------------------------- from outside
+
+
+async def asked(records: FileRecords, **request: Any) -> Any:
+    """In a thread of its own: those of the loop are the server's."""
+    with ThreadPoolExecutor(1) as thread:
+        return await asyncio.get_running_loop().run_in_executor(thread, ask, records.directory, request)
+
+
+async def test_a_decision_from_outside_takes_the_socket(keeper: Keeper, records: FileRecords) -> None:
+    person = Person()
+    task = asyncio.create_task(keeper(person).decide(request()))
+    await settle()
+    listed = (await asked(records, ask="list"))["gates"]
+    assert [(g["id"], g["prompt"], g["allow"], g["outside"]) for g in listed] == [
+        ("release_ok", "Publish 1.2?", ["user"], True)
+    ]
+    decision = {
+        "gate": "release_ok",
+        "created_at": listed[0]["created_at"],
+        "decision": "approved",
+        "principal": "user",
+    }
+    assert await asked(records, ask="decide", comment="fine", **decision) == {"ok": True}
+    assert await task == GateDecision("approved", "user", "fine", source="cli")
+    assert person.open == 0
+    assert person.shown == ["gate release_ok: already approved by user (command line)"]
+    assert told(records)[-1] == ("approved", "user", {"source": "cli"})
+    assert await asked(records, ask="list") is None, "the socket is there only while a gate waits"
+    assert not (records.directory / "decisions.sock").exists()
+
+
+async def test_the_socket_is_private_and_replaces_what_lies_in_its_way(
+    keeper: Keeper, records: FileRecords, tmp_path: Path
+) -> None:
+    records.directory.mkdir(parents=True)
+    (tmp_path / "elsewhere").write_text("mine")
+    (records.directory / "decisions.sock").symlink_to(tmp_path / "elsewhere")
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    status = (records.directory / "decisions.sock").lstat()
+    assert stat.S_ISSOCK(status.st_mode) and status.st_mode & 0o077 == 0
+    assert (tmp_path / "elsewhere").read_text() == "mine"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_long_path_is_no_obstacle(clock: TestClock, tmp_path: Path) -> None:
+    records = FileRecords(tmp_path / ("d" * 100) / "runs" / RUN / "gates", RUN, clock)
+    gates = Gatekeeper(records, Person(), "auto", clock, inspect=anybody)
+    task = asyncio.create_task(gates.decide(request()))
+    await settle()
+    created = (await asked(records, ask="list"))["gates"][0]["created_at"]
+    said = await asked(records, ask="decide", gate="release_ok", created_at=created, decision="rejected", principal="x")
+    assert said == {"ok": True}
+    assert (await task).status == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"principal": "ops"}, {"refused": "gate release_ok: ops may not approve, allowed: user"}),
+        ({"gate": "other"}, {"refused": None}),
+        ({"created_at": "2026-03-01T10:14:00.000Z"}, {"refused": None}),
+        ({"decision": "maybe"}, {"refused": "a decision is approved or rejected"}),
+        ({"decision": "timeout"}, {"refused": "a decision is approved or rejected"}),
+        ({"gate": ["release_ok"]}, {"refused": None}),
+    ],
+)
+async def test_what_decides_nothing(
+    keeper: Keeper, records: FileRecords, changes: dict[str, Any], said: dict[str, Any], clock: TestClock
+) -> None:
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    given = {
+        "gate": "release_ok",
+        "created_at": "2026-03-01T10:15:00.000Z",
+        "decision": "approved",
+        "principal": "user",
+    }
+    assert await asked(records, ask="decide", **{**given, **changes}) == said
+    assert not task.done()
+    await clock.advance(600.0)
+    assert (await task).status == "timeout"
+
+
+async def test_nonsense_on_the_socket_harms_nobody(
+    keeper: Keeper, records: FileRecords, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    monkeypatch.chdir(records.directory)  # a short path
+    for nonsense in (b"\n", b"[" * 60_000 + b"\n", b"\xff\xfe\n", b'{"ask": 7}\n', b"x" * 200_000):
+        reader, writer = await asyncio.open_unix_connection("decisions.sock")
+        writer.write(nonsense)
+        with contextlib.suppress(OSError):
+            await writer.drain()
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+    assert (await asked(records, ask="list"))["gates"][0]["id"] == "release_ok"
+    await clock.advance(600.0)
+    assert (await task).status == "timeout"
+
+
+async def test_a9_whoever_is_told_approved_has_approved(keeper: Keeper, records: FileRecords, clock: TestClock) -> None:
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    clock.seconds = 600.0  # the deadline has come, and nothing has noticed yet
+    given = {
+        "gate": "release_ok",
+        "created_at": "2026-03-01T10:15:00.000Z",
+        "decision": "approved",
+        "principal": "user",
+    }
+    assert await asked(records, ask="decide", **given) == {"refused": None}
+    assert (await task).status == "timeout"
+    assert [event for event, *_ in told(records)] == ["created", "timeout"]
+
+
+async def test_a9_an_answer_typed_at_the_deadline_is_late(keeper: Keeper, clock: TestClock) -> None:
+    class Slow(Person):
+        async def ask(self, prompt: str) -> str:
+            clock.seconds = 600.0
+            return "yes"
+
+    assert (await keeper(Slow()).decide(request())).status == "timeout"
+
+
+async def test_a9_fifty_deciders_at_once(keeper: Keeper, records: FileRecords) -> None:
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    given = {"gate": "release_ok", "created_at": "2026-03-01T10:15:00.000Z"}
+    answers = await asyncio.gather(
+        *(
+            asked(records, ask="decide", decision=("approved", "rejected")[n % 2], principal="user", **given)
+            for n in range(50)
+        )
+    )
+    decision = await task
+    assert [a for a in answers if a is not None and a.get("ok")] == [{"ok": True}]
+    assert [event for event, *_ in told(records)] == ["created", decision.status]
+
+
 # ---------------------------------------------------------------- forged and foreign files
 
 
@@ -419,18 +574,48 @@ async def decide_by_file(records: FileRecords, **changes: Any) -> None:
     await settle()
 
 
-async def test_a_decision_file_written_by_hand_counts_and_is_logged(
+@pytest.mark.parametrize("mode", ["auto", "wait", "ask"])
+async def test_a8_a_file_put_there_is_ignored_and_reported(
+    keeper: Keeper, records: FileRecords, clock: TestClock, mode: Mode
+) -> None:
+    task = asyncio.create_task(keeper(Person(), mode).decide(request()))
+    await settle()
+    await decide_by_file(records)
+    await clock.advance(1.0)
+    assert not task.done()
+    await clock.advance(599.0)
+    assert (await task).status == "timeout"
+    ignored = ("ignored", "system", {"reason": "this run takes no decisions from files"})
+    assert told(records) == [("created", "system", {}), ignored, ("timeout", "system", {})]
+    assert resolved(records)["decision"] == "timeout"
+
+
+async def test_a8_a_link_put_there_is_not_followed(
+    keeper: Keeper, records: FileRecords, clock: TestClock, tmp_path: Path
+) -> None:
+    (tmp_path / "target").write_text("mine")
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    (records.directory / "release_ok.resolved.json").symlink_to(tmp_path / "target")
+    await clock.advance(600.0)
+    assert (await task).status == "timeout"
+    assert (tmp_path / "target").read_text() == "mine"
+    assert not (records.directory / "release_ok.resolved.json").is_symlink()
+
+
+async def test_a8_with_gate_files_a_decision_file_counts_and_is_named_as_one(
     keeper: Keeper, records: FileRecords, clock: TestClock
 ) -> None:
     person = Person()
-    task = asyncio.create_task(keeper(person).decide(request()))
+    task = asyncio.create_task(keeper(person, files=True).decide(request()))
     await settle()
     await decide_by_file(records, comment="by hand")
     await clock.advance(1.0)
-    assert await task == GateDecision("approved", "user", "by hand", source="file")
+    decision = await task
+    assert decision == GateDecision("approved", "user", "by hand", source="file")
+    assert decision.decided_by == "a decision file in the name of user"
     assert told(records)[-1] == ("approved", "user", {"source": "file"})
     assert person.open == 0
-    assert person.shown == ["gate release_ok: already approved by user"]
 
 
 @pytest.mark.parametrize(
@@ -448,12 +633,13 @@ async def test_a_decision_file_written_by_hand_counts_and_is_logged(
 async def test_a_file_that_decides_nothing_is_removed(
     keeper: Keeper, records: FileRecords, clock: TestClock, changes: dict[str, Any]
 ) -> None:
-    task = asyncio.create_task(keeper(Person()).decide(request()))
+    task = asyncio.create_task(keeper(Person(), files=True).decide(request()))
     await settle()
     await decide_by_file(records, **changes)
     await clock.advance(1.0)
     assert not task.done()
     assert not (records.directory / "release_ok.resolved.json").exists()
+    assert told(records)[-1] == ("ignored", "system", {"reason": "it does not decide this gate in time"})
     await clock.advance(599.0)
     assert (await task).status == "timeout"
 
@@ -461,17 +647,33 @@ async def test_a_file_that_decides_nothing_is_removed(
 async def test_a_decision_laid_down_before_the_gate_opens_is_void(keeper: Keeper, records: FileRecords) -> None:
     records.directory.mkdir(parents=True)
     await decide_by_file(records)
-    decision = await keeper(Person(available=False)).decide(request())
+    decision = await keeper(Person(available=False), files=True).decide(request())
     assert decision.reason == "nobody"
     assert resolved(records)["decision"] == "rejected"
 
 
-async def test_asking_mode_reads_no_file_from_outside(keeper: Keeper, records: FileRecords, clock: TestClock) -> None:
+async def test_asking_mode_opens_no_socket(keeper: Keeper, records: FileRecords) -> None:
     task = asyncio.create_task(keeper(Person(), "ask").decide(request()))
     await settle()
-    await decide_by_file(records)
-    await clock.advance(10.0)
-    assert not task.done()
-    await clock.advance(590.0)
-    assert (await task).status == "timeout"
-    assert resolved(records)["decision"] == "timeout"
+    assert not (records.directory / "decisions.sock").exists()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a19_a_damaged_record_costs_itself(records: FileRecords) -> None:
+    records.open(request(), outside=True)
+    (records.directory / "x.pending.json").write_text("{")
+    (records.directory / "y.pending.json").write_text('{"created_at": "2026-03-01T10:15:00Z"}')
+    (records.directory / "z.pending.json").write_bytes(b"\xff\x00" * 100)
+    with (records.directory / "audit.jsonl").open("a") as audit:
+        audit.write("[]\nnot json\n")
+    assert [r.id for r in records.pending()] == ["release_ok"]
+    assert [e.event_type for e in records.events()] == ["created"]
+    assert records.damaged() == [
+        "x.pending.json",
+        "y.pending.json",
+        "z.pending.json",
+        "audit.jsonl line 2",
+        "audit.jsonl line 3",
+    ]

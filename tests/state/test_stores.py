@@ -194,15 +194,14 @@ async def test_what_is_put_while_a_flush_runs_is_written_by_the_next(store: File
     assert len(files(store.directory)) == 500
 
 
-@pytest.mark.timing
 async def test_ten_thousand_bindings_cost_the_same_each(tmp_path: Path) -> None:
     async def cost(count: int, run: str) -> float:
         store = FilesystemStore(tmp_path, run, cwd=tmp_path)
-        started = time.perf_counter()
+        started = time.process_time()
         for n in range(count):
             store.put(binding(f"v{n}", "value", n))
         await store.flush()
-        spent = time.perf_counter() - started
+        spent = time.process_time() - started
         assert len(files(store.directory)) == count
         return spent / count
 

@@ -62,6 +62,7 @@ class Stub:
         self.cwd: dict[str, str] = {}
         self.calls = 0
         self.seen = 0
+        self.working = self.most = 0
         self.client: Any = None
 
     def on_connect(self, conn: Any) -> None:
@@ -108,6 +109,7 @@ class Stub:
         return schema.SetSessionConfigOptionResponse(config_options=[])
 
     async def cancel(self, session_id: str, **more: Any) -> None:
+        Path(self.cwd[session_id], "told-to-cancel").touch()
         if "cancel" not in self.ignored:
             self.cancelled[session_id].set()
 
@@ -122,7 +124,15 @@ class Stub:
         todo = [
             line.strip().removeprefix("do:").strip() for line in text.splitlines() if line.strip().startswith("do:")
         ]
-        working = asyncio.ensure_future(turn.all(todo or ["prompt"]))
+        self.working += 1
+        self.most = max(self.most, self.working)
+        try:
+            return await self.work(session_id, turn, todo or ["prompt"])
+        finally:
+            self.working -= 1
+
+    async def work(self, session_id: str, turn: Turn, todo: list[str]) -> Any:
+        working = asyncio.ensure_future(turn.all(todo))
         stopped = asyncio.ensure_future(self.cancelled[session_id].wait())
         await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -191,6 +201,10 @@ class Turn:
         blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in self.stub.prompt_blocks]
         said = self.text if len(blocks) == 1 else json.dumps(blocks)
         await self.tell(update_agent_message(text_block(said)))
+
+    async def do_most(self, _: str) -> None:
+        """How many prompts there were at once, at most."""
+        await self.do_say(str(self.stub.most))
 
     async def do_terminals(self, _: str) -> None:
         await self.do_say(str(self.stub.capabilities.terminal))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import resource
@@ -11,15 +10,15 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from prose_kernel.commands.cross_loop import answered
+from prose_kernel.commands.cross_loop import ProcessCall
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.exec_tool.arguments import Arguments
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
-from prose_kernel.commands.exec_tool.confining import Plan
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.output import Output
-from prose_kernel.commands.isolation import mechanisms, wrapped
+from prose_kernel.commands.exec_tool.sandbox_plan import Plan
 from prose_kernel.commands.monitor import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
+from prose_kernel.commands.sandbox import mechanisms, wrapped
 from prose_kernel.runtime.services import ExecChunk
 
 GRACE = 1.0
@@ -75,43 +74,27 @@ def launch(
 
 
 class Run:
-    """One call between the caller's loop and the engine's."""
+    """One call between the caller's loop and the engine's. Raises `Refused` when the engine is closed."""
 
     def __init__(
         self, engine: Engine, job: MonitoredLaunch, cap: int, on_chunk: Callable[[ExecChunk], None] | None
     ) -> None:
         self._engine = engine
-        self._loop = asyncio.get_running_loop()
-        self._answer: asyncio.Future[MonitorRecord] = self._loop.create_future()
-        self._chunks = _Chunks(self._post, on_chunk) if on_chunk is not None else None
-        try:
-            engine.start()
-        except EngineClosed:
-            raise Refused("tool_failed", "the process engine is closed") from None
+        self._job = job
+        self._call: ProcessCall[MonitorRecord] = _open(engine)
+        self._chunks = _Chunks(self._call.post, on_chunk) if on_chunk is not None else None
         self._output = Output(engine.loop, cap, self._chunks.send if self._chunks is not None else None)
-        self._process = MonitoredProcess(engine, job, self._output, self._done)
-        self._posted = engine.post(engine.submit, self._process)
 
     async def wait(self) -> MonitorRecord:
         """When it returns, or raises because it was cancelled, nothing of the program is left."""
-        if not self._posted:
-            raise Refused("tool_failed", "the process engine is closed")
-        return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, self._process))
-
-    def _post(self, callback: Callable[[], None]) -> None:
+        process = MonitoredProcess(self._engine, self._job, self._output, self._done)
         try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the caller's loop is closed: nobody wants this program any more
-            self._process.stop("cancelled")
+            return await self._call.wait(process)
+        except EngineClosed:
+            raise _closed() from None
 
     def _done(self, record: MonitorRecord) -> None:
-        def complete() -> None:
-            if self._chunks is not None:
-                self._chunks.deliver()
-            if not self._answer.done():
-                self._answer.set_result(record)
-
-        self._post(complete)
+        self._call.done(record, self._chunks.deliver if self._chunks is not None else None)
 
     def ended(self, record: MonitorRecord) -> Ended:
         """Raises `Refused` when the program did not start, or was ended by others than itself and the clock."""
@@ -137,6 +120,17 @@ class Run:
         if record.background_killed:
             result["background_killed"] = record.background_killed
         return Ended(result, stdout.total, stderr.total, record.cpu_s)
+
+
+def _open(engine: Engine) -> ProcessCall[MonitorRecord]:
+    try:
+        return ProcessCall(engine)
+    except EngineClosed:
+        raise _closed() from None
+
+
+def _closed() -> Refused:
+    return Refused("tool_failed", "the process engine is closed")
 
 
 class _Chunks:

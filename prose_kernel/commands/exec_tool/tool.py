@@ -7,21 +7,19 @@ import os
 import shlex
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from prose_kernel.commands.engine import Engine
-from prose_kernel.commands.exec_tool import capabilities, checks, confining, environment
+from prose_kernel.commands.exec_tool import capabilities, checks, environment, sandbox_plan
 from prose_kernel.commands.exec_tool.arguments import Arguments, InvalidArguments, parse
 from prose_kernel.commands.exec_tool.audit import AuditLog, display
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, CapabilityStore
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
-from prose_kernel.commands.exec_tool.confining import Plan
 from prose_kernel.commands.exec_tool.dispatch import Call, Dispatcher, Registry
-from prose_kernel.commands.exec_tool.ledger import Ledger
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.running import Ended, Run, launch
-from prose_kernel.commands.isolation import Mechanisms, mechanisms
+from prose_kernel.commands.exec_tool.sandbox_plan import Plan
+from prose_kernel.commands.sandbox import Mechanisms, mechanisms
 from prose_kernel.runtime.services import ExecCaller, ExecChunk, ExecOutcome
 
 NAME = capabilities.TOOL
@@ -37,7 +35,6 @@ class ExecTool:
         audit: AuditLog,
         *,
         kernel: Callable[[], Mapping[str, str]] = lambda: os.environ,
-        ledgers: Callable[[str], Ledger | None] = lambda _: None,
         warn: Callable[[str], object] | None = None,
         found: Callable[[], Mechanisms] = mechanisms,
     ) -> None:
@@ -45,7 +42,6 @@ class ExecTool:
         self._options = options
         self._audit = audit
         self._kernel = kernel
-        self._ledgers = ledgers
         self._warn = warn
         self._found = found
         self._told: set[str] = set()
@@ -62,22 +58,14 @@ class ExecTool:
         # a file system may be slow: nobody else waits for it
         checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
         self._tell(plan.gaps)
-        ledger = self._ledgers(call.agent)
-        if ledger is not None and (reason := ledger.reserve()) is not None:
-            raise Refused("tool_failed", reason)
-        began, ended = time.monotonic(), None
-        try:
-            ended = await self._run(call, arguments, checked, plan, home)
-        finally:
-            if ledger is not None:
-                ledger.charge(time.monotonic() - began, ended.cpu_s if ended is not None else 0.0)
+        ended = await self._run(call, arguments, checked, plan, home)
         self._finished(call, ended)
         return ended.result
 
     def _checked(self, arguments: Arguments, call: Call) -> tuple[Checked, Plan, str | None]:
         checked = checks.check(arguments, call.record, self._options.allow_exec_from_writable)
         home = self._home(call.agent) if self._options.home == "private" else None
-        return checked, confining.plan(call.record, self._options, self._found(), checked, home), home
+        return checked, sandbox_plan.plan(call.record, self._options, self._found(), checked, home), home
 
     async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
         env = environment.build(self._kernel(), arguments.env, home)

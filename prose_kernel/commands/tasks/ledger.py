@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from prose_kernel.commands.tasks.pointers import Pointer
-from prose_kernel.commands.tasks.records import TaskRecord
-from prose_kernel.commands.tasks.states import may_follow
+from prose_kernel.commands.tasks.records import TaskRecord, may_follow
 from prose_kernel.commands.tasks.store import Owned, Store, StoreError, exists
 from prose_kernel.errors import TaskRefused
 

@@ -2,7 +2,8 @@
 
 The first 4 MiB are the file itself. What comes after goes to small files beside it, of which the oldest is removed when
 a new one is begun, so that their sum never exceeds 12 MiB. When the task ends they are joined to the file behind one
-line that says how much is missing. A disk that is full ends the logging, never the task.
+line that says how much is missing. A disk that is full ends the logging, never the task: a log leaves the last
+`RECORDS_ROOM` of a disk to the records of the tasks, which are kept later than the output that fills it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ _SEGMENTS = 4
 _MARK_ROOM = 256
 _IN_MEMORY = 256 * 1024
 _COPY = 1024 * 1024
+
+RECORDS_ROOM = 256 * 1024
+"""Bytes of the disk that no log takes: a command may fill it before it is recorded as a task, and before its end is."""
 
 
 def mark(dropped: int) -> str:
@@ -84,6 +88,7 @@ class Log:
         if not part:
             self._next_segment()
             return data
+        _leave_room(self._descriptor, len(part))
         _write_all(self._descriptor, part)
         self._stored += len(part)
         if self._in_head:
@@ -149,6 +154,7 @@ class Log:
         before = os.fstat(target).st_size
         try:
             with path.open("rb", buffering=0) as source:
+                _leave_room(target, os.fstat(source.fileno()).st_size)
                 while piece := source.read(_COPY):
                     _write_all(target, piece)
         except OSError:
@@ -194,6 +200,13 @@ def _segments_of(path: Path) -> list[Path]:
 def _create(path: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, 0o600)
+
+
+def _leave_room(descriptor: int, size: int) -> None:
+    """Raise `OSError` when writing so much would take what is left to the records."""
+    disk = os.fstatvfs(descriptor)
+    if disk.f_bavail * disk.f_frsize < size + RECORDS_ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -15,18 +15,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from prose_kernel.commands.capture import Live
+from prose_kernel.commands.background_processes import end_detached
 from prose_kernel.commands.engine import Engine
+from prose_kernel.commands.output import Live
 from prose_kernel.commands.process import Process, Record, exit_of
 from prose_kernel.commands.shell import Shell
 from prose_kernel.commands.spawn import directory_problem
-from prose_kernel.commands.tasks import receipts
-from prose_kernel.commands.tasks.detached import end_detached
 from prose_kernel.commands.tasks.ledger import Ledger
 from prose_kernel.commands.tasks.log import Log
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.pointers import Pointer
-from prose_kernel.commands.tasks.records import TaskRecord, digest_of, new_id, snapshot_of, summary_of, timestamp
+from prose_kernel.commands.tasks.records import (
+    TaskRecord,
+    already_running,
+    digest_of,
+    new_id,
+    output_summary,
+    snapshot_of,
+    summary_of,
+    timestamp,
+)
 from prose_kernel.commands.tasks.requests import CommandCall, read_call
 from prose_kernel.commands.tasks.running import Command, Identity, Recorder, environment_for, launch_of, spawn_refusal
 from prose_kernel.commands.tasks.secrets import display_of
@@ -89,7 +97,7 @@ class Manager:
         call = read_call(fields, operator=caller.session is None)
         shell, identity = self._identity(call, caller)
         if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
-            return receipts.already_running(same)
+            return already_running(same)
         self._check_room(caller, coming=call.yield_time_ms == 0)
         async with self._starting:
             if self._closed:
@@ -107,11 +115,11 @@ class Manager:
         """
         if caller.session is None:
             return None
-        from prose_kernel.commands.tasks import confined
+        from prose_kernel.commands.tasks import monitored
 
         if not caller.lists_bind and caller.rules.get("network", "allow") == "allow":
-            return await asyncio.to_thread(confined.monitor_alone, identity)
-        return await asyncio.to_thread(confined.confinement_for, caller, shell, identity, self._workspace)
+            return await asyncio.to_thread(monitored.monitor_alone, identity)
+        return await asyncio.to_thread(monitored.confinement_for, caller, shell, identity, self._workspace)
 
     async def _answer(self, command: Command) -> TaskReceipt:
         """Wait; a cancelled call ends the command, unless it has become a task meanwhile."""
@@ -222,11 +230,11 @@ class Manager:
             launch = launch_of(shell, command.identity, environment, job)
             command.process = Process(self._engine, launch, command.recorder, done, begun)
         else:
-            from prose_kernel.commands.tasks import confined
+            from prose_kernel.commands.tasks import monitored
 
             graces = (self._options.grace, self._engine.grace)
-            monitored = confined.launch_of(shell, command.identity, environment, job, confinement, graces)
-            command.process = confined.ConfinedProcess(self._engine, monitored, command.recorder, done, begun)
+            monitored_launch = monitored.launch_of(shell, command.identity, environment, job, confinement, graces)
+            command.process = monitored.MonitoredCommand(self._engine, monitored_launch, command.recorder, done, begun)
         self._commands[command] = None
         self._engine.submit(command.process)
 
@@ -334,7 +342,7 @@ class Manager:
             bytes_kept=output.kept,
             truncated=output.truncated,
             log_error=output.log_error,
-            output_summary=receipts.output_summary(output.seen, output.seen, output.truncated),
+            output_summary=output_summary(output.seen, output.truncated),
         )
 
     def _current(self, command: Command) -> TaskRecord:

@@ -10,23 +10,17 @@ import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from prose_kernel.commands.capture import Live
-from prose_kernel.commands.process import Launch, Process, Record
+from prose_kernel.commands.output import Collected, Live
+from prose_kernel.commands.process import EngineProcess, Launch, Record
 from prose_kernel.commands.shell import NOT_INHERITED, Shell
-from prose_kernel.commands.tasks.buffers import Collected
 from prose_kernel.commands.tasks.log import Log
-from prose_kernel.commands.tasks.receipts import PREVIEW
-from prose_kernel.commands.tasks.records import TaskRecord
+from prose_kernel.commands.tasks.records import PREVIEW, TaskRecord
 from prose_kernel.commands.tasks.requests import CommandCall
 from prose_kernel.commands.tasks.secrets import without_secrets
 from prose_kernel.errors import TaskRefused
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import TaskCaller, TaskReceipt
-
-if TYPE_CHECKING:
-    from prose_kernel.commands.tasks.confined import ConfinedProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +95,7 @@ class Command:
     recorder: Recorder
     answer: asyncio.Future[TaskReceipt]
     live: Live | None = None
-    process: Process | ConfinedProcess = field(init=False)
+    process: EngineProcess = field(init=False)
     record: TaskRecord | None = None
     window: asyncio.TimerHandle | None = None
     limit: asyncio.TimerHandle | None = None

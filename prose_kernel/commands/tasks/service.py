@@ -11,13 +11,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from prose_kernel.commands.capture import DISPLAY_CAP, Live
+from prose_kernel.commands.cross_loop import in_engine
 from prose_kernel.commands.engine import Engine, EngineClosed
-from prose_kernel.commands.tasks import receipts
-from prose_kernel.commands.tasks.crossing import in_engine
+from prose_kernel.commands.output import DISPLAY_CAP, Live
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.pointers import Pointer
-from prose_kernel.commands.tasks.records import TaskRecord, snapshot_of
+from prose_kernel.commands.tasks.records import TaskRecord, preview_of, snapshot_of
 from prose_kernel.commands.tasks.requests import encodable, whole
 from prose_kernel.errors import TaskRefused
 from prose_kernel.runtime.ports import Clock, OnOutput
@@ -79,7 +78,10 @@ class TaskService:
                 self._manager.subscribe(self._tell)
             return await work(self._manager)
 
-        return await in_engine(self._engine, there)
+        try:
+            return await in_engine(self._engine, there)
+        except EngineClosed:
+            raise _closed() from None
 
     @property
     def used(self) -> bool:
@@ -121,7 +123,7 @@ class TaskService:
         try:
             self._engine.start()
         except EngineClosed:
-            raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it") from None
+            raise _closed() from None
 
     def _live(self, on_output: OnOutput | None) -> Live | None:
         if on_output is None:
@@ -192,7 +194,7 @@ class TaskService:
 
         async def work(manager: Manager) -> TaskRecord:
             record = manager.find(_name(task_id), caller)
-            live.feed("stdout", receipts.preview_of(record)[0])
+            live.feed("stdout", preview_of(record)[0])
             return await manager.follow(record.task_id, caller, live)
 
         try:
@@ -278,8 +280,12 @@ class TaskService:
             manager = self._manager
             try:
                 await in_engine(self._engine, manager.close)
-            except TaskRefused:
+            except EngineClosed:
                 return  # the engine is closed, and with it everything that ran
+
+
+def _closed() -> TaskRefused:
+    return TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
 
 
 def _name(task_id: object) -> str:
@@ -289,7 +295,7 @@ def _name(task_id: object) -> str:
 
 
 def _output(record: TaskRecord, block: bool) -> TaskOutput:
-    preview, truncated = receipts.preview_of(record)
+    preview, truncated = preview_of(record)
     return TaskOutput(
         "success" if record.ended else "timeout" if block else "not_ready",
         snapshot_of(record),

@@ -13,13 +13,12 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
 from prose_kernel.commands.tasks import log
-from prose_kernel.commands.tasks.records import TaskRecord, from_json
-from prose_kernel.commands.tasks.states import may_follow
+from prose_kernel.commands.tasks.records import TaskRecord, from_row, may_follow
 from prose_kernel.runtime.services import TaskFollowUp
 
 DIRECTORY = "tasks"
@@ -39,6 +38,7 @@ create table if not exists follow_ups (
     taken integer not null default 0);
 create table if not exists requests (request integer primary key autoincrement, task_id text not null);
 """
+_SELECT = "select task_id, number, record from tasks"
 
 
 class StoreError(Exception):
@@ -119,8 +119,9 @@ class Store:
         and what was kept before is returned.
         """
         with self._transaction() as connection:
-            row = connection.execute("select record from tasks where task_id = ?", (record.task_id,)).fetchone()
-            known = from_json(row[0]) if row else None
+            query = "select task_id, number, record from tasks where task_id = ?"
+            row = connection.execute(query, (record.task_id,)).fetchone()
+            known = from_row(*row) if row else None
             if known is not None and known.status != record.status and not may_follow(known.status, record.status):
                 return known
             if known is not None and known.ended and known.status == record.status:
@@ -157,7 +158,7 @@ class Store:
 
     @staticmethod
     def _follow_up(connection: sqlite3.Connection, record: TaskRecord) -> None:
-        from prose_kernel.commands.tasks.receipts import follow_up_text
+        from prose_kernel.commands.tasks.records import follow_up_text
 
         connection.execute(
             "insert or ignore into follow_ups (result_id, task_id, session, text) values (?, ?, ?, ?)",
@@ -166,60 +167,62 @@ class Store:
 
     def prune(self, kept: int) -> None:
         """Forget the oldest ended tasks beyond `kept`, with their logs and events."""
-        rows = self._connection.execute(
-            "select task_id, record from tasks where ended order by number desc limit -1 offset ?", (kept,)
-        ).fetchall()
-        if not rows:
+        old = self._records(f"{_SELECT} where ended order by number desc limit -1 offset ?", (kept,))
+        if not old:
             return
         with self._transaction() as connection:
-            for task_id, _ in rows:
-                connection.execute("delete from tasks where task_id = ?", (task_id,))
-                connection.execute("delete from events where task_id = ?", (task_id,))
-        for _, text in rows:
-            if self.directory is not None and (reference := from_json(text).log_ref):
-                log.remove(self.directory.parent / reference)
+            for record in old:
+                connection.execute("delete from tasks where task_id = ?", (record.task_id,))
+                connection.execute("delete from events where task_id = ?", (record.task_id,))
+        for record in old:
+            if self.directory is not None and record.log_ref:
+                log.remove(self.directory.parent / record.log_ref)
 
     # ------------------------------------------------------------ reading
 
-    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[str]]:
+    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         try:
             return self._connection.execute(query, parameters).fetchall()
         except sqlite3.Error as problem:
             raise StoreError(_words(problem)) from None
 
+    def _records(self, query: str, parameters: Sequence[object] = ()) -> list[TaskRecord]:
+        """Record by record: one that is damaged says so, and the others are whole. Raises `StoreError`."""
+        return [from_row(*row) for row in self._rows(query, parameters)]
+
     def find(self, name: str, *, number: bool) -> TaskRecord | None:
         """The task with this id, or with this number in the run where that counts. Raises `StoreError`."""
-        rows = self._rows("select record from tasks where task_id = ?", (name,))
-        if not rows and number and name.isascii() and name.isdigit() and len(name) < 10:
-            rows = self._rows("select record from tasks where number = ?", (int(name),))
-        return from_json(rows[0][0]) if rows else None
+        found = self._records(f"{_SELECT} where task_id = ?", (name,))
+        if not found and number and name.isascii() and name.isdigit() and len(name) < 10:
+            found = self._records(f"{_SELECT} where number = ?", (int(name),))
+        return found[0] if found else None
 
     def all(self) -> list[TaskRecord]:
         """Every task of the run, oldest first."""
-        return [from_json(row[0]) for row in self._rows("select record from tasks order by number")]
+        return self._records(f"{_SELECT} order by number")
 
     def active(self) -> list[TaskRecord]:
-        """The tasks that have not ended, oldest first."""
-        return [from_json(row[0]) for row in self._rows("select record from tasks where not ended order by number")]
+        """The tasks that have not ended, oldest first; nothing can be said of one whose record is damaged."""
+        return [record for record in self._records(f"{_SELECT} where not ended order by number") if not record.ended]
 
     def results(self) -> list[tuple[str, str]]:
         """The results that there were: id of the task and of the result, in order."""
         query = "select task_id, result_id from events where kind = 'TaskResult' order by event"
-        return [(str(row[0]), str(row[1])) for row in self._connection.execute(query).fetchall()]
+        return [(str(row[0]), str(row[1])) for row in self._rows(query)]
 
     def events(self) -> list[tuple[str, str, str]]:
         """All events: kind, task, and what they say; in order."""
-        return [tuple(row) for row in self._connection.execute("select kind, task_id, data from events order by event")]
+        return [(row[0], row[1], row[2]) for row in self._rows("select kind, task_id, data from events order by event")]
 
     # ------------------------------------------------------------ telling the person, follow-ups, requests
 
     def untold(self) -> list[TaskRecord]:
         """Tasks whose end nobody has been told yet, in the order in which they ended."""
         query = (
-            "select tasks.record from events join tasks using (task_id)"
+            "select tasks.task_id, tasks.number, tasks.record from events join tasks using (task_id)"
             " where events.kind = 'TaskResult' and events.told = 0 order by events.event"
         )
-        return [from_json(row[0]) for row in self._rows(query)]
+        return self._records(query)
 
     def tell(self, records: Sequence[TaskRecord]) -> None:
         """The person has been told that these ended."""
@@ -232,7 +235,7 @@ class Store:
             "select follow_ups.result_id, task_id, tasks.number, follow_ups.session, follow_ups.text"
             " from follow_ups join tasks using (task_id) where taken = 0 order by tasks.number"
         )
-        return [TaskFollowUp(*row) for row in self._rows(query)]  # type: ignore[call-arg]
+        return [TaskFollowUp(*row) for row in self._rows(query)]
 
     def take_follow_up(self, result_id: str) -> bool:
         with self._transaction() as connection:
@@ -246,8 +249,8 @@ class Store:
 
     @property
     def version(self) -> int:
-        """Changes when somebody else has written; cheap to look at."""
-        return int(self._connection.execute("pragma data_version").fetchone()[0])
+        """Changes when somebody else has written; cheap to look at. Raises `StoreError`."""
+        return int(self._rows("pragma data_version")[0][0])
 
     def take_requests(self) -> list[str]:
         """The tasks that somebody else wants to be stopped, once for each request."""

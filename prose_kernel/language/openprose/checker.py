@@ -11,13 +11,13 @@ from itertools import takewhile
 from typing import Any
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile
+from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract, is_executable
 from prose_kernel.language.openprose.declarations import Declarations
 from prose_kernel.language.openprose.imports import ImportChecker
 from prose_kernel.language.openprose.name_resolution import Reader
 from prose_kernel.language.openprose.names import Known
-from prose_kernel.language.openprose.nearest import did_you_mean
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.properties import PropertyChecker
 from prose_kernel.language.openprose.scopes import Construct, Frame, Held, Place, Result

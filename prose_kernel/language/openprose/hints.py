@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
-from prose_kernel.language.openprose.nearest import Nearest, did_you_mean
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose.names import Contract
-from prose_kernel.language.openprose.nearest import did_you_mean
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
 from prose_kernel.language.openprose.scopes import Frame, Result
 from prose_kernel.language.openprose.tree import (

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
-from prose_kernel.language.openprose.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose.scopes import Frame
 from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program, Property
 from prose_kernel.language.source import Source, Span

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose.durations import is_duration_long, parse_duration
 from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
-from prose_kernel.language.openprose.nearest import did_you_mean
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import (
     Array,

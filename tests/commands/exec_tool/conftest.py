@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from needs import needs
+from waiting import PATIENCE, until
 
 from prose_kernel.commands import Engine
 from prose_kernel.commands.exec_tool.audit import AuditLog
@@ -19,8 +19,8 @@ from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, Capab
 from prose_kernel.commands.exec_tool.dispatch import Dispatcher, Registry
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import ExecTool, register_exec
-from prose_kernel.commands.isolation import Mechanisms, mechanisms
-from prose_kernel.commands.process_table import member_of, members
+from prose_kernel.commands.process_table import member_of
+from prose_kernel.commands.sandbox import Mechanisms, mechanisms
 from prose_kernel.runtime.services import ExecChunk, ExecOutcome
 
 PYTHON = str(Path(sys.executable).resolve())
@@ -116,26 +116,9 @@ def result(outcome: ExecOutcome) -> Mapping[str, object]:
     return outcome.result
 
 
-def survivors(sign: str) -> list[int]:
-    """Live processes whose arguments hold this text. The sign is the test's own, so nobody else's are found."""
-    found = []
-    for member in members():
-        try:
-            line = Path(f"/proc/{member.pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if sign.encode() in line and member.pid != os.getpid():
-            found.append(member.pid)
-    return found
-
-
-def gone(pids: Sequence[int], seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while any(member_of(pid) is not None for pid in pids):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
+def ended(pids: Sequence[int], seconds: float = PATIENCE) -> bool:
+    """Wait until none of these processes is left."""
+    return until(lambda: all(member_of(pid) is None for pid in pids), seconds)
 
 
 def program(path: Path, text: str, mode: int = 0o755) -> Path:
@@ -146,10 +129,8 @@ def program(path: Path, text: str, mode: int = 0o755) -> Path:
 
 
 def compiled(directory: Path, name: str, source: str) -> Path:
-    """A program from C; the test says that it is skipped where there is no compiler."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler here")
+    """A program from C."""
+    compiler = needs("cc")
     (directory / f"{name}.c").write_text(source)
     subprocess.run([compiler, "-O1", "-pthread", "-o", str(directory / name), str(directory / f"{name}.c")], check=True)
     return directory / name
@@ -158,4 +139,11 @@ def compiled(directory: Path, name: str, source: str) -> Path:
 needs_landlock = pytest.mark.skipif(not mechanisms().landlock, reason="Landlock is not offered here")
 needs_scopes = pytest.mark.skipif(not mechanisms().scopes, reason="this system's Landlock does not know scopes")
 needs_network = pytest.mark.skipif(bool(mechanisms().network), reason="no network namespaces here")
-needs_bubblewrap = pytest.mark.skipif(mechanisms().bubblewrap is None, reason="bubblewrap does not work here")
+
+
+@pytest.fixture
+def bubblewrap() -> None:
+    """Skips where it is installed and the system does not let it work, which nobody can install."""
+    needs("bwrap")
+    if mechanisms().bubblewrap is None:
+        pytest.skip("bubblewrap does not work here")

@@ -10,15 +10,15 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from commands.conftest import until
-from commands.exec_tool.conftest import SYSTEM, Bench, gone, needs_scopes, program, result, survivors
+from commands.exec_tool.conftest import SYSTEM, Bench, ended, needs_scopes, program, result
+from waiting import PATIENCE, eventually, processes, until
 
 from prose_kernel.commands.exec_tool.audit import AuditLog, display
 from prose_kernel.commands.exec_tool.dispatch import Dispatcher
-from prose_kernel.commands.exec_tool.ledger import Budget, Ledger
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import ExecTool, register_exec
 from prose_kernel.commands.process_table import members
@@ -40,12 +40,12 @@ async def test_hazard_3_a_background_child_that_keeps_the_pipes(bench: Bench) ->
     began = time.monotonic()
     answer = result(await bench("/bin/sh", "-c", "sleep 82.1 & echo hi"))
     assert (answer["stdout"], answer["timed_out"], answer["background_killed"]) == ("hi\n", False, 1)
-    assert time.monotonic() - began < 5 and survivors("82.1") == []
+    assert time.monotonic() - began < PATIENCE and processes("82.1") == []
 
 
 async def test_hazard_6_both_streams_closed_early(bench: Bench) -> None:
     answer = result(await bench("/bin/sh", "-c", "exec >&- 2>&-; sleep 83.1", timeout_s=1))
-    assert answer["timed_out"] and survivors("83.1") == []
+    assert answer["timed_out"] and processes("83.1") == []
 
 
 async def test_hazard_7_a_character_split_over_writes(bench: Bench) -> None:
@@ -72,7 +72,7 @@ async def test_hazard_13_many_tiny_writes(bench: Bench) -> None:
 async def test_hazard_19_term_ignored(bench: Bench) -> None:
     began = time.monotonic()
     answer = result(await bench("/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done", timeout_s=1))
-    assert answer["timed_out"] and answer["exit_code"] == -9 and 1.9 < time.monotonic() - began < 5
+    assert answer["timed_out"] and answer["exit_code"] == -9 and 1.9 < time.monotonic() - began < PATIENCE
 
 
 async def test_hazard_20_the_leader_ends_and_its_sibling_holds_the_pipe(bench: Bench) -> None:
@@ -80,7 +80,7 @@ async def test_hazard_20_the_leader_ends_and_its_sibling_holds_the_pipe(bench: B
     began = time.monotonic()
     script = "(trap '' TERM; sleep 84.1) & setsid sleep 84.2 & sleep 84.3"
     assert result(await bench("/bin/sh", "-c", script, timeout_s=1))["timed_out"]
-    assert time.monotonic() - began < 4 and survivors("84.") == []
+    assert time.monotonic() - began < PATIENCE and processes("84.") == []
 
 
 async def test_hazard_24_term_caught_and_exit_0_at_the_limit(bench: Bench) -> None:
@@ -172,11 +172,19 @@ async def test_hazard_49_no_descriptors_left(bench: Bench) -> None:
     agent = bench.agent(*SYSTEM)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = len(list(Path("/proc/self/fd").iterdir()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 6, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 20, hard))
+    held: list[int] = []
     try:
+        with suppress(OSError):  # the limit is one of numbers, so those that are free below it are taken, too
+            while True:
+                held.append(os.dup(0))
+        for _ in range(4):
+            os.close(held.pop())
         outcome = await bench("/bin/true", agent=agent, cwd="/usr")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in held:
+            os.close(descriptor)
     assert outcome.error in ("tool_failed", "fs_denied")
     assert len(list(Path("/proc/self/fd").iterdir())) <= opened
     assert result(await bench("/bin/true", agent=agent, cwd="/usr"))["exit_code"] == 0
@@ -190,7 +198,7 @@ async def test_hazard_54_cancelled_during_the_start(bench: Bench) -> None:
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert survivors("85.1") == []
+        assert processes("85.1") == []
 
 
 # ---------------------------------------------------------------- environment and terminal
@@ -234,22 +242,22 @@ def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, both: bool) -> None:
         start_new_session=True,
     )
     try:
-        assert until((tmp_path / "ready").exists)
-        pids = survivors("86.")
+        until((tmp_path / "ready").exists)
+        pids = processes("86.")
         monitors = [m.pid for m in members() if m.parent == host.pid and b"monitor_process" in cmdline(m.pid)]
         assert len(monitors) == 1
         if both:
             # the watchdog has been told by the time that it runs
-            assert until(lambda: any(b"watchdog_process" in cmdline(m.pid) for m in members() if m.parent == host.pid))
+            until(lambda: any(b"watchdog_process" in cmdline(m.pid) for m in members() if m.parent == host.pid))
             os.kill(monitors[0], signal.SIGSTOP)
         os.kill(host.pid, signal.SIGKILL)
         if both:
             os.kill(monitors[0], signal.SIGKILL)
         host.wait()
-        assert gone([*pids, *monitors], 5)
+        assert ended([*pids, *monitors])
     finally:
         host.kill()
-        for pid in survivors("86."):
+        for pid in processes("86."):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -274,12 +282,10 @@ async def test_hazard_90_the_engine_closes_with_stubborn_programs(bench: Bench) 
         )
         for n in range(5)
     ]
-    end = time.monotonic() + 20
-    while len(ready) < 5 and time.monotonic() < end:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(ready) >= 5)
     began = time.monotonic()
     await asyncio.to_thread(bench.engine.close)
-    assert time.monotonic() - began < 4 and survivors("87.") == []
+    assert time.monotonic() - began < PATIENCE and processes("87.") == []
     assert {(await call).error for call in calls} == {"tool_failed"}
     assert (await bench("/bin/true")).error == "tool_failed"
 
@@ -337,21 +343,9 @@ async def test_an_audit_log_that_cannot_be_written(bench: Bench, tmp_path: Path)
     assert len(warnings) == 1
 
 
-async def test_the_ledger_bounds_calls_and_books_what_they_used(bench: Bench) -> None:
-    told: list[str] = []
-    ledger = Ledger(Budget(tool_calls=2, cpu_s=0.0), told.append)
-    tool = ExecTool(bench.engine, ExecOptions(enabled=True), bench.audit, ledgers=lambda _: ledger)
-    register_exec(bench.registry, tool)
-    answers = [await bench("/bin/true") for _ in range(3)]
-    assert [answer.error for answer in answers] == [None, None, "tool_failed"]
-    assert "budget" in answers[2].message
-    assert ledger.used.tool_calls == 2 and ledger.used.wall_s > 0 and ledger.used.cpu_s > 0
-    assert told == ["cpu_s"]
-
-
 @needs_scopes
 def test_the_probe_says_what_this_machine_can_do() -> None:
-    from prose_kernel.commands.isolation import probe
+    from prose_kernel.commands.sandbox import probe
 
     lines = {finding.subject: finding for finding in probe()}
     assert set(lines) == {"monitor", "landlock", "no network", "bubblewrap"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands.exec_tool.conftest import survivors
+from needs import lacking, needs
+from waiting import PATIENCE, processes
 
 import prose_kernel
 
@@ -25,9 +25,7 @@ def interpreter() -> list[str]:
     """A command that runs Python as a user without rights, or a loud skip."""
     if os.geteuid() != 0:
         return [sys.executable]
-    if shutil.which("setpriv") is None:
-        pytest.skip("EXEC IS NOT TESTED WITHOUT ROOT'S RIGHTS: there is no setpriv")
-    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    become = [needs("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     for python in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         # it has to be able to start itself: here it is still found with the rights of root
         check = (
@@ -36,7 +34,7 @@ def interpreter() -> list[str]:
         )
         if subprocess.run([*become, python, "-c", check], capture_output=True, cwd="/").returncode == 0:
             return [*become, python]
-    pytest.skip("EXEC IS NOT TESTED WITHOUT ROOT'S RIGHTS: no Python or no source that another user may read")
+    return lacking("`Exec` without root's rights: no Python or no source that another user may read is there")
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +64,8 @@ def test_nothing_of_the_kernel_is_to_be_seen_or_reached(answers: Mapping[str, An
 
 
 def test_the_tree_is_ended(answers: Mapping[str, Any]) -> None:
-    assert answers["limit"]["timed_out"] and answers["seconds"] < 5
-    assert survivors("81.1") == []
+    assert answers["limit"]["timed_out"] and answers["seconds"] < PATIENCE
+    assert processes("81.1") == []
 
 
 def test_lists_bind(answers: Mapping[str, Any]) -> None:

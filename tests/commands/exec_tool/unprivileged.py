@@ -19,7 +19,7 @@ from prose_kernel.commands.engine import Engine
 from prose_kernel.commands.exec_tool.audit import AuditLog
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms
-from prose_kernel.commands.isolation import mechanisms
+from prose_kernel.commands.sandbox import mechanisms
 from prose_kernel.runtime.services import ExecCaller
 
 LOOK = (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+from waiting import PATIENCE
 
 from prose_kernel.commands import Engine
 from prose_kernel.commands.process_table import carries_prefix, members
@@ -66,12 +67,11 @@ class Desk:
     async def text(self, task_id: str) -> str:
         return (await self.service.output(task_id, PERSON, block=False)).preview
 
-    async def printed(self, task_id: str, text: str, seconds: float = 10.0) -> None:
+    async def printed(self, task_id: str, text: str) -> None:
         """Wait until the task has printed this."""
-        end = time.monotonic() + seconds
-        while text not in await self.text(task_id):
-            assert time.monotonic() < end, f"{text!r} was not printed"
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(PATIENCE):
+            while text not in await self.text(task_id):
+                await asyncio.sleep(0.005)
 
     def results(self, task_id: str | None = None) -> list[TaskEvent]:
         return [e for e in self.events if e.kind == "TaskResult" and task_id in (None, e.task.task_id)]
@@ -87,13 +87,3 @@ class Desk:
 
 
 MakeDesk = Callable[..., Desk]
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Wait for something outside of this process; false when it did not happen in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(0.005)
-    return True

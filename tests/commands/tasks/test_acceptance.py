@@ -7,18 +7,22 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from commands.tasks.desk import AGENT, PERSON, Desk, MakeDesk, until
+from commands.tasks.desk import AGENT, PERSON, Desk, MakeDesk
+from commands.tasks.test_parts import record
+from needs import needs
+from waiting import PATIENCE, eventually, until
 
 from prose_kernel.commands.process_table import carries_prefix, members
+from prose_kernel.commands.tasks.log import RECORDS_ROOM, Log
 from prose_kernel.commands.tasks.recovery import recover, recover_all
 from prose_kernel.commands.tasks.store import Store
 from prose_kernel.errors import TaskRefused
@@ -37,11 +41,11 @@ async def test_1_a_short_command_completes(desk: Desk) -> None:
 
 
 async def test_1_a_long_command_is_promoted_in_time_and_later_ends_with_all_output_once(desk: Desk) -> None:
-    began = time.monotonic()
-    receipt = await desk.start("echo one; sleep 0.6; echo two; sleep 0.2; echo three", yield_time_ms=200)
-    assert time.monotonic() - began < 0.5
+    cmd = "echo one; until test -e go; do sleep 0.02; done; echo two; sleep 0.2; echo three"
+    receipt = await desk.start(cmd, yield_time_ms=800)
     assert isinstance(receipt, CommandPromoted)
     assert receipt.initial_output_preview == "one\n"
+    (desk.directory / "go").touch()
     ended = await desk.end(receipt.task_id)
     assert (ended.status, ended.exit_status) == ("completed", 0)
     assert await desk.text(receipt.task_id) == "one\ntwo\nthree\n"
@@ -95,9 +99,7 @@ SERVER = "trap '' TERM; echo up; while :; do sleep 0.05; done"
 async def test_5_stopping_a_server_that_ignores_term(desk: Desk) -> None:
     task = await desk.task(SERVER)
     await desk.printed(task, "up")
-    began = time.monotonic()
     stopping = await desk.service.stop(task, PERSON)
-    assert time.monotonic() - began < 0.2
     assert (stopping.status, stopping.stop_requested, stopping.force_stop_requested) == ("cancelling", True, False)
     assert (await desk.end(task)).status == "cancelled"
     assert not desk.processes
@@ -112,7 +114,7 @@ async def test_5_two_stops_end_it_at_once(make_desk: MakeDesk) -> None:
     forced = await desk.service.stop(task, PERSON)
     assert forced.force_stop_requested
     ended = await desk.end(task)
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 25  # and not the grace
     assert (ended.status, ended.signal) == ("cancelled", "SIGKILL")
     assert not desk.processes
 
@@ -189,7 +191,7 @@ async def test_9_reading_output(desk: Desk) -> None:
     began = time.monotonic()
     waited = await desk.service.output(task, PERSON, timeout_ms=200)
     assert (waited.retrieval_status, waited.preview) == ("timeout", "first\n")
-    assert 0.19 < time.monotonic() - began < 1.0
+    assert 0.19 < time.monotonic() - began < PATIENCE
     across = asyncio.ensure_future(desk.service.output(task, PERSON))
     await asyncio.sleep(0)
     (desk.directory / "go").touch()
@@ -242,7 +244,7 @@ async def test_10_a_killed_kernel_leaves_records_and_no_process(tmp_path: Path) 
     assert len(alive()) >= 4
     kernel.kill()
     kernel.wait()
-    assert await until(lambda: not alive(), 3.0), "processes outlived their kernel"
+    await eventually(lambda: not alive(), what="no process outlives its kernel")
 
     found = recover_all(tmp_path, SystemClock(), "notebook", private=tmp_path / "state")
     assert [task.status for task in found.tasks] == ["interrupted"] * 3
@@ -289,33 +291,53 @@ def memory() -> int:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
+def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one MiB. Only root can make one."""
     place = tmp_path / "small"
     place.mkdir()
-    if os.geteuid() != 0 or shutil.which("mount") is None:
+    if os.geteuid() != 0:
         pytest.skip("a small file system needs root: a full disk is NOT TESTED here")
+    needs("mount")
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], capture_output=True, check=False
     )
     if done.returncode:
         pytest.skip("no file system may be mounted here: a full disk is NOT TESTED here")
-    return place
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-async def test_12_a_full_disk_ends_the_log_and_not_the_task(make_desk: MakeDesk, small_disk: Path) -> None:
-    try:
-        desk = make_desk(directory=small_disk)
-        task = await desk.task("yes | head -c 8000000; until test -e /proc/self; do :; done; echo LAST; sleep 0.2")
-        ended = await desk.end(task)
-        output = await desk.service.output(task, PERSON)
-        assert ended.status == "completed"
-        assert output.log_error == "the log could not be written: no space left on device"
-        assert output.preview.endswith("LAST\n")
-        assert "/" not in (output.log_error or "")
-        await desk.close()
-    finally:
-        subprocess.run(["umount", "-l", str(small_disk)], check=True)
+@pytest.mark.parametrize("window", [0, 1500], ids=["a task at once", "a task when the disk is full already"])
+async def test_12_a_full_disk_ends_the_log_and_not_the_task(make_desk: MakeDesk, small_disk: Path, window: int) -> None:
+    desk = make_desk(directory=small_disk)
+    task = await desk.task(
+        "yes | head -c 8000000; until test -e ../go; do sleep 0.01; done; echo LAST", yield_time_ms=window
+    )
+    (small_disk.parent / "go").touch()
+    ended = await desk.end(task)
+    output = await desk.service.output(task, PERSON)
+    assert ended.status == "completed"
+    assert output.log_error == "the log could not be written: no space left on device"
+    assert output.preview.endswith("LAST\n")
+    assert "/" not in (output.log_error or "")
+    await desk.service.close()
+    store = Store(desk.run_directory, mode="look")
+    assert [record.status for record in store.all()] == ["completed"], "the end was recorded in spite of the full disk"
+    store.close()
+
+
+def test_12_a_log_leaves_room_for_the_records(small_disk: Path) -> None:
+    log = Log(small_disk / "t.log", 4_000_000, 4_000_000)
+    for _ in range(80):
+        log.add("x" * 100_000)
+    log.finish()
+    assert log.error == "the log could not be written: no space left on device"
+    left = os.statvfs(small_disk)
+    assert left.f_bavail * left.f_frsize >= RECORDS_ROOM
+    store = Store(small_disk / "run")  # the records begin when the disk is as full as a log can make it
+    running = store.save(replace(store.save(record()), status="running"), "TaskStatus")
+    assert store.save(replace(running, status="completed", ended_at="later", result_id="r"), "TaskResult").ended
+    store.close()
 
 
 async def test_13_one_follow_up_and_it_is_data(desk: Desk) -> None:
@@ -381,7 +403,14 @@ async def test_14_no_view_holds_a_process_id(desk: Desk) -> None:
 
 async def test_15_tasks_go_on_while_nobody_looks_and_while_the_loop_is_busy(desk: Desk) -> None:
     task = await desk.task("for i in 1 2 3 4; do echo $i; sleep 0.05; done")
-    time.sleep(0.6)
+
+    def recorded() -> bool:
+        store = Store(desk.run_directory, mode="look")
+        found = store.find(task, number=False)
+        store.close()
+        return found is not None and found.ended
+
+    until(recorded)  # blocks this loop
     now = await desk.service.output(task, PERSON, block=False)
     assert (now.retrieval_status, now.preview) == ("success", "1\n2\n3\n4\n")
     assert len(desk.results(task)) == 1
@@ -391,7 +420,7 @@ async def test_an_orderly_end_records_the_reason_first(desk: Desk) -> None:
     await desk.task("trap '' TERM; while :; do sleep 0.05; done")
     began = time.monotonic()
     await desk.service.close()
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < PATIENCE
     store = Store(desk.run_directory)
     (record,) = store.all()
     assert (record.status, record.interrupted_reason) == ("interrupted", "runtime_shutdown")

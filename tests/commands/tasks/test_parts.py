@@ -13,13 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prose_kernel.commands.output import STREAM_TAIL, BothEnds, Collected
 from prose_kernel.commands.tasks import log as logs
-from prose_kernel.commands.tasks.buffers import STREAM_TAIL, BothEnds, Collected
 from prose_kernel.commands.tasks.log import Log
-from prose_kernel.commands.tasks.records import TaskRecord, digest_of, from_json, new_id
+from prose_kernel.commands.tasks.records import (
+    ACTIVE,
+    TERMINAL,
+    TaskRecord,
+    digest_of,
+    ending_of,
+    from_row,
+    may_follow,
+    new_id,
+)
 from prose_kernel.commands.tasks.requests import FIELDS, read_call
 from prose_kernel.commands.tasks.secrets import display_of, looks_secret, redacted, without_secrets
-from prose_kernel.commands.tasks.states import ACTIVE, TERMINAL, five, may_follow
 from prose_kernel.commands.tasks.store import Owned, Store, StoreError
 from prose_kernel.errors import TaskRefused
 
@@ -74,7 +82,6 @@ def test_wrong_fields_are_refused(fields: dict[str, object]) -> None:
         read_call(fields, operator=False)
     assert refused.value.kind == "invalid_input"
     assert not refused.value.retryable
-    assert set(refused.value.envelope) <= {"kind", "message", "details", "recovery_hint", "retryable"}
 
 
 def test_a_terminal_is_unsupported() -> None:
@@ -93,7 +100,7 @@ def test_odd_fields_never_break_it(fields: dict[str, object]) -> None:
     try:
         read_call(fields, operator=False)
     except TaskRefused as refused:
-        json.dumps(refused.envelope)
+        json.dumps([refused.kind, refused.message, refused.hint, refused.details])
 
 
 # ---------------------------------------------------------------- secrets (4.1, hazard 100)
@@ -245,13 +252,6 @@ def test_phases_only_move_forward() -> None:
                 assert not may_follow(before, after)
     assert not may_follow("cancelling", "completed")
     assert not may_follow("running", "queued")
-    assert {five(status) for status in (*ACTIVE, *TERMINAL)} == {
-        "queued",
-        "running",
-        "completed",
-        "failed",
-        "cancelled",
-    }
 
 
 # ---------------------------------------------------------------- records (4.3)
@@ -270,12 +270,29 @@ def test_a_record_reads_back(tmp_path: Path) -> None:
     store = Store(tmp_path)
     kept = store.save(record(head="ü\0"), "TaskStatus")
     assert (kept.revision, kept.number) == (1, 1)
-    assert from_json(kept.as_json()) == kept
+    assert from_row(kept.task_id, kept.number, kept.as_json()) == kept
     assert store.find(kept.task_id, number=False) == kept
     assert store.find("1", number=True) == kept
     assert store.find("1", number=False) is None
     store.close()
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "tasks").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"task_id": 1}', None, b"\xff"])
+def test_a19_a_damaged_record_costs_itself(tmp_path: Path, damage: str | bytes | None) -> None:
+    store = Store(tmp_path)
+    kept = [store.save(replace(store.save(record()), status="running")) for _ in range(3)]
+    store._connection.execute("pragma ignore_check_constraints = on")
+    text = "" if damage is None else damage
+    store._connection.execute("update tasks set record = ? where number = 2", (text,))
+    found = store.all()
+    assert [found[0], found[2]] == [kept[0], kept[2]]
+    assert (found[1].number, found[1].task_id, found[1].ended) == (2, kept[1].task_id, True)
+    assert ending_of(found[1]) == "interrupted (its record is damaged)"
+    assert store.active() == [kept[0], kept[2]], "nothing is recorded about a task that nobody knows"
+    assert store.save(replace(kept[1], status="completed")).summary == "the record of this task is damaged"
+    store.prune(0)
+    store.close()
 
 
 def test_the_first_terminal_state_wins(tmp_path: Path) -> None:
@@ -332,47 +349,55 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from commands.tasks.test_parts import record
 from prose_kernel.commands.tasks.store import Store
-step, steps = 0, int(sys.argv[2])
-def count(frame, event, argument):
-    # every line of the store's own code is a step; sqlite's own steps are between them
-    global step
-    if frame.f_code.co_filename.endswith("tasks/store.py"):
-        step += 1
-        if step == steps:
-            os.kill(os.getpid(), 9)
-    return count
-store = Store(Path(sys.argv[1]))
-running = store.save(replace(store.save(record(task_id="task")), status="running"), "TaskStatus")
-sys.settrace(count)
-store.save(replace(running, status="completed", result_id="r", head="x" * 100000, continue_on_result=True), "TaskResult")
-sys.settrace(None)
-print("survived", flush=True)
-os.kill(os.getpid(), 9)
+
+def update(directory, last):
+    step = 0
+    def count(frame, event, argument):
+        # every line of the store's own code is a step; sqlite's own steps are between them
+        nonlocal step
+        if frame.f_code.co_filename.endswith("tasks/store.py"):
+            step += 1
+            if step == last:
+                os.kill(os.getpid(), 9)
+        return count
+    store = Store(directory)
+    running = store.save(replace(store.save(record(task_id="task")), status="running"), "TaskStatus")
+    sys.settrace(count)
+    ended = replace(running, status="completed", result_id="r", head="x" * 100000, continue_on_result=True)
+    store.save(ended, "TaskResult")
+    sys.settrace(None)
+    (directory / "survived").touch()
+    os.kill(os.getpid(), 9)
+
+last, survived = 0, False
+while not survived:  # one process for each step: the last one gets to the end
+    last += 1
+    directory = Path(sys.argv[1], f"run{{last}}")
+    directory.mkdir()
+    child = os.fork()
+    if child == 0:
+        update(directory, last)
+    assert os.waitpid(child, 0)[1] == 9
+    survived = (directory / "survived").exists()
+print(last)
 """
 
 
 def test_80_a_crash_at_any_step_leaves_the_old_or_the_new_record_and_its_event(tmp_path: Path) -> None:
     """Hazard 80: kill at every step of an update."""
-    script = tmp_path / "crash.py"
-    script.write_text(CRASH.format(tests=str(Path(__file__).parents[2])))
-    seen = set()
-    for steps in range(1, 200, 3):
-        run = tmp_path / f"run{steps}"
-        run.mkdir()
-        done = subprocess.run(
-            [sys.executable, str(script), str(run), str(steps)], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == -9, done.stderr
-        store = Store(run)
+    script = CRASH.format(tests=str(Path(__file__).parents[2]))
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    steps = int(done.stdout)
+    assert steps > 30
+    seen = []
+    for step in range(1, steps + 1):
+        store = Store(tmp_path / f"run{step}")
         (kept,) = store.all()
-        seen.add(kept.status)
+        seen.append(kept.status)
         assert (kept.status == "completed") == (store.results() == [("task", "r")])
         assert len(store.follow_ups()) == (kept.status == "completed")
         assert kept.head in ("", "x" * 100000)
         store.close()
-        if "survived" in done.stdout:
-            assert kept.status == "completed"
-            break
-    else:
-        pytest.fail("the update never ended")
-    assert seen == {"running", "completed"}
+    assert seen == sorted(seen, reverse=True), "what was kept once stays"
+    assert set(seen) == {"running", "completed"}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sessions.people import ScriptedPerson
+from waiting import eventually
 
 from prose_kernel.commands import Engine
 from prose_kernel.commands.helpers import Helpers
@@ -63,8 +64,7 @@ class Bench:
         """A session that has said `up`, and does then what it is to do."""
         self.progress.clear()
         task = self.start("say up", *todo, **more)
-        while not any(step.kind == "text" for step in self.progress) and not task.done():
-            await asyncio.sleep(0.005)
+        await eventually(lambda: task.done() or any(step.kind == "text" for step in self.progress))
         return task
 
     @property

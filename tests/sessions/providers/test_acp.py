@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from sessions.people import ScriptedPerson, SilentPerson
 from sessions.providers.agents import Bench, agent, request, target
+from waiting import appears, eventually
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, ToolUse, Usage
@@ -359,8 +360,7 @@ async def test_without_terminals_none_are_offered(bench: Bench) -> None:
 async def test_two_hundred_sessions_run_at_once_in_one_process(tmp_path: Path) -> None:
     async with agent(tmp_path, limit=200) as bench:
         tasks = [bench.start(f"say {number}", "wait go", f"say done {number}") for number in range(200)]
-        while len({step.text for step in bench.progress}) < 200:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len({step.text for step in bench.progress}) >= 200)
         assert len(bench.processes) == 1
         (tmp_path / "go").touch()
         results = await asyncio.gather(*tasks)
@@ -370,19 +370,16 @@ async def test_two_hundred_sessions_run_at_once_in_one_process(tmp_path: Path) -
 async def test_no_more_than_the_limit_run_at_once(tmp_path: Path) -> None:
     async with agent(tmp_path) as bench:
         tasks = [bench.start(f"say up{number}", "wait go", "say x") for number in range(6)]
-        while len(bench.progress) < 4:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.05)
-        assert len(bench.progress) == 4  # what the settings say when they say nothing
+        await eventually(lambda: len(bench.progress) >= 4)
         (tmp_path / "go").touch()
         assert len(await asyncio.gather(*tasks)) == 6
+        assert (await bench.run("most")).text == "4 "  # what the settings say when they say nothing
 
 
 async def test_an_agent_that_closes_sessions_is_told_that_one_is_over(tmp_path: Path) -> None:
     async with agent(tmp_path, "closes") as bench:
         await bench.run("say x")
-        while not (tmp_path / "closed").exists():
-            await asyncio.sleep(0.005)
+        await appears(tmp_path / "closed")
 
 
 async def test_the_environment_is_ours_and_what_the_settings_add(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from sessions.providers.agents import TESTS, agent, marked
+from waiting import appears, eventually, until
 
 from prose_kernel.errors import (
     NoProvider,
@@ -79,7 +80,7 @@ async def test_a_bad_start_is_one_clear_error_with_a_hint(
         assert failed.value.retryable == (error in (ProviderConnection, ProviderBadReply))
 
 
-@pytest.mark.parametrize(("start", "method", "seconds"), [("hang", "initialize", 1), ("deaf", "session/new", 6)])
+@pytest.mark.parametrize(("start", "method", "seconds"), [("hang", "initialize", 1), ("deaf", "session/new", 12)])
 async def test_an_agent_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, start: str, method: str, seconds: float
 ) -> None:
@@ -208,8 +209,7 @@ async def test_a_session_is_cancelled_by_protocol_and_the_others_live_on(tmp_pat
 async def test_an_agent_that_does_not_heed_it_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     async with agent(tmp_path, "ignore=cancel,term") as bench:
         task = await bench.started("fork", "hang")
-        while len(bench.processes) < 2:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: len(bench.processes) >= 2)
         await cancelled(task)  # type: ignore[arg-type]
         assert bench.processes == []
         assert (await bench.run("say new")).text == "new "
@@ -234,7 +234,7 @@ async def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
     async with agent(tmp_path, "ignore=cancel,term", patience=patience) as bench:
         task = await bench.started("hang")
         task.cancel()
-        await asyncio.sleep(0.05)
+        await appears(tmp_path / "told-to-cancel")  # and does not heed it: its time to end has only begun
         assert not task.done()
         await cancelled(task)  # type: ignore[arg-type]
         assert bench.processes == []
@@ -252,8 +252,7 @@ async def test_closing_ends_a_stubborn_agent_and_its_sessions(tmp_path: Path) ->
 async def test_closing_during_the_start_leaves_nothing(tmp_path: Path) -> None:
     async with agent(tmp_path, "start=hang") as bench:
         task = bench.start("say x")
-        while not bench.processes:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: bench.processes)
         await bench.sessions.close()
         assert bench.processes == []
         with pytest.raises(asyncio.CancelledError):
@@ -304,15 +303,4 @@ def test_nothing_is_left_of_an_agent_when_the_kernel_is_killed(tmp_path: Path) -
         assert host.stdout.readline() == "up\n"
         assert marked(f"ACP_MARK={mark}")
         os.killpg(host.pid, signal.SIGKILL)
-    until_gone(f"ACP_MARK={mark}")
-
-
-def until_gone(entry: str) -> None:
-    """The watchdog takes its time: TERM, one second, KILL."""
-
-    async def wait() -> None:
-        async with asyncio.timeout(20):
-            while marked(entry):
-                await asyncio.sleep(0.02)
-
-    asyncio.run(wait())
+    until(lambda: not marked(f"ACP_MARK={mark}"))  # the watchdog takes its time: TERM, one second, KILL

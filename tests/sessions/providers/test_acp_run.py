@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from sessions.providers.agents import TESTS, marked
+from waiting import until
 
 
 @pytest.fixture
@@ -27,11 +29,19 @@ def mark(tmp_path: Path) -> str:
     return mark
 
 
-def prose(cwd: Path, program: str, *options: str) -> subprocess.Popen[str]:
+@contextmanager
+def prose(cwd: Path, program: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, which does not outlive the block whatever the test finds."""
     (cwd / "p.prose").write_text(program)
     argv = [sys.executable, "-c", "from prose_kernel.cli.main import main; main()", "run", *options, "p.prose"]
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent), "CI": ""}
-    return subprocess.Popen(argv, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with subprocess.Popen(
+        argv, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 PROGRAM = """\
@@ -64,9 +74,7 @@ def test_a_program_runs_with_an_agent_and_replays_without_it(tmp_path: Path, mar
 def test_an_interrupt_ends_a_stubborn_agent_with_all_that_it_started(tmp_path: Path, mark: str) -> None:
     program = 'parallel:\n  x = session "do: hang"\n  y = session """\ndo: fork\ndo: hang\n"""\n'
     with prose(tmp_path, program, "--cassette-mode=off") as running:
-        end = time.monotonic() + 60
-        while len(marked(f"ACP_MARK={mark}")) < 2 and time.monotonic() < end and running.poll() is None:
-            time.sleep(0.02)
+        until(lambda: running.poll() is not None or len(marked(f"ACP_MARK={mark}")) >= 2)
         running.send_signal(signal.SIGINT)
         said = running.communicate(timeout=60)[0]
     assert "interrupted" in said

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sessions.people import ScriptedPerson
 from sessions.providers.agents import agent
+from waiting import eventually
 
 from prose_kernel.runtime.ports import ToolUse
 from prose_kernel.runtime.services import HelperEnd
@@ -95,14 +96,17 @@ async def test_a_rule_may_ask_the_person(tmp_path: Path) -> None:
         assert texts == ["error: the person said no ", "exit 0: hi\n "]
 
 
+async def test_an_agent_is_not_silent_while_a_command_runs_for_it(tmp_path: Path) -> None:
+    async with agent(tmp_path, terminals=Shells(), timeout=0.3) as bench:
+        result = await bench.run("run sleep 0.8; echo done", permissions={"bash": "allow"})
+        assert result.text == "exit 0: done\n "
+
+
 async def test_commands_end_with_their_session(tmp_path: Path) -> None:
     shells = Shells()
     async with agent(tmp_path, terminals=shells, timeout=0.3) as bench:
         task = bench.start("run sleep 100", permissions={"bash": "allow"})
-        while not shells.shells:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.5)  # longer than the agent may be silent: it is waiting for the command
-        assert not task.done()
+        await eventually(lambda: shells.shells)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

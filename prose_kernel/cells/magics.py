@@ -1,0 +1,260 @@
+"""Line magics: look at the run and change it from outside of the program (`%name`; in Python `%prose name`).
+
+A magic is never silently ignored: an unknown name or wrong use is a `UsageError` that says what to type instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.cells import inspection, session_magics, tables, task_magics
+from prose_kernel.cells.registry import MAGICS, Call, find, magic, run_line, use
+from prose_kernel.errors import UsageError
+from prose_kernel.presentation.display import Display, paragraph, table
+
+if TYPE_CHECKING:
+    from prose_kernel.cells.runner import Cells
+
+__all__ = ["MAGICS", "find", "run_line", "session_magics", "task_magics"]  # loading this module defines them all
+
+
+_LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
+"""A link from page to page: it leads nowhere from a notebook."""
+
+
+# ---------------------------------------------------------------- looking
+
+
+@magic("%bindings", "list all bindings of the run: name, kind, size, source, preview")
+async def bindings(call: Call) -> None:
+    use(call, bindings, 0, 0)
+    call.show(tables.bindings(call.cells))
+
+
+@magic("%binding NAME", "show one binding in full")
+async def binding(call: Call) -> None:
+    use(call, binding, 1, 1)
+    call.show(tables.binding(call.cells, call.words[0]))
+
+
+@magic("%agents", "list all agents with their properties")
+async def agents(call: Call) -> None:
+    use(call, agents, 0, 0)
+    call.show(tables.agents(call.cells))
+
+
+@magic("%blocks", "list all blocks with their parameters")
+async def blocks(call: Call) -> None:
+    use(call, blocks, 0, 0)
+    call.show(tables.blocks(call.cells))
+
+
+@magic("%state", "show where the run is stored, and its log")
+async def state(call: Call) -> None:
+    use(call, state, 0, 0)
+    workspace = call.cells.started
+    if workspace is not None and workspace.transcript is not None:
+        return call.show(tables.state(None, workspace.transcript))
+    if workspace is None or workspace.run_directory is None:
+        lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
+        count = len(call.cells.values())
+        return call.show(paragraph(f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."))
+    log = workspace.run_directory / "state.md"
+    text = log.read_text("utf-8", "replace") if log.is_file() else ""
+    directory = tables.short_path(workspace.run_directory, call.cells.cwd)
+    call.show(tables.state(directory, text))
+    return None
+
+
+@magic("%help [WORD]", "list all magics, or explain one keyword, property, magic, binding, agent or block")
+async def help_(call: Call) -> None:
+    use(call, help_, 0, 1)
+    if not call.words:
+        return call.show(tables.magics(MAGICS.values()))
+    found = inspection.describe(call.cells, call.words[0])
+    if found is None:
+        near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(), n=1)
+        raise UsageError(
+            f"there is no help for {call.words[0]}",
+            hint=f"did you mean {near[0]}?" if near else "%help lists all magics",
+        )
+    call.show(found)
+    return None
+
+
+@magic("%explain CODE|SECTION", "print the section of the language reference for a code (E004) or a number (3.7)")
+async def explain(call: Call) -> None:
+    use(call, explain, 1, 2)
+    from prose_kernel import reference
+
+    call.show(paragraph(_LINK.sub(r"\1", reference.section(" ".join(call.words)))))
+
+
+@magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")
+async def boundaries(call: Call) -> None:
+    use(call, boundaries, 0, 0)
+    from prose_kernel.commands.sandbox import probe
+    from prose_kernel.commands.shell import resolve_shell
+
+    settings = call.cells.settings
+    rows = [
+        ("shell", "yes", resolve_shell(settings.shell)),
+        ("Exec", "yes" if settings.exec_enabled else "no", "for agents with `execute:` rules; [exec] enabled"),
+    ]
+    for finding in await asyncio.to_thread(probe):
+        rows.append((finding.subject, "yes" if finding.state == "ok" else "no", finding.text))
+    call.show(table(("what", "here", "what follows"), rows))
+
+
+# ---------------------------------------------------------------- doing
+
+
+@magic("%run FILE", "run a program file as a cell of this notebook")
+async def run(call: Call) -> None:
+    use(call, run, 1, 1)
+    from prose_kernel import languages
+
+    path = _below(call.cells, call.words[0])
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as problem:
+        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
+        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}") from None
+    source = languages.of_file(call.words[0]).decode(data, call.words[0])
+    value = await call.cells.program(source.text, call.view, call.words[0])
+    call.view.result_of_part(value)
+
+
+def _below(cells: Cells, given: str) -> Path:
+    """Resolve a path that was typed, relative to the directory in which commands run."""
+    workspace = cells.started
+    base = Path(workspace.machine.cwd) if workspace is not None else cells.cwd
+    return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
+
+
+@magic("%input NAME=VALUE", "set the value of an input, from the next statement on")
+async def input_(call: Call) -> None:
+    name, equals, _ = call.text.partition("=")
+    name = name.strip()
+    if not equals or not name or " " in name:
+        raise UsageError("%input needs NAME=VALUE", hint=f"usage: {input_.usage}")
+    words = shlex.split(call.text)
+    value = words[0].partition("=")[2] if len(words) == 1 else call.text.partition("=")[2].strip()
+    call.cells.workspace.supply(name, value)
+
+
+@magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate in advance")
+async def gate(call: Call) -> None:
+    from prose_kernel.state.gates.gatekeeper import Answer
+
+    words = list(call.words)
+    options = {"--comment": "", "--as": "user"}
+    for option in options:
+        if option in words:
+            at = words.index(option)
+            if at + 1 >= len(words):
+                raise UsageError(f"%gate: {option} needs a value", hint=f"usage: {gate.usage}")
+            options[option] = words[at + 1]
+            del words[at : at + 2]
+    if len(words) != 2 or words[0] not in ("approve", "reject"):
+        raise UsageError("%gate needs approve or reject, and the name of a gate", hint=f"usage: {gate.usage}")
+    answer = Answer(words[0] == "approve", options["--as"], options["--comment"])
+    call.cells.workspace.gates.prior.give(words[1], answer)
+
+
+@magic("%pip install NAME…", "run pip in the Python environment of this kernel", raw=True)
+async def pip(call: Call) -> None:
+    from prose_kernel.runtime.ports import CommandRequest
+
+    if not call.text:
+        raise UsageError("%pip: too few words", hint=f"usage: {pip.usage}")
+    machine = call.cells.workspace.machine
+    command = f"{_pip_command()} {call.text}"
+    shown = call.view.command_view()
+    before = _installed()
+    try:
+        request = CommandRequest(command, machine.cwd, _PIP_SECONDS, track=False)
+        result = await machine.ports.commands.run(request, shown.feed)
+    finally:
+        shown.finish("run it in a terminal to see all of it")
+    if result.exit_code:
+        raise UsageError(f"%pip: pip failed with exit code {result.exit_code}")
+    changed = {name for name, version in before.items() ^ _installed().items()}
+    if loaded := sorted(changed & _loaded()):
+        call.say(f"Restart the kernel to use {', '.join(loaded)}: the former version is loaded.")
+    elif changed:
+        call.say("No restart is needed.")
+
+
+_PIP_SECONDS = 3600.0
+
+
+def _pip_command() -> str:
+    """pip for the kernel's interpreter, or uv. Raises `UsageError` if neither is installed."""
+    python = shlex.quote(sys.executable)
+    if importlib.util.find_spec("pip") is not None:
+        return f"PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore {python} -m pip"
+    if (uv := shutil.which("uv")) is None:
+        raise UsageError("%pip: the Python of this kernel has no pip", hint=f'exec "{python} -m ensurepip"')
+    return f"VIRTUAL_ENV={shlex.quote(sys.prefix)} {shlex.quote(uv)} pip"
+
+
+def _installed() -> dict[str, str]:
+    """Installed distributions with their versions."""
+    import importlib.metadata
+
+    importlib.invalidate_caches()
+    return {found.name: found.version for found in importlib.metadata.distributions() if found.name}
+
+
+def _loaded() -> set[str]:
+    """Distributions of which a module is loaded in this process."""
+    import importlib.metadata
+
+    provided = importlib.metadata.packages_distributions()
+    return {name for module in {m.partition(".")[0] for m in tuple(sys.modules)} for name in provided.get(module, ())}
+
+
+@magic("%cd [DIRECTORY]", "show or change the directory in which commands run", "cwd")
+async def cd(call: Call) -> None:
+    use(call, cd, 0, 1)
+    machine = call.cells.workspace.machine
+    if call.words:
+        path = _below(call.cells, call.words[0])
+        if not path.is_dir():
+            raise UsageError(f"%cd: {call.words[0]} is not a directory")
+        machine.cwd = str(path.resolve())
+    text = tables.short_path(Path(machine.cwd), call.cells.cwd)
+    call.show(Display({"text/plain": text}, {"directory": machine.cwd}))
+
+
+@magic("%reset", "end the run and forget all names; the next cell starts a new run")
+async def reset(call: Call) -> None:
+    use(call, reset, 0, 0)
+    await call.cells.reset()
+
+
+@magic("%clear", "remove the outputs of this cell so far")
+async def clear(call: Call) -> None:
+    use(call, clear, 0, 0)
+    call.output.clear()
+
+
+@magic("%warnings [on|off]", "show or hide the compiler's warnings about a cell")
+async def warnings(call: Call) -> None:
+    use(call, warnings, 0, 1)
+    if not call.words:
+        return call.say("on" if call.cells.show_warnings else "off")
+    if call.words[0] not in ("on", "off"):
+        raise UsageError("%warnings: on or off", hint=f"usage: {warnings.usage}")
+    call.cells.show_warnings = call.words[0] == "on"
+    return None

@@ -1,0 +1,138 @@
+"""The table of line magics, how they are looked up and run, and hints for magics of other kernels."""
+
+from __future__ import annotations
+
+import contextvars
+import difflib
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import UsageError
+from prose_kernel.presentation.display import Display, Output
+
+if TYPE_CHECKING:
+    from prose_kernel.cells.runner import Cells
+    from prose_kernel.presentation.cell_view import CellView
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of a magic: its words (as a shell would split them), the text as written, where to show things.
+
+    `below` is the program text after the magic, for those that look at it instead of letting it run.
+    """
+
+    cells: Cells
+    words: tuple[str, ...]
+    text: str
+    output: Output
+    view: CellView
+    below: str = ""
+
+    def show(self, display: Display) -> None:
+        self.output.display(display)
+
+    def say(self, text: str) -> None:
+        self.show(Display({"text/plain": text}))
+
+
+Run = Callable[[Call], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Magic:
+    """A magic: how it is written, what it does in one line, what runs it. `raw`: its text is not split into words."""
+
+    name: str
+    usage: str
+    summary: str
+    run: Run
+    raw: bool = False
+
+
+MAGICS: dict[str, Magic] = {}
+"""Filled by the modules that define magics; `cells.magics` imports them all."""
+
+in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
+"""True in whatever runs on behalf of a cell; an interrupt looks at it before it stops code that never awaits."""
+
+
+def magic(usage: str, summary: str, *more: str, raw: bool = False) -> Callable[[Run], Magic]:
+    """Register a magic under the name in its usage, and under `more` names."""
+
+    def register(run: Run) -> Magic:
+        name = usage.split()[0].removeprefix("%")
+        for known in (name, *more):
+            MAGICS[known] = Magic(known, usage.replace(f"%{name}", f"%{known}", 1), summary, run, raw)
+        return MAGICS[name]
+
+    return register
+
+
+def use(call: Call, magic: Magic, least: int, most: int) -> None:
+    """Raises `UsageError` when a magic is given too few or too many words."""
+    if not least <= len(call.words) <= most:
+        raise UsageError(
+            f"%{magic.name}: {'too few' if len(call.words) < least else 'too many'} words", hint=f"usage: {magic.usage}"
+        )
+
+
+def find(line: str) -> Magic:
+    """The magic of a line (without its `%`). Raises `UsageError` for an unknown one."""
+    name = line.partition(" ")[0].strip()
+    if name.startswith("%"):
+        hint = _INSTEAD.get(name.removeprefix("%"))
+        if name == "%prose":
+            hint = "every cell of this notebook is Prose already; leave the line out"
+        raise UsageError(f"there is no cell magic %{name}", hint=hint)
+    found = MAGICS.get(name)
+    if found is None:
+        raise UsageError(f"there is no magic %{name}", hint=_instead(name, line))
+    return found
+
+
+_SHELL = frozenset(
+    (
+        *("ls", "ll", "la", "pwd", "cat", "less", "more", "head", "tail", "grep", "find", "mkdir", "rmdir", "rm"),
+        *("cp", "mv", "touch", "man", "echo", "git", "make"),
+    )
+)
+_INSTEAD = {
+    **dict.fromkeys(("sx", "system", "sc"), 'exec "make" runs a command; let log = exec "make" keeps what it prints'),
+    **dict.fromkeys(("bash", "sh", "script", "zsh"), 'exec """ and the lines of a script below it, ended by """'),
+    **dict.fromkeys(("time", "timeit", "prun"), 'exec "time make" times a command'),
+    **dict.fromkeys(("who", "whos", "who_ls"), "%bindings lists what is bound"),
+    **dict.fromkeys(("lsmagic", "magic", "quickref"), "%help lists all magics"),
+    **dict.fromkeys(("env", "set_env"), 'exec "TARGET=test make" sets a variable for one command'),
+    **dict.fromkeys(("load_ext", "reload_ext"), "nothing needs to be loaded: every cell of this notebook is Prose"),
+    **dict.fromkeys(("python", "python3", "py", "pypy"), 'exec "python3 script.py" runs Python'),
+    **dict.fromkeys(("conda", "mamba", "uv"), "%pip install NAME installs into the Python of this kernel"),
+    **dict.fromkeys(("matplotlib", "autoreload", "pylab", "config"), "leave it out: this notebook runs Prose"),
+    **dict.fromkeys(("load", "loadpy", "include"), "%run FILE runs a program file"),
+    "reset_selective": "%reset forgets every name",
+    "history": "%state shows the log of the run",
+}
+
+
+def _instead(name: str, line: str) -> str:
+    """What to type instead of a magic that other kernels have, or that is misspelt."""
+    if name in _SHELL:
+        return f'exec "{line}"'
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    near = difflib.get_close_matches(name, MAGICS, n=1, cutoff=0.5)
+    return f"did you mean %{near[0]}?" if near else "%help lists all magics"
+
+
+async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:
+    """Run a magic line (without its `%`); `below` is text that it looks at. Raises `UsageError`, and what the magic's
+    own work raises."""
+    found = find(line)
+    rest = line.partition(" ")[2]
+    try:
+        words = () if found.raw else tuple(shlex.split(rest))
+    except ValueError as problem:
+        raise UsageError(f"%{found.name}: {problem}".lower(), hint=f"usage: {found.usage}") from None
+    await found.run(Call(cells, words, rest.strip(), output, view, below))

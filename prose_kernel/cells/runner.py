@@ -1,0 +1,336 @@
+"""Run the cells of one notebook in one workspace, for the kernel, `%%prose` and `prose run NOTEBOOK`.
+
+A front end supplies an `Output` for each cell and an `Asker` for questions. Everything else happens here, so that all
+front ends produce the same outputs for the same cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prose_kernel.cells.registry import in_cell
+from prose_kernel.cells.scan import Segment, segments
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.presentation.display import Display, Output, Problem
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.values import Value
+
+if TYPE_CHECKING:
+    from prose_kernel.languages import Compiled
+    from prose_kernel.presentation.cell_view import CellView
+    from prose_kernel.presentation.output_window import Limits
+    from prose_kernel.runtime.services import TaskFollowUp
+    from prose_kernel.settings import Settings
+    from prose_kernel.workspace import Workspace
+
+_LAST_WORDS = 0.5
+"""Seconds that cards of tasks have at the end to show how their tasks ended."""
+
+
+class Cells:
+    """A workspace fed cell by cell. All calls but `interrupt` belong to one event loop.
+
+    `cwd` is the notebook's directory. `overrides` are settings that a magic has chosen.
+    """
+
+    def __init__(self, cwd: Path, asker: Asker) -> None:
+        self.cwd = cwd
+        self.asker = asker
+        self.overrides: dict[str, Any] = {}
+        self.show_warnings = True
+        self._workspace: Workspace | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._in_program = False
+        # tasks: what earlier runs left, and the cards that are kept up to date
+        self.looked_back = False
+        self.earlier_follow_ups: list[tuple[Path, TaskFollowUp]] = []
+        self._kept: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------ the workspace
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force. Raises `UsageError` when one makes no sense."""
+        from prose_kernel import settings
+
+        return settings.load(self.cwd, None, **self.overrides)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The workspace, made at first use. Raises `UsageError` when a setting makes no sense."""
+        if self._workspace is None:
+            from prose_kernel.workspace import Start, Workspace
+
+            self._workspace = Workspace(self.settings, Start(self.cwd), asker=self.asker)
+        return self._workspace
+
+    @property
+    def started(self) -> Workspace | None:
+        """The workspace, if there is one yet."""
+        return self._workspace
+
+    def choose(self, **overrides: object) -> None:
+        """Who answers sessions and conditions, and what is recorded (`settings.WHO_ANSWERS`), here and in later runs.
+
+        Raises `UsageError` for nonsense; then nothing has changed.
+        """
+        from prose_kernel.settings import WHO_ANSWERS
+
+        before, workspace = dict(self.overrides), self.workspace
+        former = {name: getattr(workspace.settings, name) for name in WHO_ANSWERS}
+        self.overrides.update(overrides)
+        try:
+            chosen = self.settings
+            workspace.choose(**{name: getattr(chosen, name) for name in WHO_ANSWERS})
+            _ = workspace.doors  # before the first cell has made them nothing has been checked yet
+        except UsageError:
+            self.overrides = before
+            if {name: getattr(workspace.settings, name) for name in WHO_ANSWERS} != former:
+                workspace.choose(**former)
+            raise
+
+    async def reset(self) -> None:
+        """End the run and forget every name; the next cell starts anew in the notebook's directory."""
+        if self._workspace is not None:
+            await self._workspace.reset()
+
+    async def close(self) -> None:
+        """End the run and every process of it. The next cell would start a new one."""
+        workspace, self._workspace = self._workspace, None
+        try:
+            if workspace is not None:
+                await workspace.close()
+        finally:
+            await self._let_go()
+
+    def keep(self, work: asyncio.Task[None]) -> None:
+        """Work that goes on between cells, at the latest until `close`."""
+        self._kept.add(work)
+        work.add_done_callback(self._kept.discard)
+
+    async def _let_go(self) -> None:
+        """Give kept work a moment to show its last state, then cancel it."""
+        if not (kept := tuple(self._kept)):
+            return
+        await asyncio.wait(kept, timeout=_LAST_WORDS)
+        for work in kept:
+            work.cancel()
+        await asyncio.gather(*kept, return_exceptions=True)
+
+    def warm_up(self) -> None:
+        """Import what the first cell needs, ahead of time. May run in a thread."""
+        from prose_kernel import languages
+        from prose_kernel.language.source import Source
+        from prose_kernel.presentation import cell_view
+        from prose_kernel.workspace import load_what_commands_need
+
+        _ = cell_view
+        languages.default().compile(Source.of('exec "true"\n', "cell"))
+        load_what_commands_need()
+
+    # ------------------------------------------------------------ a cell
+
+    @property
+    def limits(self) -> Limits:
+        """How much of one command's output is displayed."""
+        from prose_kernel.presentation.output_window import Limits
+
+        settings = self.workspace.settings
+        return Limits(settings.display_cap, settings.display_lines)
+
+    async def run(self, code: str, output: Output, *, live: bool) -> Problem | None:
+        """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
+
+        `live` tells that a person is watching. An interrupt ends the cell with a problem named `KeyboardInterrupt`.
+        """
+        from prose_kernel.presentation.cell_view import CellView
+        from prose_kernel.presentation.problems import problem_of
+
+        self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
+        token = in_cell.set(True)
+        view: CellView | None = None
+        try:
+            view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
+            value = await self._run(code, output, view)
+            view.finish(value)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self._task is not None:
+                self._task.uncancel()
+            if view is not None:
+                view.fail()
+            problem = problem_of(error, stderr_shown=view is not None and error is view.told_error)
+            output.error(problem)
+            return problem
+        finally:
+            in_cell.reset(token)
+            self._task = None
+        return None
+
+    async def _run(self, code: str, output: Output, view: CellView) -> Value:
+        await self._tell_of_tasks(output, view)
+        if code.startswith("%%"):
+            from prose_kernel.cells import task_magics
+
+            line, _, body = code[2:].partition("\n")
+            if line.split(None, 1)[:1] and line.split(None, 1)[0] in task_magics.CELL_MAGICS:
+                await task_magics.run_cell(self, line.strip(), body, output, view)
+                return None
+        if code.startswith("!"):
+            raise UsageError("`!` does not run a command here", hint=f'exec "{code[1:].strip().partition(chr(10))[0]}"')
+        pieces = segments(code)
+        if pieces[0].magic and _looks_ahead(pieces):
+            await self._preview(pieces, output, view)
+            return None
+        if page := _help_wanted(code):
+            output.page(self.help_page(page))
+            return None
+        if len(pieces) > 1:
+            self._check_whole(pieces)
+        value: Value = None
+        for piece in pieces:
+            if piece.magic:
+                from prose_kernel.cells.magics import run_line
+
+                view.settle()
+                await run_line(self, piece.text, output, view)
+                value = None
+            elif _has_statements(piece.text):
+                value = await self.program(piece.text, view)
+        return value
+
+    async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
+        if not self.looked_back and not (self.cwd / self.settings.state_dir / "tasks").is_dir():
+            self.looked_back = True  # no earlier run has left tasks: nothing to load
+        if not self.looked_back or (self._workspace is not None and self._workspace.started_tasks is not None):
+            from prose_kernel.cells.task_magics import tell_news
+
+            await tell_news(self, output, live=view.live)
+
+    async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
+        """Preview a cell that begins with `%prompt`, without running it."""
+        from prose_kernel.cells.magics import run_line
+
+        for piece in pieces[1:]:
+            if piece.magic:
+                hint = f"move %{piece.text} to another cell"
+                raise UsageError(f"%prompt previews the program below it and cannot run %{piece.text}", hint=hint)
+        first = pieces[0].text.removeprefix("prompt").lstrip()
+        below = "".join(piece.text for piece in pieces[1:])
+        await run_line(self, "prompt", output, view, first + below)
+
+    def _check_whole(self, pieces: list[Segment]) -> None:
+        """Check all magics and programs of a cell before any of it runs."""
+        from prose_kernel.cells.magics import find
+
+        for piece in pieces:
+            if piece.magic:
+                find(piece.text)
+        if any(p.magic and p.text.split(None, 1)[:1] in (["run"], ["reset"], ["provider"]) for p in pieces):
+            return  # what is known will be different by then
+        lines: list[str] = []
+        for piece in pieces:
+            if not piece.magic:
+                own = piece.text.split("\n")
+                lines += own[len(lines) :]
+            else:
+                lines += [""] * (piece.line - len(lines))
+        compiled = self.workspace.compile("\n".join(lines))
+        if not compiled.ok:
+            raise CompileError(compiled.diagnostics)
+
+    async def program(self, text: str, view: CellView, name: str = "cell") -> Value:
+        """Compile and run program text in the current run, shown through `view`.
+
+        Raises what `Workspace.run` raises, and `CompileError`: then nothing of it was executed.
+        """
+        workspace = self.workspace
+        compiled = workspace.compile(text, name)
+        if not compiled.ok:
+            raise CompileError(compiled.diagnostics)
+        if self.show_warnings:
+            view.warnings(compiled.diagnostics)
+        return await self._listen(workspace, compiled, view)
+
+    async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
+        workspace.add_listener(view)
+        self._in_program = True
+        try:
+            return await workspace.run(compiled)
+        finally:
+            self._in_program = False
+            workspace.remove_listener(view)
+
+    def _directory_name(self, path: str) -> str:
+        """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""
+        try:
+            return str(Path(path).relative_to(self.cwd))
+        except ValueError:
+            return ""
+
+    # ------------------------------------------------------------ interrupt
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None
+
+    def interrupt(self) -> None:
+        """End the running cell, from any thread; a second call also ends its `finally` bodies. Idle: nothing."""
+        workspace, task, loop = self._workspace, self._task, self._loop
+        if task is None or loop is None:
+            return
+        if self._in_program and workspace is not None:
+            workspace.interrupt()
+        else:
+            loop.call_soon_threadsafe(task.cancel)
+
+    # ------------------------------------------------------------ bindings for front ends
+
+    def values(self) -> Mapping[str, Value]:
+        """The root bindings of the run by name; empty before the first cell."""
+        if self._workspace is None:
+            return {}
+        return {name: info.value for name, info in self._workspace.machine.bindings().items()}
+
+    def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
+        """What is known about the word at a cursor position; None for nothing."""
+        from prose_kernel.cells import inspection, magics
+
+        _ = magics  # their names are known from now on
+        return inspection.inspect(self, code, cursor, detail)
+
+    def help_page(self, word: str) -> Display:
+        """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
+        from prose_kernel.cells import inspection, magics
+
+        _ = magics
+        found = inspection.describe(self, word)
+        if found is None:
+            raise UsageError(f"there is no help for {word}", hint="%help lists all magics, %bindings all names")
+        return found
+
+
+def _has_statements(text: str) -> bool:
+    """False for blank lines and comments, which need no machine."""
+    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+
+
+def _looks_ahead(pieces: list[Segment]) -> bool:
+    """Whether a cell begins with `%prompt` alone, or with a statement behind it whose body stands below."""
+    word, _, statement = pieces[0].text.partition(" ")
+    if word != "prompt":
+        return False
+    below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
+    return not statement.strip() or below[:1].isspace()
+
+
+def _help_wanted(code: str) -> str | None:
+    """The word of a cell such as `plan?`, `?exec` or `%bindings?`; None for every other cell."""
+    text = code.strip()
+    if "\n" in text or not (text.endswith("?") or text.startswith("?")):
+        return None
+    word = text.strip("?").strip()
+    return word if word and all(c.isalnum() or c in "_-%" for c in word) else None

@@ -1,0 +1,191 @@
+"""Line magics about sessions: who answers them, who judges, what is recorded, what was consumed, what would be sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prose_kernel.cells.registry import Call, magic, use
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.presentation.display import Display, table
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.usage import Line
+
+RULES = ("first", "only", "off")
+_PROBLEMS = 5
+_MODES = ("off", "auto", "record", "replay")
+_CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
+
+
+# ---------------------------------------------------------------- who answers
+
+
+@magic(
+    "%provider [scripted FILE|human|dry-run|replay|SERVER[:MODEL]|acp:AGENT|auto]",
+    "who answers sessions from now on; auto is whoever is here; without a name: who it is, and who could be chosen",
+)
+async def provider(call: Call) -> None:
+    use(call, provider, 0, 2)
+    if not call.words:
+        return call.show(_providers(call))
+    name, *script = call.words
+    if (name == "scripted") != bool(script):
+        raise UsageError("%provider: only `scripted` takes a script, and needs one", hint=f"usage: {provider.usage}")
+    call.cells.choose(provider=name, script=script[0] if script else None)
+    return None
+
+
+def _providers(call: Call) -> Display:
+    from prose_kernel.session_description import who
+    from prose_kernel.sessions.providers.choice import known_names
+
+    settings, doors = call.cells.settings, call.cells.workspace.doors
+    options = doors.means.options
+    rows = [("answers now", who(doors)), ("chosen", settings.provider or "auto")]
+    if settings.script:
+        rows.append(("script", settings.script))
+    rows.append(("model servers in prose.toml", ", ".join(options.servers) or "none"))
+    rows.append(("CLI agents in prose.toml", ", ".join(f"acp:{name}" for name in options.agents) or "none"))
+    rows.append(("can be chosen", ", ".join(["auto", *known_names(options)])))
+    return table(("sessions", ""), rows, code=())
+
+
+@magic(
+    "%judge [first|only|off] [SERVER[:MODEL]|acp:AGENT|human|auto]",
+    "who decides conditions: whether rules come first, alone or not at all, and who decides what they leave open",
+)
+async def judge(call: Call) -> None:
+    use(call, judge, 0, 2)
+    if not call.words:
+        return call.show(_judges(call))
+    words = list(call.words)
+    chosen: dict[str, object] = {}
+    if words[0] in RULES:
+        chosen["judge_rules"] = words.pop(0)
+    if words:
+        name = words.pop(0)
+        chosen["judge"] = "off" if name in ("human", "off") else name
+    if words:
+        raise UsageError(f"%judge: {words[0]} is one word too many", hint=f"usage: {judge.usage}")
+    call.cells.choose(**chosen)
+    return None
+
+
+def _judges(call: Call) -> Display:
+    from prose_kernel.sessions.providers.choice import AGENT, judge_choice, judge_model
+
+    settings, doors = call.cells.settings, call.cells.workspace.doors
+    choice = judge_choice(doors.means.options)
+    live = f"{AGENT}{choice.name}" if choice.kind == "agent" else choice.name
+    if choice.model:
+        live = f"{live}:{choice.model}"
+    if choice.live and (model := judge_model(choice, doors.means.options)):
+        live += f", model {model}"
+    rules = {"first": "rules come first", "only": "rules alone", "off": "no rules"}[settings.judge_rules]
+    chain = [] if settings.judge_rules == "off" else ["rules"]
+    if settings.judge_rules != "only":
+        chain += ["script"] if settings.script else []
+        chain += ["recordings"] if doors.choice.kind not in ("scripted", "dry-run") else []
+        chain += [live] if live else []
+        chain += ["the person here"] if doors.asker.available else []
+    rows = [
+        ("rules", f"{settings.judge_rules}: {rules}"),
+        ("model or agent", live or "none"),
+        ("asked in turn", " → ".join(chain) or "nobody"),
+    ]
+    return table(("conditions", ""), rows, code=())
+
+
+# ---------------------------------------------------------------- recordings
+
+
+@magic(
+    "%cassette [NAME] [--mode off|auto|record|replay] [--stale warn|fail|ignore]",
+    "which recording is written, and whether recorded answers are used; without words: how it stands",
+)
+async def cassette(call: Call) -> None:
+    words, chosen = list(call.words), dict[str, object]()
+    for option, allowed in _CASSETTE_OPTIONS.items():
+        if f"--{option}" in words:
+            at = words.index(f"--{option}")
+            value = words[at + 1] if at + 1 < len(words) else ""
+            if value not in allowed:
+                raise UsageError(f"%cassette --{option}: one of {', '.join(allowed)}", hint=f"usage: {cassette.usage}")
+            chosen[f"cassette_{option}"] = value
+            del words[at : at + 2]
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        raise UsageError("%cassette: one name, --mode and --stale", hint=f"usage: {cassette.usage}")
+    if words:
+        chosen["cassette"] = words[0]
+    if chosen:
+        return call.cells.choose(**chosen)
+    return call.show(_cassette(call))
+
+
+def _cassette(call: Call) -> Display:
+    from prose_kernel.recordings.records import ANSWERS
+
+    doors = call.cells.workspace.doors
+    shelf = doors.cassettes.shelf
+    mode = doors.cassettes.mode(doors.asker)
+    files = list(shelf.cassettes)
+    entries = [entry for entry in shelf.entries() if entry.record.t in ANSWERS and not entry.replaced]
+    problems = [warning for file in files for warning in file.warnings]
+    recorded = doors.choice.kind not in ("scripted", "dry-run")
+    writes = recorded and mode in ("auto", "record")
+    rows = [
+        ("is written", shelf.own_name if writes else f"nothing (it would be {shelf.own_name})"),
+        ("mode", mode if recorded else f"{mode} (provider {doors.choice.kind} is not recorded)"),
+        ("records", f"{len(entries):,} in {len(files):,} file{'s' if len(files) != 1 else ''}"),
+        ("used in this run", f"{sum(entry.used for entry in entries):,}"),
+        ("not used", f"{len(doors.cassettes.unused()):,} of the files in use"),
+        *(("left out", problem) for problem in problems[:_PROBLEMS]),
+    ]
+    return table(("recording", ""), rows, code=())
+
+
+# ---------------------------------------------------------------- what was consumed
+
+
+@magic("%usage", "what this run has consumed: sessions, judgements, tokens and cost by provider and model")
+async def usage(call: Call) -> None:
+    use(call, usage, 0, 0)
+    totals = call.cells.workspace.doors.usage
+    lines = totals.lines
+    if not lines:
+        text = "Nothing has been consumed in this run."
+        return call.show(Display({"text/markdown": text, "text/plain": text}))
+    if len(lines) > 1:
+        lines = (*lines, totals.total)
+    head = ("provider", "model", "sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
+    return call.show(table(head, [_usage_row(line) for line in lines], code=()))
+
+
+def _usage_row(line: Line) -> tuple[str, ...]:
+    counts = (line.sessions, line.judgements, line.replayed, line.requests, line.tokens_in, line.tokens_out)
+    cost = f"${line.cost:.4f}" if line.cost else "" if line.unpriced else "$0"
+    if line.unpriced:
+        cost = f"{cost} + {line.unpriced:,} unknown".removeprefix(" + ")
+    return (line.provider, line.model, *(f"{count:,}" for count in counts), cost)
+
+
+# ---------------------------------------------------------------- what would be sent
+
+
+@magic(
+    "%prompt [STATEMENT]",
+    "what each session of a statement would be sent, without running anything; alone on the first line: of this cell",
+    raw=True,
+)
+async def prompt(call: Call) -> None:
+    from prose_kernel.cells.prompts import prompts_display
+
+    text = call.text or call.below
+    if not text.strip():
+        raise UsageError("%prompt: a statement is needed, behind it or below it", hint=f"usage: {prompt.usage}")
+    workspace = call.cells.workspace
+    compiled = workspace.compile(text)
+    if not compiled.ok:
+        raise CompileError(compiled.diagnostics)
+    found = await workspace.machine.preview(compiled.program, compiled.source)
+    call.show(prompts_display(found, workspace.doors))

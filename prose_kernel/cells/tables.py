@@ -1,0 +1,156 @@
+"""The output of `%bindings`, `%agents`, `%state` and similar magics: Markdown tables with a plain-text form."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prose_kernel import languages
+from prose_kernel.cells.registry import MAGICS, Magic
+from prose_kernel.errors import UsageError
+from prose_kernel.presentation import cards
+from prose_kernel.presentation.display import Display, paragraph, table
+from prose_kernel.presentation.safety import clip, fenced, inline_code, markdown, visible
+from prose_kernel.runtime.values import ExecText, Reference, full_text, kind_of
+
+if TYPE_CHECKING:
+    from prose_kernel.cells.runner import Cells
+
+WHOLE = 200_000
+"""Characters of one binding that `%binding` shows."""
+
+
+def _infos(cells: Cells) -> Mapping[str, Any]:
+    workspace = cells.started
+    return workspace.machine.bindings() if workspace is not None else {}
+
+
+def bindings(cells: Cells) -> Display:
+    """The table of `%bindings`: name, kind, size, where from, preview."""
+    rows = []
+    for name, info in _infos(cells).items():
+        text = full_text(info.value)
+        size = f"{len(text.encode('utf-8', 'replace')):,}"
+        rows.append((name, f"{info.kind}, {kind_of(info.value)}", size, clip(info.source, 40), clip(text, 60)))
+    if not rows:
+        return paragraph("No bindings yet.")
+    return table(("name", "kind", "bytes", "from", "preview"), rows, code=(0, 3))
+
+
+def binding(cells: Cells, name: str) -> Display:
+    """The whole of one binding. Raises `UsageError` when there is none of that name."""
+    infos = _infos(cells)
+    if name not in infos:
+        near = difflib.get_close_matches(name, infos, n=1)
+        raise UsageError(
+            f"there is no binding {name}", hint=f"did you mean {near[0]}?" if near else "%bindings lists them"
+        )
+    info = infos[name]
+    value = info.value
+    text = cards.readable(value)
+    rest = f"\n… ({len(text):,} characters in all)" if len(text) > WHOLE else ""
+    text = text[:WHOLE]
+    head = f"`{name}` {info.kind}, {kind_of(value)}"
+    facts: dict[str, object] = {}
+    remarks: list[str] = []
+    if isinstance(value, ExecText):
+        remarks, facts = _exec_lines(value)
+    body = markdown(text) if isinstance(value, Reference) else fenced(text, "json" if _is_data(value) else "")
+    quoted = fenced(clip(info.source, 500), "prose") if info.source else ""
+    parts = [head, quoted, *(f"- {inline_code(r)}" for r in remarks), body + rest]
+    plain = [f"{name}: {info.kind}, {kind_of(value)}", *(f"  {visible(r)}" for r in remarks), visible(text) + rest]
+    return Display({"text/markdown": "\n\n".join(p for p in parts if p), "text/plain": "\n".join(plain)}, facts)
+
+
+def _is_data(value: object) -> bool:
+    return isinstance(value, (list, dict))
+
+
+def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
+    result = value.result
+    if value.bare:
+        return ["the command failed under on-fail: ignore; nothing else was kept"], cards.command_facts(result)
+    lines = [f"exit_code: {result.exit_code}"]
+    if result.signal:
+        lines.append(f"signal: {result.signal}")
+    if result.timed_out:
+        lines.append("timed_out: true")
+    lines += cards.cuts(result)
+    lines.append("stderr: " + (result.stderr.rstrip("\n") if result.stderr else "(empty)"))
+    return lines, cards.command_facts(result)
+
+
+# ---------------------------------------------------------------- agents, blocks, state
+
+
+def agents(cells: Cells) -> Display:
+    """The table of `%agents`."""
+    workspace = cells.started
+    found = workspace.machine.definitions() if workspace is not None else ()
+    rows = []
+    for agent in found:
+        if agent.kind == "agent":
+            model, persist, prompt = (agent.facts.get(key, "") for key in ("model", "persist", "prompt"))
+            rows.append((agent.name, model, persist, clip(prompt, 60)))
+    if not rows:
+        return paragraph("No agents yet.")
+    return table(("agent", "model", "persist", "prompt"), rows)
+
+
+def blocks(cells: Cells) -> Display:
+    """The table of `%blocks`."""
+    workspace = cells.started
+    found = workspace.machine.definitions() if workspace is not None else ()
+    rows = []
+    for block in found:
+        if block.kind == "block":
+            parameters, statements = block.facts["parameters"], block.facts["statements"]
+            rows.append((f"{block.name}({parameters})" if parameters else block.name, statements))
+    if not rows:
+        return paragraph("No blocks yet.")
+    return table(("block", "statements"), rows)
+
+
+def state(directory: str | None, log: str) -> Display:
+    """The text of `%state`: where the run is, in memory without a directory, and its log.
+
+    The run's id differs from run to run, so it stands in the facts: the text names the directory above, and leaves out
+    the log's first line.
+    """
+    if directory is not None:
+        log = log.partition("\n\n")[2]
+    shown = log if len(log) <= WHOLE else "…" + log[-WHOLE:]
+    if directory is None:
+        head = "The run is kept in memory."
+        return Display({"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{head}\n\n{visible(shown)}"})
+    above = directory.rpartition("/")[0]
+    text = {
+        "text/markdown": f"The run is kept below {inline_code(above)}.\n\n{fenced(shown)}",
+        "text/plain": f"The run is kept below {above}.\n\n{visible(shown)}",
+    }
+    return Display(text, {"directory": directory})
+
+
+def short_path(path: Path, base: Path) -> str:
+    """A path relative to the notebook's directory where it is below it, else absolute."""
+    try:
+        return str(path.resolve().relative_to(base.resolve()))
+    except ValueError:
+        return str(path)
+
+
+# ---------------------------------------------------------------- help
+
+
+def magics(known: Iterable[Magic]) -> Display:
+    """The table of `%help`."""
+    rows = sorted({magic.usage: magic.summary for magic in known}.items())
+    return table(("magic", "what it does"), rows)
+
+
+def helpful_words() -> list[str]:
+    """Every word that `%help WORD` knows without a run."""
+    words = languages.default().words()
+    return sorted({*words.keywords, *words.properties, *MAGICS})

@@ -1,0 +1,25 @@
+"""`prose explain`: a section of the language reference, by diagnostic code or by number."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from prose_kernel import reference
+
+
+@click.command(short_help="Print what the reference says about a code or a section.")
+@click.argument("wanted", metavar="CODE|[PAGE] SECTION", nargs=-1, required=True)
+def explain(wanted: tuple[str, ...]) -> int:
+    """Print a section of the language reference: a diagnostic code (E004), a number (3.7), or a page and a number
+    (sessions 4.2)."""
+    found = reference.section(" ".join(wanted))
+    if not sys.stdout.isatty():
+        click.echo(found, nl=False)
+        return 0
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console(highlight=False).print(Markdown(found, hyperlinks=False))
+    return 0

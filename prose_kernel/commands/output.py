@@ -1,0 +1,269 @@
+"""What a command prints: the part that is kept, and the part that is shown while it runs.
+
+`Capture` keeps the beginning, for `exec`; `BothEnds` the beginning and the end, for tasks; each at constant cost
+a piece and in constant memory, however much comes.
+
+Both get the same decoded text. What is kept is cut to the first 30,000 code points (2.7); what is shown is a side
+channel that can be behind, blocked or broken without any effect on the command (1.2, capture point 4; 5.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from prose_kernel.runtime.ports import OnOutput, Stream
+
+KEPT = 30_000
+DISPLAY_CAP = 8 * 1024 * 1024
+_INTERVAL = 0.05
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_REPLACEMENT_BYTES = _REPLACEMENT.encode()
+
+
+class Decoder:
+    """Incremental UTF-8 with replacement, counting the bytes that were not UTF-8."""
+
+    __slots__ = ("_rest", "replaced")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.replaced = 0
+
+    def decode(self, data: bytes, final: bool = False) -> str:
+        if self._rest:
+            data = self._rest + data
+        try:
+            text, used = codecs.utf_8_decode(data, "strict", final)
+        except UnicodeDecodeError:
+            text, used = codecs.utf_8_decode(data, "replace", final)
+            self.replaced += _replaced_bytes(data[:used], text)
+        self._rest = data[used:]
+        return text
+
+
+def _replaced_bytes(data: bytes, text: str) -> int:
+    # A program may print U+FFFD itself: those are valid, and stand in the data as well.
+    replacements = text.count(_REPLACEMENT) - data.count(_REPLACEMENT_BYTES)
+    return len(data) - (len(text.encode()) - len(_REPLACEMENT_BYTES) * replacements)
+
+
+class Capture:
+    """One stream: decodes, keeps the first `KEPT` code points, counts all bytes."""
+
+    __slots__ = ("_decoder", "_kept", "_room", "total_bytes", "truncated")
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        self._kept: list[str] = []
+        self._room = KEPT
+        self.truncated = False
+        self.total_bytes = 0
+
+    def feed(self, data: bytes, final: bool = False) -> str:
+        """Take what was read; returns it as text, whole code points only."""
+        self.total_bytes += len(data)
+        text = self._decoder.decode(data, final)
+        if len(text) > self._room:
+            self.truncated = True
+        if text and self._room:
+            part = text[: self._room]
+            self._kept.append(part)
+            self._room -= len(part)
+        return text
+
+    @property
+    def text(self) -> str:
+        return "".join(self._kept)
+
+    @property
+    def replaced_bytes(self) -> int:
+        return self._decoder.replaced
+
+
+STREAM_TAIL = 128_000
+COMBINED_TAIL = 256_000
+MARK = "\n[… {count:,} characters not shown …]\n"
+
+
+class Tail:
+    """The last characters of a text that comes in pieces."""
+
+    __slots__ = ("_cap", "_length", "_pieces")
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._pieces: deque[str] = deque()
+        self._length = 0
+
+    def add(self, text: str) -> None:
+        if len(text) > self._cap:
+            text = text[-self._cap :]
+        self._pieces.append(text)
+        self._length += len(text)
+        while self._length - len(self._pieces[0]) >= self._cap:
+            self._length -= len(self._pieces.popleft())
+        if len(self._pieces) > 4096:  # a million one-byte writes
+            self._pieces = deque(("".join(self._pieces),))
+
+    def last(self, count: int) -> str:
+        found: list[str] = []
+        for piece in reversed(self._pieces):
+            if count <= 0:
+                break
+            found.append(piece[-count:])
+            count -= len(piece)
+        return "".join(reversed(found))
+
+
+class BothEnds:
+    """The first and the last characters of a text, and how long it was."""
+
+    __slots__ = ("_head", "_room", "_tail", "total")
+
+    def __init__(self, tail: int) -> None:
+        self._head: list[str] = []
+        self._room = STREAM_TAIL
+        self._tail = Tail(tail)
+        self.total = 0
+
+    def add(self, text: str) -> None:
+        if not text:
+            return
+        self.total += len(text)
+        if self._room:
+            part = text[: self._room]
+            self._head.append(part)
+            self._room -= len(part)
+            if len(self._head) > 4096:
+                self._head = ["".join(self._head)]
+        self._tail.add(text)
+
+    def head(self, count: int) -> str:
+        return "".join(self._head)[:count]
+
+    def tail(self, count: int) -> str:
+        return self._tail.last(count)
+
+    def preview(self, budget: int) -> tuple[str, bool]:
+        """The text, or its first and last halves with a mark between when it is over budget; whether it was cut."""
+        if self.total <= budget:
+            head = self.head(self.total)
+            return head + self.tail(self.total - len(head)), False
+        first = self.head(budget // 2)
+        last = self.tail(budget - len(first))
+        return first + MARK.format(count=self.total - len(first) - len(last)) + last, True
+
+
+class Collected:
+    """All that memory holds of one command's output."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Stream, BothEnds] = {"stdout": BothEnds(STREAM_TAIL), "stderr": BothEnds(STREAM_TAIL)}
+        self.combined = BothEnds(COMBINED_TAIL)
+
+    def add(self, stream: Stream, text: str) -> None:
+        self.streams[stream].add(text)
+        self.combined.add(text)
+
+    def previews(self, budget: int) -> dict[Stream, tuple[str, bool]]:
+        """Each stream's preview. They share the budget; a short one leaves what it does not need to the other."""
+        half = budget // 2
+        total = sum(ends.total for ends in self.streams.values())
+        return {
+            name: ends.preview(max(half, budget - min(total - ends.total, half)))  # the rest is the other's
+            for name, ends in self.streams.items()
+        }
+
+
+class Live:
+    """Hands a command's output to a consumer in another event loop, in few and large pieces.
+
+    At once when nothing was sent for a while, otherwise at most 20 times a second. When the consumer is behind, pieces
+    merge; a consumer that blocks or raises changes nothing for the command. What waits here is bounded by `cap` bytes a
+    stream: after that, one line says that the display stopped.
+    """
+
+    def __init__(
+        self,
+        engine_loop: asyncio.AbstractEventLoop,
+        post: Callable[[Callable[[], None]], None],
+        consumer: OnOutput,
+        cap: int,
+    ) -> None:
+        self._loop = engine_loop
+        self._post = post
+        self._consumer = consumer
+        self._cap = cap
+        self._left: dict[Stream, int] = {"stdout": cap, "stderr": cap}
+        self._line_open: dict[Stream, bool] = {"stdout": False, "stderr": False}
+        self._lock = threading.Lock()
+        self._pending: dict[Stream, list[str]] = {}
+        self._posted = False
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._complained = False
+
+    def feed(self, stream: Stream, text: str) -> None:
+        """Called in the engine's loop with decoded text."""
+        if not text or self._left[stream] < 0:
+            return
+        text = self._within_cap(stream, text)
+        with self._lock:
+            self._pending.setdefault(stream, []).append(text)
+        if self._timer is None:
+            # A schedule that may run half an interval ahead: a program printing every 50 ms is never held up for long
+            # by its own jitter, and the rate stays at 20 a second.
+            wait = self._due - _INTERVAL / 2 - self._loop.time()
+            if wait <= 0:
+                self._send()
+            else:
+                self._timer = self._loop.call_later(wait, self._send)
+
+    def _within_cap(self, stream: Stream, text: str) -> str:
+        encoded = len(text) if text.isascii() else len(text.encode())
+        if encoded <= self._left[stream]:
+            self._left[stream] -= encoded
+            self._line_open[stream] = not text.endswith("\n")
+            return text
+        shown = text.encode()[: self._left[stream]].decode(errors="ignore")
+        line_open = not shown.endswith("\n") if shown else self._line_open[stream]
+        self._left[stream] = -1
+        return f"{shown}{chr(10) if line_open else ''}[display stopped after {_size(self._cap)}; capture continues]\n"
+
+    def _send(self) -> None:
+        self._timer = None
+        self._due = max(self._due, self._loop.time()) + _INTERVAL
+        if not self._posted:
+            self._posted = True
+            self._post(self.deliver)
+
+    def stop(self) -> None:
+        """No further timer: the end of the command delivers the rest."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def deliver(self) -> None:
+        """Called in the consumer's loop: everything that waits, one piece a stream, in order of arrival."""
+        with self._lock:
+            pending, self._pending = self._pending, {}
+            self._posted = False
+        for stream, pieces in pending.items():
+            try:
+                self._consumer(stream, "".join(pieces))
+            except Exception:
+                if not self._complained:
+                    self._complained = True
+                    logging.getLogger(__name__).exception("a consumer of command output raised")
+
+
+def _size(count: int) -> str:
+    for unit, factor in (("MiB", 1024 * 1024), ("KiB", 1024)):
+        if count and count % factor == 0:
+            return f"{count // factor} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,130 @@
+"""Processes on Linux: /proc, pidfd, memfd."""
+
+from __future__ import annotations
+
+import os
+import time
+
+PYTHON_FLAGS: tuple[str, ...] = ("-I", "-S")
+"""How the watchdog's interpreter is started: without `site` it is there in a few milliseconds."""
+
+_ZOMBIE = (b"Z", b"X", b"x")
+_NO_MORE_THREADS = (b"0", b"1")  # a process whose first thread has ended looks like a zombie, and lives
+_OUT_OF_MEMORY_RAISE = 300
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def now() -> int:
+    """The present as the start times of processes are counted."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+
+
+def boot_id() -> str:
+    """What tells one boot of the machine from the next."""
+    return read("/proc/sys/kernel/random/boot_id").decode().strip()
+
+
+def pids() -> list[int]:
+    """The numbers of all processes."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - no pathlib here
+
+
+def standing(pid: int) -> tuple[int, int, int, int] | None:
+    """Group, session, start time and parent of a live process; None for a zombie, and when there is none."""
+    stat = read(f"/proc/{pid}/stat")
+    # the program's name stands in parentheses and may hold anything, also spaces and parentheses
+    fields = stat[stat.rfind(b")") + 2 :].split()
+    if len(fields) < 20 or (fields[0] in _ZOMBIE and fields[17] in _NO_MORE_THREADS):
+        return None
+    return int(fields[2]), int(fields[3]), int(fields[19]), int(fields[1])
+
+
+def environment(pid: int) -> list[bytes]:
+    """The entries of the environment that the process was started with; empty when it is not ours to see."""
+    return read(f"/proc/{pid}/environ").split(b"\0")
+
+
+def program_of(pid: int) -> bytes:
+    """What the process executes, and with which arguments; empty when it is gone or not ours to see."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe".encode()) + b"\0" + read(f"/proc/{pid}/cmdline")  # noqa: PTH115
+    except OSError:
+        return b""
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process's first thread."""
+    return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
+def signal_masks(pid: int) -> tuple[int, int, int] | None:
+    """The signals that a process blocks, ignores and handles, as bit masks; None when that cannot be known."""
+    masks = {}
+    for line in read(f"/proc/{pid}/status").splitlines():
+        if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:")):
+            masks[line[:6]] = int(line[7:], 16)
+    return (masks[b"SigBlk"], masks[b"SigIgn"], masks[b"SigCgt"]) if len(masks) == 3 else None
+
+
+def has_exited(pid: int) -> bool:
+    """Whether a child has ended; its status is not taken."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True
+
+
+def exit_descriptor(pid: int) -> int:
+    """A descriptor that becomes readable when the process ends. Raises `OSError`."""
+    return os.pidfd_open(pid)
+
+
+def memory_file(data: bytes) -> int:
+    """A descriptor from which the data can be read; no name, nothing to clean up. Raises `OSError`."""
+    descriptor = os.memfd_create("prose", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+_adjustment: bytes | None = None
+
+
+def prefer_for_out_of_memory(pid: int) -> None:
+    """When memory runs out, a command shall be chosen before the kernel that started it (hazard 64)."""
+    global _adjustment
+    try:
+        if _adjustment is None:
+            _adjustment = str(min(1000, int(read("/proc/self/oom_score_adj")) + _OUT_OF_MEMORY_RAISE)).encode()
+        descriptor = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return
+    try:
+        os.write(descriptor, _adjustment)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def read(path: str) -> bytes:
+    """A small file, empty when it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        data = b""
+        while chunk := os.read(descriptor, 65536):
+            data += chunk
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+    return data

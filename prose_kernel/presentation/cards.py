@@ -1,0 +1,306 @@
+"""MIME bundles for values, command results, notes and branches; each kind has a fixed set of MIME types.
+
+Reports of the machine are `text/html` (only what survives a sanitiser: no scripts, styles, ids or theme variables) with
+`text/plain`; text that a session wrote is `text/markdown` with `text/plain`. Plain text is complete by itself. Nothing
+that differs from run to run is in the text: durations, models and run ids go into `Display.facts`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from prose_kernel.presentation.display import Display
+from prose_kernel.presentation.safety import LITERAL, clip, html_text, preview, visible
+from prose_kernel.presentation.session_cards import text_display
+from prose_kernel.runtime.events import CommandFinished
+from prose_kernel.runtime.ports import CommandResult
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, kind_of, plain
+
+ROWS = 30
+"""Rows of a table that are shown; the rest is counted."""
+OFTEN = 3
+"""Times that the same note is shown before it is counted."""
+_LINE = 80
+"""Characters that one line of a report may have."""
+
+_CODE = re.compile(r"`([^`]+)`")
+_AS_CODE = r"<code>\1</code>"
+_QUIET = 'style="opacity: 0.65"'
+_CARD = f'{LITERAL} style="border-left: 3px solid rgba(128, 128, 128, 0.5); padding: 2px 10px; margin: 2px 0"'
+_BAD = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
+_TABLE = 'style="margin: 0"'
+_LEFT = 'style="text-align: left"'
+_QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
+_PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"'
+
+
+def _size(count: int) -> str:
+    return f"{count:,} byte" if count == 1 else f"{count:,} bytes"
+
+
+# ---------------------------------------------------------------- values
+
+
+def readable(value: Value) -> str:
+    """A value as people read it: text as it is, arrays and objects as JSON, on one line when it fits."""
+    if not isinstance(value, (list, dict)):
+        return full_text(value)
+    data = plain(value)
+    short = json.dumps(data, ensure_ascii=False)
+    return short if len(short) <= _LINE else json.dumps(data, ensure_ascii=False, indent=2)
+
+
+def one_line(value: Value) -> str:
+    """The beginning of a value, for a row of a table."""
+    if isinstance(value, (list, dict)):
+        return clip(json.dumps(plain(value), ensure_ascii=False), _LINE)
+    return clip(full_text(value), _LINE)
+
+
+def value_display(value: Value) -> Display:
+    """A cell's last value, shown as it is. Text of a session is Markdown."""
+    if isinstance(value, Reference):
+        return text_display(full_text(value))
+    shown, rest = preview(readable(value), lines=200, characters=20_000)
+    return Display({"text/plain": f"{shown}\n… ({rest})" if rest else shown})
+
+
+@dataclass(slots=True)
+class Recent:
+    """A name that was bound: its last value, and how often it was bound. What its card shows is read only then."""
+
+    name: str
+    value: Value
+    times: int = 1
+
+
+def _exec_remarks(value: ExecText) -> tuple[tuple[str, ...], dict[str, object], bool]:
+    if value.bare:
+        return ("the command failed; its exit code was not kept",), command_facts(value.result), False
+    remarks = outcome(value.result)
+    bad = bool(remarks)
+    remarks += cuts(value.result)
+    if value.result.stderr.strip():
+        remarks.append(_stderr(value.result))
+    return tuple(remarks), command_facts(value.result), bad
+
+
+def _stderr(result: CommandResult) -> str:
+    """The beginning of stderr, where it has not been shown already."""
+    shown, rest = preview(result.stderr, lines=3, characters=300)
+    return f"stderr: {shown or 'empty'}" + (" …" if rest else "")
+
+
+def card_display(recent: Sequence[Recent]) -> Display:
+    """The card of a name, or a table of many; a name that was bound again and again has one row, its last value."""
+    if len(recent) == 1 and recent[0].times == 1:
+        return _single(recent[0].name, recent[0].value)
+    return _table(recent)
+
+
+def _kind(value: Value) -> str:
+    empty = isinstance(value, str | ExecText) and not full_text(value).strip("\n")
+    return kind_of(value) + (", empty" if empty else "")
+
+
+def _single(name: str, value: Value) -> Display:
+    shown, rest = preview(readable(value))
+    remarks, facts, bad = _exec_remarks(value) if isinstance(value, ExecText) else ((), {}, False)
+    kind = _kind(value)
+    lines = [line for line in (shown, f"… ({rest})" if rest else "") if line]
+    head = f"{visible(name)}: {kind}"
+    text = [f"{head} = {shown}"] if len(lines) == 1 and "\n" not in shown else [head, *lines]
+    text += [f"[{r}]" for r in remarks]
+    parts = [f"<code>{html_text(name)}</code> <span {_QUIET}>{html_text(kind)}</span>"]
+    if shown:
+        parts.append(f"<pre {_PRE}>{html_text(shown)}</pre>")
+    parts += [f"<div {_QUIET}>{html_text(r)}</div>" for r in ([rest] if rest else []) + list(remarks)]
+    frame = _BAD if bad else _CARD
+    return Display({"text/html": f"<div {frame}>{''.join(parts)}</div>", "text/plain": "\n".join(text)}, facts)
+
+
+def _table(recent: Sequence[Recent]) -> Display:
+    body, lines = "", []
+    facts: dict[str, object] = {}
+    for one in recent[:ROWS]:
+        kind = _kind(one.value) + (f", bound {one.times} times" if one.times > 1 else "")
+        name, text = visible(one.name), one_line(one.value)
+        remarks: Sequence[str] = ()
+        if isinstance(one.value, ExecText):
+            remarks, facts[one.name], _ = _exec_remarks(one.value)
+        more = "".join(f"<div {_QUIET}>{html_text(clip(r))}</div>" for r in remarks)
+        body += f"<tr><td {_LEFT}><code>{html_text(name)}</code></td><td {_QUIET_LEFT}>{html_text(kind)}</td>"
+        body += f"<td {_LEFT}>{html_text(text)}{more}</td></tr>"
+        lines.append(f"{name}: {kind}" + (f" = {text}" if text else ""))
+        lines += [f"  [{clip(r)}]" for r in remarks]
+    if len(recent) > ROWS:
+        left = f"and {len(recent) - ROWS:,} more; %bindings lists them"
+        body += f'<tr><td colspan="3" {_QUIET_LEFT}>{left}</td></tr>'
+        lines.append(left)
+    return Display({"text/html": f"<table {LITERAL} {_TABLE}>{body}</table>", "text/plain": "\n".join(lines)}, facts)
+
+
+# ---------------------------------------------------------------- commands
+
+
+def outcome(result: CommandResult) -> list[str]:
+    """How a command ended, in words; empty for success."""
+    match result.kind:
+        case None:
+            return []
+        case "timeout":
+            return ["ended at its time limit"]
+        case "signal":
+            return [f"ended by signal {result.signal or 'unknown'}"]
+        case "spawn" | "cwd":
+            return ["could not be started"]
+        case _:
+            return [f"exit code {result.exit_code}"]
+
+
+def cuts(result: CommandResult) -> list[str]:
+    """What of a command's streams its value does not hold."""
+    found = []
+    for name in ("stdout", "stderr"):
+        if getattr(result, f"{name}_truncated"):
+            total = getattr(result, f"{name}_bytes")
+            found.append(f"{name} was {_size(total)}; the value keeps its first 30,000 characters")
+    if result.replaced_bytes:
+        found.append(f"{_size(result.replaced_bytes)} were not UTF-8 and are shown as \N{REPLACEMENT CHARACTER}")
+    if result.pipes_held:
+        found.append("a process that it left behind held its output open")
+    elif result.background_left:
+        found.append(f"processes left running: {result.background_left}")
+    return found
+
+
+def command_facts(result: CommandResult) -> dict[str, object]:
+    """The volatile side of a command's result, for metadata."""
+    return {"duration": round(result.duration, 3), "max_rss": result.max_rss, "cpu_s": round(result.cpu_s, 3)}
+
+
+def result_card(event: CommandFinished, directory: str = "") -> Display | None:
+    """The compact card after an `exec` that makes no card of a name, or None when there is nothing to say.
+
+    `directory` is the new directory as it may be shown. What the command printed is not repeated where it was shown.
+    """
+    result = event.result
+    remarks = [] if event.raised else outcome(result)
+    bad = bool(remarks)
+    remarks += cuts(result)
+    if directory:
+        remarks.append(f"directory: {directory}")
+    if not remarks:
+        return None
+    if bad and event.consumed:
+        remarks.append(_stderr(result))
+    if result.spawn_error:
+        remarks.append(result.spawn_error)
+    command = clip(event.command)
+    parts = "".join(f"<div {_QUIET}>{html_text(r)}</div>" for r in remarks)
+    markup = f"<div {_BAD if bad else _CARD}><code>$ {html_text(command)}</code>{parts}</div>"
+    text = "\n".join([f"$ {command}", *(f"  {visible(r)}" for r in remarks)])
+    return Display({"text/html": markup, "text/plain": text}, command_facts(result))
+
+
+# ---------------------------------------------------------------- notes and branches
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A quiet line: a condition, set apart where there is one, what is to be said, and why. `facts` differ from run to
+    run."""
+
+    text: str
+    condition: str = ""
+    why: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+    @property
+    def rest(self) -> str:
+        return f"{self.text} ({self.why})" if self.why else self.text
+
+
+def notes_display(notes: Sequence[Note]) -> Display:
+    """Quiet lines about what the machine decided: conditions, retries, gates, warnings."""
+    found = _counted(notes)
+    shown = found[:ROWS]
+    if len(found) > ROWS:
+        shown.append(Note(f"and {len(found) - ROWS:,} more of this kind"))
+    rows = "".join(f"<div>{_emphasis(note)}{_CODE.sub(_AS_CODE, html_text(note.rest))}</div>" for note in shown)
+    text = "\n".join(visible(f"{note.condition} {note.rest}".lstrip()) for note in shown)
+    facts = [dict(note.facts) for note in notes if note.facts][:ROWS]
+    data = {"text/html": f"<div {_CARD}><small>{rows}</small></div>", "text/plain": text}
+    return Display(data, {"decisions": facts} if facts else {})
+
+
+def _emphasis(note: Note) -> str:
+    return f"<em>{html_text(note.condition)}</em> " if note.condition else ""
+
+
+def _counted(notes: Sequence[Note]) -> list[Note]:
+    """What is said more than `OFTEN` times, as by the passes of a loop, is one line with its number; its reasons may
+    differ, then the last one is given."""
+    alike: dict[tuple[str, str], list[Note]] = {}
+    for note in notes:
+        alike.setdefault((note.condition, note.text), []).append(note)
+    found: list[Note] = []
+    for note in notes:
+        same = alike[note.condition, note.text]
+        if len(same) <= OFTEN:
+            found.append(note)
+        elif note is same[0]:
+            last = same[-1].why
+            why = last if all(one.why == last for one in same) else f"{last}, the last time"
+            found.append(replace(note, text=f"{note.text}, {len(same):,} times", why=why))
+    return found
+
+
+@dataclass(slots=True)
+class BranchRow:
+    """One branch of a `parallel` as it is shown: its label, how it stands, and a line of text."""
+
+    label: str
+    status: str = "waiting"
+    text: str = ""
+
+
+_MARKS = {"waiting": "·", "running": "▸", "done": "✓", "failed": "✗", "cancelled": "–"}
+
+
+def parallel_display(rows: Sequence[BranchRow], total: int, *, final: bool) -> Display:
+    """The branches of a `parallel`. While it runs, a progress bar; at the end, exactly the same for every front end."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.status] = counts.get(row.status, 0) + 1
+    order = ("done", "failed", "cancelled") if final else ("done", "failed", "cancelled", "running")
+    summary = ", ".join(f"{counts[status]:,} {status}" for status in order if counts.get(status))
+    head = f"parallel, {total:,} branch{'es' if total != 1 else ''}: {summary or 'starting'}"
+    shown = rows[:ROWS]
+    lines = [head, *(f"  {_MARKS[r.status]} {visible(r.label)}" + (f": {r.text}" if r.text else "") for r in shown)]
+    body = "".join(
+        f"<tr><td {_LEFT}>{_MARKS[r.status]}</td><td {_LEFT}><code>{html_text(r.label)}</code></td>"
+        f"<td {_LEFT}>{html_text(r.text)}</td></tr>"
+        for r in shown
+    )
+    if more := len(rows) - len(shown):
+        lines.append(f"  and {more:,} more")
+        body += f'<tr><td colspan="3" {_QUIET_LEFT}>and {more:,} more</td></tr>'
+    ended = sum(counts.get(status, 0) for status in ("done", "failed", "cancelled"))
+    bar = "" if final else f'<progress value="{ended}" max="{max(total, 1)}"></progress> '
+    markup = f"<div {_CARD}>{bar}<span {_QUIET}>{html_text(head)}</span><table {_TABLE}>{body}</table></div>"
+    return Display({"text/html": markup, "text/plain": "\n".join(lines)})
+
+
+def branch_text(value: Value, error: BaseException | None) -> str:
+    """The line that stands beside a finished branch."""
+    if error is not None:
+        return clip(str(error), 80)
+    if value is None:
+        return ""
+    if isinstance(value, Reference):
+        return clip(value.summary, 80)
+    return clip(full_text(value) if not isinstance(value, ErrorValue) else value.message, 80)

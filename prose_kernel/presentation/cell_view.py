@@ -1,0 +1,496 @@
+"""Turn the events of one executing cell into outputs, for the kernel and `%%prose` alike.
+
+What is live: the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. What waits
+until its top-level statement is over: cards of bound values and notes, so that a loop makes one table and not a hundred
+outputs. What a `parallel` shows is put in source order at its join. Nothing is shown twice: what a command printed for
+a name or an expression is seen in their values, and a cell's result is not what its body has shown already. Saved
+notebooks hold the same outputs whether or not a person was watching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from prose_kernel.errors import RunError
+from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.presentation import cards
+from prose_kernel.presentation.display import Display, Output
+from prose_kernel.presentation.output_window import CommandView, Limits, quiet_line, where_whole
+from prose_kernel.presentation.parallel_view import Join, fold, gathered, merged, prefixed
+from prose_kernel.presentation.problems import warning_lines
+from prose_kernel.presentation.safety import clip
+from prose_kernel.presentation.session_view import SessionViews
+from prose_kernel.runtime.events import (
+    Bound,
+    BranchFinished,
+    CellStarted,
+    CommandFinished,
+    CommandOutput,
+    CommandStarted,
+    Event,
+    Failed,
+    GateOpened,
+    GateResolved,
+    Judged,
+    ParallelJoined,
+    ParallelStarted,
+    SessionFinished,
+    SessionProgressed,
+    SessionStarted,
+    StatementDone,
+    Warned,
+)
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
+
+DISPLAYS = 15
+"""Displays that a cell makes while it runs; what comes later is gathered into its last ones."""
+SWITCHES = 12
+"""Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
+PROGRESS_SECONDS = 0.1
+"""Pause between two updates of a progress display."""
+REMEMBERED = 32
+"""Values shown lately that are recognised when they come back as the value of the cell."""
+
+_COMPOUND = frozenset({"if", "choice", "try", "for", "repeat", "loop", "do", "parallel"})
+_BINDING = frozenset({"let", "assign", "output", "input", "return"})
+
+
+class CellView:
+    """The listener of one cell. Call `finish` or `fail` exactly once at its end.
+
+    `live` tells that a person is watching (`allow_stdin`); `limits` how much of one command's output is displayed;
+    `directory_name` says how a new working directory may be shown ("" for one that is not shown).
+    """
+
+    def __init__(
+        self, output: Output, *, live: bool, limits: Limits, directory_name: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        self.output = output
+        self.live = live
+        self.limits = limits
+        self.directory_name = directory_name
+        self._commands: dict[int, CommandView] = {}
+        self._cards: dict[str, cards.Recent] = {}
+        self._notes: list[cards.Note] = []
+        self._card_statement: object = None
+        self._displays = 0
+        self._late: list[Display] = []
+        self._stream: Stream | None = None
+        self._switches = 0
+        self._late_stderr: list[str] = []
+        self._join: Join | None = None
+        self._sessions = SessionViews(self, live=live)
+        self._last: Value = None
+        self._last_name: str | None = None
+        self._statement = ""  # the kind of the one that gives the cell its value
+        self._shown: deque[object] = deque(maxlen=REMEMBERED)
+        self._joined = False
+        self._told: CommandFinished | None = None
+        self.told_error: RunError | None = None
+        """The error of the bare command that failed last, if the cell shows the whole of its stderr."""
+
+    def __call__(self, event: Event) -> None:
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    def _begun(self, event: CellStarted) -> None:
+        """A program begins to run in the cell: which of its statements gives the value decides how it is shown."""
+        self._statement = event.valued
+
+    # ------------------------------------------------------------ the end of the cell
+
+    def finish(self, value: Value) -> None:
+        """The cell succeeded. Its last value becomes the result, unless it has been shown already.
+
+        The result of a binding is its card, or the table that it stands in with others. The value of a compound
+        statement is whatever its body has shown.
+        """
+        self._leave_join()
+        last = self._take_last(value)
+        self._flush_cards()
+        self._flush_late()
+        if last:
+            self.output.result(cards.card_display(last))
+        elif self._worth_showing(value):
+            self.output.result(cards.value_display(value))
+
+    def fail(self) -> None:
+        """The cell failed or was interrupted: everything that it had to show comes before the error."""
+        for command in self._commands.values():
+            command.finish(where_whole(None))
+        self._sessions.interrupted()
+        self.settle()
+        self._flush_late()
+
+    def settle(self) -> None:
+        """Show everything that waits, before something else is shown in the same cell."""
+        self._leave_join()
+        self._flush_cards()
+        self._last_name = None
+
+    def result_of_part(self, value: Value) -> None:
+        """A part of the cell is over (`%run`): its last value is shown like any other display."""
+        self._leave_join()
+        shown = bool(self._cards)
+        self.settle()
+        if not shown and self._worth_showing(value):
+            self._send(cards.value_display(value))
+
+    def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
+        """What the compiler had to say about a program that may run; before its first output."""
+        lines = warning_lines(diagnostics)
+        if lines:
+            self._send(cards.notes_display([cards.Note(line) for line in lines]))
+
+    def _take_last(self, value: Value) -> list[cards.Recent]:
+        """The last card, when the cell's value is what it shows, with the table that it would follow."""
+        name = self._last_name
+        if name is None or not (self._last is value or self._statement in _BINDING):
+            return []
+        card = self._cards.get(name)
+        if card is None or card.times > 1 or next(reversed(self._cards)) != name:
+            return []
+        others = [one for one in self._cards.values() if one is not card]
+        if len(others) > 1 or any(one.times > 1 for one in others):
+            self._cards = {}
+            return [*others, card]
+        del self._cards[name]
+        return [card]
+
+    def _worth_showing(self, value: Value) -> bool:
+        if value is None or self._statement in _COMPOUND | _BINDING:
+            return False
+        if self._last_name is not None and self._last is value:
+            return False
+        essence = value.result if isinstance(value, ExecText) else value
+        return not any(essence is shown for shown in self._shown)
+
+    # ------------------------------------------------------------ sending
+
+    def _send(self, display: Display, display_id: str | None = None) -> None:
+        if self._displays >= DISPLAYS and display_id is None:
+            self._late.append(display)
+            return
+        self._displays += 1
+        self._stream = None
+        self.output.display(display, display_id)
+
+    def command_view(self) -> CommandView:
+        """For a command that a magic runs: where its output is displayed."""
+        place = self if self.live else None
+        return CommandView(self.limits, self._write, lambda note: self._send(quiet_line(note)), place)
+
+    def reserve(self, display: Display) -> str | None:
+        """For a session that streams: a display that will be replaced, None where displays are gathered already."""
+        if self._displays >= DISPLAYS:
+            return None
+        display_id = uuid.uuid4().hex
+        self._send(display, display_id)
+        return display_id
+
+    def replace(self, display: Display, display_id: str) -> None:
+        self.output.update(display, display_id)
+
+    def _write(self, name: Stream, text: str) -> None:
+        if not text:
+            return
+        if name != self._stream:
+            self._switches += 1
+        if self._switches > SWITCHES and name == "stderr":
+            self._late_stderr.append(text)
+            return
+        self._stream = name
+        self.output.stream(name, text)
+
+    def _flush_late(self) -> None:
+        if self._late_stderr:
+            self.output.stream("stderr", "".join(self._late_stderr))
+            self._late_stderr = []
+        late, self._late = self._late, []
+        for display in gathered(late):
+            self.output.display(display)
+
+    def _flush_cards(self) -> None:
+        if self._notes:
+            notes, self._notes = self._notes, []
+            self._send(cards.notes_display(notes))
+        if self._cards:
+            found, self._cards = list(self._cards.values()), {}
+            self._send(cards.card_display(found))
+
+    def _begin_visible(self, event: Event) -> None:
+        """Something that may take long or show something begins: what earlier statements bound is shown first."""
+        self._joined = False
+        if self._join is None and self._card_statement != event.place.ordinal:
+            self._flush_cards()
+
+    # ------------------------------------------------------------ bindings and values
+
+    def _bound(self, event: Bound) -> None:
+        self._last, self._last_name, self._joined = event.value, None, False
+        if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
+            return  # its answer has been shown under its name
+        steps = event.place.branches
+        if event.place.depth > 0 or event.place.program or (steps and self._is_branch_name(event)):
+            return  # names of a block or an imported program are its own; a branch is shown by its row
+        known = self._cards.get(event.name)
+        if known is None:
+            self._cards[event.name] = cards.Recent(event.name, event.value)
+        else:
+            known.value, known.times = event.value, known.times + 1
+        self._last_name = event.name
+        self._card_statement = event.place.ordinal
+
+    def _is_branch_name(self, event: Bound) -> bool:
+        return event.place.branches[-1].label == event.name
+
+    def _statement_done(self, event: StatementDone) -> None:
+        if self._joined and self._statement != "pipe":
+            self._shown.append(event.value)  # its branches have just been shown
+        if event.value is not None and event.value is not self._last:
+            self._last, self._last_name = event.value, None
+
+    # ------------------------------------------------------------ commands
+
+    def _command_started(self, event: CommandStarted) -> None:
+        self._begin_visible(event)
+        if event.bound_to is None and not event.consumed:
+            self._commands[event.spawn] = CommandView(
+                self.limits,
+                functools.partial(self._emit, event),
+                functools.partial(self._left_out, event),
+                self if self.live and not self._in_branch(event) else None,
+            )
+        self._running(event, f"$ {clip(event.command, 60)}")
+
+    def _in_branch(self, event: Event) -> bool:
+        return self._join is not None and bool(event.place.branches)
+
+    def _left_out(self, event: Event, note: str) -> None:
+        """The note between the two parts of a long output; in a branch, whose displays come last, a line of text."""
+        if self._in_branch(event):
+            self._emit(event, "stdout", f"{note}\n")
+        else:
+            self._send(quiet_line(note))
+
+    def _command_output(self, event: CommandOutput) -> None:
+        if (command := self._commands.get(event.spawn)) is not None:
+            command.feed(event.stream, event.text)
+        self._tell_progress(event, event.text)
+
+    def _command_finished(self, event: CommandFinished) -> None:
+        command = self._commands.pop(event.spawn, None)
+        if command is None:
+            return self._unusual(event)
+        result = event.result
+        command.finish(where_whole(result))
+        self._shown.append(result)
+        if event.raised and not command.cut:
+            self._told = event
+        card = cards.result_card(event, self._directory(event))
+        if card is not None:
+            self._show(event, card)
+        return None
+
+    def _unusual(self, event: CommandFinished) -> None:
+        """A command whose output belongs to a value is over: what the value does not tell gets a card, unless the name
+        that takes the value has one."""
+        steps = event.place.branches
+        if event.bound_to is None or (steps and steps[-1].label == event.bound_to):
+            card = cards.result_card(event)
+            if card is not None:
+                self._show(event, card)
+
+    def _failed(self, event: Failed) -> None:
+        """Remember the error of a command whose stderr the cell shows, so that nobody reads it twice."""
+        if self._told is not None and self._told.place.span == event.place.span:
+            self.told_error = event.error
+
+    def _directory(self, event: CommandFinished) -> str:
+        """The new working directory, as it may be shown; "" where it is back as soon as a branch or program ends."""
+        if event.directory_changed is None or event.place.branches or event.place.program:
+            return ""
+        return self.directory_name(event.directory_changed)
+
+    def _emit(self, event: Event, name: Stream, text: str) -> None:
+        steps = event.place.branches
+        if self._join is None or not steps:
+            self._write(name, text)
+        elif text:
+            self._join.branch(steps).items.append((name, text))
+
+    def _show(self, event: Event, display: Display) -> None:
+        if self._join is not None and event.place.branches:
+            self._join.branch(event.place.branches).items.append(display)
+        else:
+            self._send(display)
+
+    # ------------------------------------------------------------ sessions and decisions
+
+    def _session_started(self, event: SessionStarted) -> None:
+        self._begin_visible(event)
+        if self._join is None and event.bound_to in self._cards:
+            self._flush_cards()  # the value that the answer replaces
+        self._sessions.started(event)
+        self._running(event, clip(event.request.task, 60))
+
+    def _session_progressed(self, event: SessionProgressed) -> None:
+        beside = self._join is not None and bool(event.place.branches)
+        line = self._sessions.progressed(event, alone=not beside)
+        if line:
+            self._tell_progress(event, line)
+
+    def _session_finished(self, event: SessionFinished) -> None:
+        for display in self._sessions.finished(event):
+            self._show(event, display)
+        if event.result is not None:
+            self._shown.append(event.value)
+
+    def _judged(self, event: Judged) -> None:
+        shown = _verdict(event.answer)
+        rule, colon, why = event.reason.partition(": ")
+        by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
+        by = "replayed, example verdict written by hand" if by == "authored" else by
+        because = f"{by}: {clip(reason, 2000 if by == 'dry-run' else 200)}" if reason else by
+        self._note(event, cards.Note(f"→ {shown}", clip(event.question, 120), because, event.details))
+
+    def _gate_opened(self, event: GateOpened) -> None:
+        self._begin_visible(event)
+        self._running(event, f"gate {event.request.name}")
+
+    def _gate_resolved(self, event: GateResolved) -> None:
+        decision = event.decision
+        how = {"rejected": "rejected", "approved": "approved", "timeout": "timed out"}[decision.status]
+        by = f" by {decision.decided_by}" if decision.status != "timeout" else ""
+        comment = f": {clip(decision.comment, 200)}" if decision.comment else ""
+        reason = " (nobody could answer)" if decision.reason == "nobody" else ""
+        self._note(event, f"gate {event.request.name}: {how}{by}{reason}{comment}")
+
+    def _warned(self, event: Warned) -> None:
+        self._note(event, f"Warning: {event.message} [{event.code}]")
+
+    def _note(self, event: Event, said: str | cards.Note) -> None:
+        note = cards.Note(said) if isinstance(said, str) else said
+        if self._join is not None and event.place.branches:
+            self._join.branch(event.place.branches).items.append(cards.notes_display([note]))
+            return
+        self._notes.append(note)
+        self._card_statement = event.place.ordinal
+
+    # ------------------------------------------------------------ parallel
+
+    def _parallel_started(self, event: ParallelStarted) -> None:
+        if event.place.branches and self._join is not None:
+            return  # nested: its branches are shown inside the branch around it
+        self._leave_join()
+        self._flush_cards()
+        self._join = join = Join(event)
+        if self.live and self._displays < DISPLAYS:
+            join.display_id = uuid.uuid4().hex
+            self._send(cards.parallel_display(join.rows, join.total, final=False), join.display_id)
+
+    def _running(self, event: Event, text: str) -> None:
+        join = self._join
+        if join is None or not event.place.branches or (row := join.row(event.place.branches)) is None:
+            return
+        row.status, row.text = "running", text
+        self._progress(join)
+
+    def _tell_progress(self, event: Event, text: str) -> None:
+        """The last line that a branch's command has printed stands beside the branch while it runs."""
+        if self.live and self._join is not None and event.place.branches:
+            self._running(event, clip(text.rstrip("\n").rpartition("\n")[2], 60))
+
+    def _branch_finished(self, event: BranchFinished) -> None:
+        join, steps = self._join, event.place.branches
+        if join is None or len(steps) != 1 or (row := join.row(steps)) is None:
+            return
+        row.status = event.status
+        row.text = cards.branch_text(event.value, event.error)
+        if event.label:
+            row.label = event.label
+        self._progress(join)
+
+    def _progress(self, join: Join) -> None:
+        """Show the progress soon; many changes make one update."""
+        if join.display_id is not None and join.timer is None:
+            join.timer = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, self._update, join)
+
+    def _update(self, join: Join) -> None:
+        join.timer = None
+        if join is self._join and join.display_id is not None:
+            self.output.update(cards.parallel_display(join.rows, join.total, final=False), join.display_id)
+
+    def _parallel_joined(self, event: ParallelJoined) -> None:
+        join = self._join
+        if join is None:
+            return
+        if join.number == event.parallel:
+            self._leave_join()
+            self._joined = True
+        elif event.place.branches:
+            fold(join, tuple((s.parallel, s.index) for s in event.place.branches), event.parallel)
+
+    def _leave_join(self) -> None:
+        """The parallel is over, or an error has left it: its last state, then what its branches showed, in order."""
+        join, self._join = self._join, None
+        if join is None:
+            return
+        if join.timer is not None:
+            join.timer.cancel()
+        for row in join.rows:
+            if row.status in ("waiting", "running"):
+                row.status, row.text = "cancelled", ""
+        final = cards.parallel_display(join.rows, join.total, final=True)
+        if join.display_id is not None:
+            self.output.update(final, join.display_id)
+        else:
+            self._send(final)
+        self._show_branches(join)
+
+    def _show_branches(self, join: Join) -> None:
+        displays: list[Display] = []
+        for path in sorted(join.branches):
+            prefix = join.labels[path]
+            for item in merged(join.branches[path].items):
+                if isinstance(item, Display):
+                    displays.append(item)
+                else:
+                    self._write(item[0], prefixed(item[1], prefix))
+        for display in displays if len(displays) <= 5 else gathered(displays):
+            self._send(display)
+
+    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
+        Bound: _bound,
+        CellStarted: _begun,
+        StatementDone: _statement_done,
+        CommandStarted: _command_started,
+        CommandOutput: _command_output,
+        CommandFinished: _command_finished,
+        Failed: _failed,
+        SessionStarted: _session_started,
+        SessionFinished: _session_finished,
+        SessionProgressed: _session_progressed,
+        Judged: _judged,
+        GateOpened: _gate_opened,
+        GateResolved: _gate_resolved,
+        Warned: _warned,
+        ParallelStarted: _parallel_started,
+        BranchFinished: _branch_finished,
+        ParallelJoined: _parallel_joined,
+    }
+
+
+def _verdict(answer: Value) -> str:
+    if answer is None:
+        return "uncertain"
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    return clip(full_text(answer), 80)

@@ -1,0 +1,104 @@
+"""The language reference that ships with the package (`docs/reference/`), section by section.
+
+`prose explain` and `%explain` print what `section` returns. A page is read when it is first needed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from prose_kernel.errors import UsageError
+
+DEFAULT = "openprose"
+"""The page that a section number alone means."""
+
+_PACKAGE = Path(__file__).parent
+_HEADING = re.compile(r"(#{2,6}) (?:([EWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
+_FENCE = re.compile(r" *(`{3,})")
+_COMMENT = re.compile(r"<!-- .* -->\n+")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A numbered section, or the section of a diagnostic code, in a page. `start` and `end` are offsets in its text."""
+
+    page: str
+    key: str
+    title: str
+    start: int
+    end: int
+
+
+def directory() -> Path:
+    """Where the pages are: in an installed package, or in a checkout. Raises `UsageError` when they are missing."""
+    for place in (_PACKAGE / "docs" / "reference", _PACKAGE.parent / "docs" / "reference"):
+        if place.is_dir():
+            return place
+    raise UsageError("this installation has no reference pages", hint="pip install --force-reinstall prose_kernel")
+
+
+def pages() -> tuple[str, ...]:
+    """The names of all pages, the default page first."""
+    names = sorted(path.stem for path in directory().glob("*.md"))
+    return tuple(sorted(names, key=lambda name: name != DEFAULT))
+
+
+@cache
+def text(page: str) -> str:
+    """The Markdown of a page."""
+    return (directory() / f"{page}.md").read_text(encoding="utf-8")
+
+
+@cache
+def headings(page: str) -> tuple[Heading, ...]:
+    """The numbered headings and the headings of codes in a page, in their order."""
+    found: list[tuple[int, int, str, str]] = []  # level, start, key, title
+    at, fence = 0, ""
+    for line in text(page).splitlines(keepends=True):
+        if mark := _FENCE.match(line):
+            fence = mark[1] if not fence else "" if mark[1].startswith(fence) else fence
+        elif not fence and line.startswith("#"):
+            match = _HEADING.fullmatch(line.rstrip())
+            level = len(line) - len(line.lstrip("#"))
+            found.append((level, at, (match[2] or match[3]) if match else "", match[4] if match else ""))
+        at += len(line)
+    ends = [
+        next((start for level, start, *_ in found[index + 1 :] if level <= own), at)
+        for index, (own, *_) in enumerate(found)
+    ]
+    return tuple(
+        Heading(page, key, title, start, end) for (_, start, key, title), end in zip(found, ends, strict=True) if key
+    )
+
+
+def section(wanted: str) -> str:
+    """The Markdown of a section: a code (`E004`), a number (`3.7`), or a page and a number (`sessions 4.2`).
+
+    A section holds its subsections. Raises `UsageError`, with the nearest keys, when there is no such section.
+    """
+    page, key = _parsed(wanted)
+    is_code = key[:1].isalpha()
+    searched = pages() if is_code else (page or DEFAULT,)
+    known = [heading for name in searched for heading in headings(name)]
+    for heading in known:
+        if heading.key == key:
+            return _COMMENT.sub("", text(heading.page)[heading.start : heading.end]).rstrip() + "\n"
+    kind = "code" if is_code else "section"
+    near = get_close_matches(key, dict.fromkeys(h.key for h in known if h.key[:1].isalpha() == is_code), 3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "a code such as E004, or a section such as 3.7"
+    raise UsageError(f"the reference has no {kind} {key or wanted}", hint=hint)
+
+
+def _parsed(wanted: str) -> tuple[str, str]:
+    """The page, "" for none, and the key. Raises `UsageError` for a page that does not exist."""
+    *before, key = wanted.split() or [""]
+    if not before:
+        return "", key.upper().rstrip(".")
+    name = before[-1].removesuffix(".md").rpartition("/")[2]
+    if name not in pages():
+        raise UsageError(f"the reference has no page {name}", hint=f"its pages: {', '.join(pages())}")
+    return name, key.upper().rstrip(".")

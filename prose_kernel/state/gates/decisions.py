@@ -1,0 +1,229 @@
+"""Gates decided from a second process: what `prose gates` and `prose gate …` do (docs/reference/openprose.md 5.10, 8).
+
+Everything here returns data; the command line prints it. What is refused raises `GateRefused` (exit status 1), what was
+asked in a way that has no single meaning raises `UsageError` (2). A run that waits is asked over its socket, and
+what it says counts: its files are read only to find it, and to name the gates of runs that are gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from prose_kernel.errors import GateRefused, UsageError
+from prose_kernel.runtime.ports import Clock
+from prose_kernel.state import layout
+from prose_kernel.state.gates import peers
+from prose_kernel.state.gates.decision_socket import ask
+from prose_kernel.state.gates.records import AuditEvent, FileRecords, Record, record_data, record_of
+
+Verb = Literal["approve", "reject"]
+_STATUS: Final[Mapping[Verb, Literal["approved", "rejected"]]] = {"approve": "approved", "reject": "rejected"}
+
+How = Literal["here", "at the run", "gone"]
+"""Whether a pending gate can be decided by `prose gate`, only where its run asks, or not any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingGate:
+    """One line of `prose gates`: times in UTC, `command` approves it, `how` tells whether it can."""
+
+    run: str
+    id: str
+    name: str
+    prompt: str
+    allow: tuple[str, ...]
+    opened: datetime
+    deadline: datetime
+    command: str
+    how: How = "here"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What `prose gate approve|reject` did."""
+
+    run: str
+    id: str
+    status: Literal["approved", "rejected"]
+    principal: str
+    comment: str
+
+
+def pending_gates(state_dir: Path, clock: Clock, run: str | None = None) -> list[PendingGate]:
+    """The pending gates of one run, or of all runs of the workspace that have any, oldest run first.
+
+    A gate whose deadline has passed is not listed: nobody can approve it any more. Raises `GateRefused` for an unknown
+    run.
+    """
+    now = clock.now()
+    return [
+        PendingGate(
+            record.run,
+            record.id,
+            record.request.name,
+            record.request.prompt,
+            record.request.allow,
+            record.created_at,
+            record.timeout_at,
+            records.command(record),
+            how,
+        )
+        for records in _runs(state_dir, clock, run)
+        for record, how in _pending(records)
+        if record.timeout_at > now
+    ]
+
+
+def damaged_records(state_dir: Path, clock: Clock, run: str | None = None) -> list[tuple[str, str]]:
+    """What could not be read among the gate records, each as run and file."""
+    return [(records.run_id, name) for records in _runs(state_dir, clock, run) for name in records.damaged()]
+
+
+def resolve_gate(
+    state_dir: Path,
+    verb: Verb,
+    gate: str,
+    run: str | None = None,
+    *,
+    clock: Clock,
+    environment: Mapping[str, str],
+    principal: str = "user",
+    comment: str = "",
+) -> Resolution:
+    """Approve or reject a pending gate, named by its record id, or by the gate name when one pending record has it.
+
+    The run decides, and looks at the process that asks. `environment` is that of the command: with the mark of a
+    running job (`PROSE_JOB`) in it the run is not even asked. Raises `GateRefused` and `UsageError`.
+    """
+    if peers.MARK in environment:
+        raise _from_inside()
+    records, record, how = _find_pending(state_dir, clock, gate, run)
+    if how == "gone":
+        raise GateRefused(
+            f"run {record.run} has ended: nobody waits at gate {record.id}", hint="start the program again"
+        )
+    if how == "at the run":
+        raise GateRefused(
+            f"gate {record.id} of run {record.run} takes no decision from outside",
+            hint="this run accepts answers only at its own prompt",
+        )
+    said = _ask(
+        records,
+        {
+            "ask": "decide",
+            "gate": record.id,
+            "created_at": record_data(record)["created_at"],
+            "decision": _STATUS[verb],
+            "principal": principal,
+            "comment": comment,
+        },
+    )
+    if said is not None and said.get("ok") is True:
+        return Resolution(record.run, record.id, _STATUS[verb], principal, comment)
+    if said is not None and said.get("inside"):
+        raise _from_inside(str(said.get("refused")))
+    if said is not None and said.get("refused"):
+        claim = verb == "approve" and principal not in record.request.allow and record.request.allow
+        raise GateRefused(str(said["refused"]), hint="--as NAME names the principal who decides" if claim else None)
+    raise _already(records, record.id)
+
+
+def gate_log(state_dir: Path, gate: str, run: str | None = None, *, clock: Clock) -> list[AuditEvent]:
+    """The events of one gate, oldest first, named as for `resolve_gate`.
+
+    A gate name stands for all its records. Without `run` exactly one run may have such a gate.
+    """
+    found: list[tuple[str, list[AuditEvent]]] = []
+    for records in _runs(state_dir, clock, run):
+        events = records.events()
+        chosen = [event for event in events if event.gate_id == gate]
+        chosen = chosen or [event for event in events if _gate_name(event.gate_id) == gate]
+        if chosen:
+            found.append((records.run_id, chosen))
+    if not found:
+        raise GateRefused(f"no such gate: {gate}")
+    if len(found) > 1:
+        raise UsageError(f"several runs have a gate {gate}: {', '.join(name for name, _ in found)}", hint=_NAME_RUN)
+    return found[0][1]
+
+
+_RECORD_ID: Final = re.compile(r"(__i?[0-9]+)*(--[0-9]+)?$")
+_NAME_RUN: Final = "name the run too, as in: prose gate log RUN GATE"
+
+
+def _runs(state_dir: Path, clock: Clock, run: str | None) -> list[FileRecords]:
+    runs = layout.runs_directory(state_dir)
+    if run is not None:
+        if Path(run).name != run or not (runs / run).is_dir():
+            raise GateRefused(f"no such run: {run}")
+        return [FileRecords(runs / run / "gates", run, clock)]
+    found = sorted(place.parent for place in runs.glob("*/gates") if place.is_dir())
+    return [FileRecords(place / "gates", place.name, clock) for place in found]
+
+
+def _ask(records: FileRecords, request: Mapping[str, object]) -> dict[str, object] | None:
+    try:
+        return ask(records.directory, request)
+    except peers.PeerRefused as refused:
+        raise GateRefused(f"run {records.run_id} cannot be asked: {refused}") from None
+
+
+def _pending(records: FileRecords) -> list[tuple[Record, How]]:
+    """The gates of a run that wait, by the word of the run where it listens, else by its files."""
+    kept = records.pending()
+    if not kept:
+        return []
+    said = _ask(records, {"ask": "list"}) if any(record.outside for record in kept) else None
+    told = said.get("gates") if said is not None else None
+    if isinstance(told, list):
+        live = (record_of(data, records.run_id) for data in told if isinstance(data, dict))
+        return [(record, "here" if record.outside else "at the run") for record in live if record is not None]
+    return [(r, "at the run" if not r.outside and peers.is_alive(r.process) else "gone") for r in kept]
+
+
+def _find_pending(state_dir: Path, clock: Clock, gate: str, run: str | None) -> tuple[FileRecords, Record, How]:
+    runs = _runs(state_dir, clock, run)
+    pending = [(records, *pair) for records in runs for pair in _pending(records)]
+    waiting = [entry for entry in pending if entry[2] != "gone"]
+    pending = waiting if any(gate in (r.id, r.request.name) for _, r, _ in waiting) else pending
+    found = [pair for pair in pending if pair[1].id == gate] or [p for p in pending if p[1].request.name == gate]
+    if not found:
+        raise _not_pending(runs, gate)
+    if len(found) == 1:
+        return found[0]
+    if len({record.run for _, record, _ in found}) > 1:
+        names = ", ".join(dict.fromkeys(record.run for _, record, _ in found))
+        raise UsageError(f"several runs wait at a gate {gate}: {names}", hint="name the run too: RUN GATE")
+    names = ", ".join(record.id for _, record, _ in found)
+    raise UsageError(f"several records of gate {gate} are pending: {names}", hint="name the record")
+
+
+def _not_pending(runs: list[FileRecords], gate: str) -> GateRefused:
+    for records in reversed(runs):
+        if records.last_event(gate) is not None:
+            return _already(records, gate)
+    return GateRefused(f"no such gate is pending: {gate}", hint="prose gates lists those that are")
+
+
+def _already(records: FileRecords, gate_id: str) -> GateRefused:
+    event = records.last_event(gate_id)
+    if event is None or event.event_type == "created":
+        return GateRefused(f"already resolved: gate {gate_id}")
+    if event.event_type == "timeout":
+        return GateRefused(f"too late: gate {gate_id} timed out")
+    return GateRefused(f"already resolved: gate {gate_id} was {event.event_type} by {event.principal}")
+
+
+def _from_inside(why: str = "called from inside a run") -> GateRefused:
+    hint = "type the command in a terminal of your own, or answer where the run asks"
+    return GateRefused(f"{why}; nothing that a program starts may decide a gate", hint=hint)
+
+
+def _gate_name(gate_id: str) -> str:
+    """The gate name in a record id: `name[__frame][__i0…][--2]`."""
+    return _RECORD_ID.sub("", gate_id)

@@ -1,0 +1,382 @@
+"""Gate records and their audit log (docs/reference/openprose.md 5.9, 5.11): on disk, and in memory for in-context runs.
+
+Only the process of a run writes its records, in its event loop, so that no lock is needed: a decision from outside
+comes over the socket of the run (`decision_socket.py`). A decision file that somebody else puts there is no
+decision, unless the person who started the run said so (`--gate-files`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, cast
+
+from prose_kernel.errors import StateError
+from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.state.atomic import append, write_whole
+from prose_kernel.state.gates.peers import identity
+from prose_kernel.state.layout import file_stem, shown
+
+Status = Literal["approved", "rejected", "timeout"]
+EventType = Literal["created", "approved", "rejected", "timeout", "ignored"]
+_PENDING: Final = ".pending.json"
+_RESOLVED: Final = ".resolved.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A pending gate as it is kept (5.9). Times are UTC; `process` identifies the process of the run.
+
+    `outside` is false when the run takes no decision from outside (`--gates=ask`, a notebook without the right).
+    """
+
+    run: str
+    request: GateRequest
+    created_at: datetime
+    timeout_at: datetime
+    process: str = ""
+    outside: bool = True
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """One line of the audit log."""
+
+    gate_id: str
+    event_type: EventType
+    principal: str
+    timestamp: datetime
+    comment: str = ""
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+class Records(Protocol):
+    """Where a run keeps its gate records. `outside` tells whether another process can decide one, `directory` where its
+    files are. `open` and `resolve` raise `StateError` when the disk refuses."""
+
+    @property
+    def outside(self) -> bool: ...
+
+    @property
+    def directory(self) -> Path | None: ...
+
+    def command(self, record: Record) -> str:
+        """What somebody outside would type to approve the record."""
+        ...
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        """Write the record as pending, in place of an earlier decision (`retry`), and log `created`."""
+        ...
+
+    def resolve(self, record: Record, decision: GateDecision) -> None:
+        """Keep the decision of the run, log it, and end the pending record."""
+        ...
+
+    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
+        """Look for a decision file that this run did not write. Where it `counts` and decides this record in time,
+        it is returned; otherwise it is removed, and logged as `ignored` with the reason."""
+        ...
+
+
+class FileRecords:
+    """Records as files in `gates/` of one run."""
+
+    outside: Final = True
+
+    def __init__(self, directory: Path, run_id: str, clock: Clock) -> None:
+        self.directory = directory
+        self.run_id = run_id
+        self._clock = clock
+
+    def command(self, record: Record) -> str:
+        state_dir = Path(shown(self.directory.absolute().parents[2], Path.cwd()))
+        place = "" if state_dir == Path(".prose") else f" --state-dir {shlex.quote(str(state_dir))}"
+        return f"prose gate approve {record.run} {record.id}{place}"
+
+    # ------------------------------------------------------------ the run
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        now = self._clock.now()
+        record = Record(self.run_id, request, now, now + timedelta(seconds=request.timeout), identity(), outside)
+        try:
+            self._resolved(request.id).unlink(missing_ok=True)
+            write_whole(self._pending(request.id), _json(record_data(record), indent=2), durable=True)
+            self._log(AuditEvent(request.id, "created", "system", now, "", _attempt(request)))
+        except OSError as error:
+            raise _unkept(f"gate '{request.id}'", error) from None
+        return record
+
+    def resolve(self, record: Record, decision: GateDecision) -> None:
+        now = self._clock.now()
+        data = {
+            "gate_id": record.id,
+            "decision": decision.status,
+            "principal": decision.by,
+            "timestamp": _time(now),
+            "comment": decision.comment,
+        }
+        if decision.source != "file":
+            self.foreign(record, counts=False)
+        try:
+            write_whole(self._resolved(record.id), _json(data, indent=2), durable=True)
+            self._log(_event(record, decision, now))
+            self._pending(record.id).unlink(missing_ok=True)
+        except OSError as error:
+            raise _unkept(f"gate '{record.id}'", error) from None
+
+    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
+        place = self._resolved(record.id)
+        if not os.path.lexists(place):
+            return None
+        decision = _file_decision(_read(place), record) if counts and not place.is_symlink() else None
+        if decision is None:
+            reason = "it does not decide this gate in time" if counts else "this run takes no decisions from files"
+            try:
+                place.unlink()
+                self._log(AuditEvent(record.id, "ignored", "system", self._clock.now(), "", {"reason": reason}))
+            except OSError as error:
+                raise _unkept(f"gate '{record.id}'", error) from None
+        return decision
+
+    # ------------------------------------------------------------ reading, also from another process
+
+    def pending(self) -> list[Record]:
+        """The records that are pending, oldest first. What is damaged is passed over: `damaged` names it."""
+        found = (record_of(_read(place), self.run_id) for place in self.directory.glob(f"*{_PENDING}"))
+        return sorted((r for r in found if r is not None), key=lambda record: (record.created_at, record.id))
+
+    def damaged(self) -> list[str]:
+        """What cannot be read as a record or as a line of the log, as file names and line numbers."""
+        files = sorted(p.name for p in self.directory.glob(f"*{_PENDING}") if record_of(_read(p), self.run_id) is None)
+        lines = [n for n, line in enumerate(self._audit(), 1) if line.strip() and _audit_event(line) is None]
+        return files + [f"audit.jsonl line {n}" for n in lines]
+
+    def events(self) -> list[AuditEvent]:
+        """The audit log of the run, oldest first."""
+        return [event for line in self._audit() if (event := _audit_event(line)) is not None]
+
+    def last_event(self, gate_id: str) -> AuditEvent | None:
+        decided = (e for e in reversed(self.events()) if e.event_type != "ignored")
+        return next((event for event in decided if event.gate_id == gate_id), None)
+
+    # ------------------------------------------------------------ files
+
+    def _pending(self, gate_id: str) -> Path:
+        return self.directory / (file_stem(gate_id) + _PENDING)
+
+    def _resolved(self, gate_id: str) -> Path:
+        return self.directory / (file_stem(gate_id) + _RESOLVED)
+
+    def _audit(self) -> list[str]:
+        try:
+            return (self.directory / "audit.jsonl").read_text("utf-8", "replace").split("\n")
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _unkept("audit log", error) from None
+
+    def _log(self, event: AuditEvent) -> None:
+        data = {
+            "gate_id": event.gate_id,
+            "event_type": event.event_type,
+            "principal": event.principal,
+            "timestamp": _time(event.timestamp),
+            "comment": event.comment,
+            "metadata": dict(event.metadata),
+        }
+        append(self.directory / "audit.jsonl", _json(data).encode(), durable=True)
+
+
+class MemoryRecords:
+    """Records of an in-context run: nobody outside can see them."""
+
+    outside: Final = False
+    directory: Final = None
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._events: list[AuditEvent] = []
+
+    def command(self, record: Record) -> str:
+        return f"%gate approve {record.request.name}"
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        now = self._clock.now()
+        self._events.append(AuditEvent(request.id, "created", "system", now, "", _attempt(request)))
+        return Record("", request, now, now + timedelta(seconds=request.timeout), outside=False)
+
+    def resolve(self, record: Record, decision: GateDecision) -> None:
+        self._events.append(_event(record, decision, self._clock.now()))
+
+    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
+        return None
+
+    def events(self) -> list[AuditEvent]:
+        """The audit log of the run, oldest first."""
+        return list(self._events)
+
+
+class FallbackRecords:
+    """Records as files, or in memory where the directory of the run cannot be created in the first place (E219)."""
+
+    def __init__(self, files: FileRecords, clock: Clock) -> None:
+        self._records: FileRecords | MemoryRecords = files
+        self._clock = clock
+
+    @property
+    def outside(self) -> bool:
+        return self._records.outside
+
+    @property
+    def directory(self) -> Path | None:
+        return self._records.directory
+
+    def command(self, record: Record) -> str:
+        return self._records.command(record)
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        records = self._records
+        try:
+            return records.open(request, outside=outside)
+        except StateError:
+            if not isinstance(records, FileRecords) or records.directory.parent.is_dir():
+                raise
+            self._records = MemoryRecords(self._clock)
+            return self._records.open(request, outside=outside)
+
+    def resolve(self, record: Record, decision: GateDecision) -> None:
+        self._records.resolve(record, decision)
+
+    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
+        return self._records.foreign(record, counts=counts)
+
+
+# ---------------------------------------------------------------- data
+
+
+def _attempt(request: GateRequest) -> dict[str, object]:
+    return {"attempt": request.attempt} if request.attempt > 1 else {}
+
+
+def _event(record: Record, decision: GateDecision, now: datetime) -> AuditEvent:
+    metadata = _attempt(record.request)
+    if decision.reason:
+        metadata["reason"] = decision.reason
+    if decision.source:
+        metadata["source"] = decision.source
+    return AuditEvent(record.id, decision.status, decision.by, now, decision.comment, metadata)
+
+
+def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
+    """What a decision file says, if it decides this record in time: an approval by somebody allowed, or a rejection."""
+    status, principal, comment = data.get("decision"), data.get("principal"), data.get("comment") or ""
+    when = _parsed_time(data.get("timestamp"))
+    if data.get("gate_id") != record.id or not isinstance(principal, str) or not isinstance(comment, str):
+        return None
+    if when is None or not record.created_at - timedelta(milliseconds=1) <= when <= record.timeout_at:
+        return None
+    if status == "rejected" or (status == "approved" and principal in record.request.allow):
+        return GateDecision(cast("Status", status), principal, comment, source="file")
+    return None
+
+
+def record_data(record: Record) -> dict[str, object]:
+    """A record as JSON: in its file, and in the answer to `prose gates`."""
+    request = record.request
+    return {
+        "id": request.id,
+        "name": request.name,
+        "execution_id": request.execution_id,
+        "prompt": request.prompt,
+        "allow": list(request.allow),
+        "timeout": request.timeout_text,
+        "timeout_seconds": request.timeout,
+        "on_reject": request.on_reject,
+        "status": "pending",
+        "attempt": request.attempt,
+        "created_at": _time(record.created_at),
+        "timeout_at": _time(record.timeout_at),
+        "outside": record.outside,
+        "process": record.process,
+    }
+
+
+def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
+    created, deadline = _parsed_time(data.get("created_at")), _parsed_time(data.get("timeout_at"))
+    if created is None or deadline is None:
+        return None
+    try:
+        request = GateRequest(
+            id=str(data["id"]),
+            name=str(data["name"]),
+            prompt=str(data["prompt"]),
+            allow=tuple(map(str, data["allow"])),
+            timeout=float(data["timeout_seconds"]),
+            timeout_text=str(data["timeout"]),
+            on_reject=str(data["on_reject"]),
+            execution_id=data["execution_id"],
+            attempt=int(data["attempt"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Record(run_id, request, created, deadline, str(data.get("process", "")), bool(data.get("outside", True)))
+
+
+def _audit_event(line: str) -> AuditEvent | None:
+    data = _object(line)
+    when = _parsed_time(data.get("timestamp"))
+    metadata = data.get("metadata")
+    if when is None or data.get("event_type") not in ("created", "approved", "rejected", "timeout", "ignored"):
+        return None
+    return AuditEvent(
+        str(data.get("gate_id")),
+        data["event_type"],
+        str(data.get("principal")),
+        when,
+        str(data.get("comment") or ""),
+        metadata if isinstance(metadata, dict) else {},
+    )
+
+
+def _json(data: object, indent: int | None = None) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=indent) + "\n"
+
+
+def _read(place: Path) -> dict[str, Any]:
+    try:
+        return _object(place.read_text("utf-8", "replace"))
+    except OSError:
+        return {}
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _time(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _parsed_time(text: object) -> datetime | None:
+    try:
+        when = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return when if when is not None and when.tzinfo is not None else None
+
+
+def _unkept(what: str, error: OSError) -> StateError:
+    return StateError(f"{what} could not be recorded: {(error.strerror or type(error).__name__).lower()}")

@@ -1,0 +1,220 @@
+"""The language reference: every code has an entry, every example does what its fence says, `explain` prints sections.
+
+The words after ```` ```prose ```` say what an example shows: the codes that the compiler reports (none: nothing at all),
+`strict` for that profile, `run` and the code that the run fails with, `answered` and the codes that a run warns about
+or fails with whose sessions are answered, `file=NAME` for a program that the others import.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cli.generated import DOCS, PACKAGE
+from click.testing import CliRunner
+from machine.fakes import World
+from sessions.people import ScriptedPerson
+
+from prose_kernel import reference
+from prose_kernel.cli.main import cli
+from prose_kernel.errors import RunError, UsageError
+from prose_kernel.language.openprose import compile_source
+from prose_kernel.language.source import Source
+from prose_kernel.runtime.events import Warned
+from prose_kernel.settings import Settings
+from prose_kernel.state.programs import LocalPrograms
+from prose_kernel.workspace import Start, Workspace
+
+PAGE = DOCS / "reference" / "openprose.md"
+CODE = re.compile(r"[EW]\d{3}")
+COMING = {
+    "E147": ("E147",),
+    "E220": ("E220",),
+    "max-output": ("max-output:", "stdin:", "env:", "format:"),
+}
+"""What the page describes and the package does not hold yet: a string of the code, and the signs of it in an example."""
+
+
+# ---------------------------------------------------------------- codes and entries
+
+
+def strings_of_the_package() -> set[str]:
+    """Every string constant of the source, docstrings included as a whole."""
+    return {
+        node.value
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+STRINGS = strings_of_the_package()
+CODES = {text for text in STRINGS if CODE.fullmatch(text)}
+ENTRIES = {heading.key for heading in reference.headings("openprose") if heading.key[:1].isalpha()}
+
+
+def test_every_code_of_the_package_has_an_entry() -> None:
+    missing = sorted(CODES - ENTRIES)
+    assert missing == [], f"docs/reference/openprose.md 9 needs an entry `#### CODE: title` for {', '.join(missing)}"
+
+
+def test_every_entry_is_a_code_of_the_package() -> None:
+    assert sorted(ENTRIES - CODES - set(COMING)) == [], "no such code is reported by the package"
+
+
+def test_each_code_has_one_entry_in_the_order_of_numbers() -> None:
+    keys = [heading.key for heading in reference.headings("openprose") if heading.key[:1].isalpha()]
+    assert keys == sorted(keys, key=lambda key: (key >= "E200" and key[0] == "E", key[0], key))
+    assert len(keys) == len(set(keys))
+
+
+def test_sections_are_numbered_without_gaps() -> None:
+    numbers = [heading.key for heading in reference.headings("openprose") if heading.key[:1].isdigit()]
+    assert numbers == sorted(set(numbers), key=lambda n: [int(part) for part in n.split(".")])
+    for number in numbers:
+        *above, last = (int(part) for part in number.split("."))
+        before = ".".join(str(part) for part in [*above, last - 1])
+        assert last == 1 or before in numbers
+
+
+# ---------------------------------------------------------------- examples
+
+
+@dataclass(frozen=True)
+class Example:
+    """A program of the page: its text, what the compiler and the run are to say, and where it stands."""
+
+    text: str
+    line: int
+    codes: frozenset[str]
+    runs: str
+    run_codes: frozenset[str]
+    strict: bool
+    file: str
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the example shows something that the package does not hold yet."""
+        return any(
+            known not in STRINGS and any(sign in self.text or sign in self.codes for sign in signs)
+            for known, signs in COMING.items()
+        )
+
+
+def example(match: re.Match[str], page: str) -> Example:
+    words = match[1].split()
+    at = next((index for index, word in enumerate(words) if word in ("run", "answered")), len(words))
+    return Example(
+        match[2],
+        page.count("\n", 0, match.start()) + 1,
+        frozenset(word for word in words[:at] if CODE.fullmatch(word)),
+        words[at] if at < len(words) else "",
+        frozenset(word for word in words[at:] if CODE.fullmatch(word)),
+        "strict" in words,
+        next((word.removeprefix("file=") for word in words if word.startswith("file=")), ""),
+    )
+
+
+TEXT = PAGE.read_text(encoding="utf-8")
+EXAMPLES = [example(match, TEXT) for match in re.finditer(r"^```prose([^\n]*)\n(.*?)^```$", TEXT, re.M | re.S)]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The programs that examples import."""
+    for shown in EXAMPLES:
+        if shown.file:
+            (tmp_path / shown.file).write_text(shown.text)
+    (tmp_path / "itself.prose").write_text('use "./itself.prose"\n')
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.prose").write_text('output result = "done"\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("shown", EXAMPLES, ids=lambda e: f"line-{e.line}")
+def test_an_example_is_judged_as_its_fence_says(shown: Example, directory: Path) -> None:
+    profile = "strict" if shown.strict else "default"
+    load = LocalPrograms(directory, profile=profile).load_contract
+    compiled = compile_source(Source.of(shown.text, "program.prose"), profile=profile, load=load)
+    found = {diagnostic.code for diagnostic in compiled.diagnostics}
+    if shown.is_awaited and found != shown.codes:
+        pytest.xfail("described before it is built")
+    assert found == shown.codes, "\n".join(d.render() for d in compiled.diagnostics)
+
+
+RUN = [shown for shown in EXAMPLES if shown.runs == "run"]
+ANSWERED = [shown for shown in EXAMPLES if shown.runs == "answered"]
+
+
+@pytest.mark.parametrize("shown", RUN, ids=lambda e: f"line-{e.line}")
+async def test_an_example_fails_as_its_fence_says(shown: Example, directory: Path) -> None:
+    workspace = Workspace(Settings(cassette_mode="off"), Start(directory), asker=ScriptedPerson(available=False))
+    try:
+        with pytest.raises(RunError) as failed:
+            await workspace.execute(shown.text)
+        await asyncio.sleep(0)
+    finally:
+        await workspace.close()
+    assert {failed.value.code} == shown.run_codes
+
+
+@pytest.mark.parametrize("shown", ANSWERED, ids=lambda e: f"line-{e.line}")
+async def test_an_example_with_answers_warns_as_its_fence_says(shown: Example) -> None:
+    world = World()
+    await world.run(shown.text)
+    assert {event.code for event in world.of(Warned)} == shown.run_codes
+
+
+def test_the_page_has_its_examples() -> None:
+    assert len(EXAMPLES) > 180 and len(RUN) > 10
+    shown = set().union(*(e.codes | e.run_codes for e in EXAMPLES))
+    assert sorted(ENTRIES - shown) == ["E109", "E214", "E218", "E219", "E220", "W003", "W220"]
+
+
+# ---------------------------------------------------------------- explain
+
+
+def explained(*words: str) -> str:
+    return CliRunner().invoke(cli, ["explain", *words], catch_exceptions=False).output
+
+
+def test_a_code_is_explained() -> None:
+    text = explained("E004")
+    assert text.startswith("#### E004: ")
+    assert "E005" not in text
+    assert explained("e004") == text
+
+
+def test_a_section_is_printed_with_its_subsections() -> None:
+    assert explained("3.7").startswith("### 3.7 ")
+    whole = explained("3")
+    assert whole.startswith("## 3. ")
+    assert explained("3.7") in whole
+    assert "## 4." not in whole
+
+
+def test_a_page_may_be_named() -> None:
+    assert explained("openprose", "3.7") == explained("3.7") == explained("docs/reference/openprose.md", "3.7")
+
+
+def test_what_generated_parts_are_marked_with_is_not_shown() -> None:
+    assert "<!--" not in explained("9.1")
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ("E040", "the reference has no code E040", "did you mean"),
+        ("3.99", "the reference has no section 3.99", "did you mean 3.9"),
+        ("exec", "the reference has no", ""),
+        ("nothing 3.7", "the reference has no page nothing", "its pages: openprose"),
+    ],
+)
+def test_what_is_not_there_is_one_clear_error(words: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        reference.section(words)
+    assert message in str(refused.value) and hint in (refused.value.hint or "")

@@ -1,0 +1,74 @@
+"""Every section of the reference that the source or a page cites exists, and so does every place that a page links to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.generated import DOCS, PACKAGE
+
+REFERENCE = DOCS / "reference"
+PAGES = ("openprose", "exec-and-tasks", "jupyter", "sessions")
+DOCUMENTS = [DOCS.parent / "README.md", DOCS.parent / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
+
+_NUMBER = r"\d+(?:\.\d+)*"
+_CITATION = re.compile(
+    rf"\b({'|'.join(PAGES)})\.md,?\s+(?:sections?\s+)?({_NUMBER}(?:(?:,| and| to| or)\s+{_NUMBER})*)"
+)
+_HEADING = re.compile(rf"^#{{2,6}} ({_NUMBER})\.? (.+)$", re.MULTILINE)
+_FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
+
+
+def without_fences(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def sections(page: str) -> set[str]:
+    """The numbers of the headings of a page; empty where there is no such page."""
+    path = REFERENCE / f"{page}.md"
+    return {number for number, _ in _HEADING.findall(without_fences(path))} if path.is_file() else set()
+
+
+def citations(page: str) -> Iterator[tuple[str, str]]:
+    """Each section of a page that is cited, and the file that cites it."""
+    for path in [*sorted(PACKAGE.rglob("*.py")), *DOCUMENTS]:
+        for cited, numbers in _CITATION.findall(path.read_text(encoding="utf-8")):
+            if cited == page:
+                yield from ((number, path.name) for number in re.findall(_NUMBER, numbers))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_section_that_is_cited_exists(page: str) -> None:
+    cited = list(citations(page))
+    known = sections(page)
+    assert cited
+    assert sorted({f"{page}.md {number}, in {file}" for number, file in cited if number not in known}) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_numbers_of_a_page_are_each_given_once_and_in_order(page: str) -> None:
+    numbers = [number for number, _ in _HEADING.findall(without_fences(REFERENCE / f"{page}.md"))]
+    assert numbers == sorted(set(numbers), key=lambda number: [int(part) for part in number.split(".")])
+
+
+def anchor(title: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    return {anchor(title) for title in re.findall(r"^#{1,6} (.+)$", without_fences(page), re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_place_of_a_page_that_is_linked_to_exists(page: str) -> None:
+    target = REFERENCE / f"{page}.md"
+    wrong = [
+        f"#{place}, in {document.name}"
+        for document in DOCUMENTS
+        for path, place in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text(encoding="utf-8"))
+        if (document.parent / path if path else document).resolve() == target and place not in anchors(target)
+    ]
+    assert wrong == []

@@ -1,0 +1,36 @@
+"""What a machine may lack. A test that needs it asks here; without it the test is skipped, and says what it did not prove.
+
+With `PROSE_TESTS_REQUIRE_ALL=1`, as on CI where `make tools` can install everything, such a test fails instead.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from types import ModuleType
+from typing import NoReturn
+
+import pytest
+
+REQUIRE_ALL = os.environ.get("PROSE_TESTS_REQUIRE_ALL", "") not in ("", "0")
+
+
+def needs(*programs: str) -> str:
+    """The path of the first of these programs that is here."""
+    found = next((path for name in programs if (path := shutil.which(name))), None)
+    return found or lacking(f"{' or '.join(programs)} is not installed (`make tools` installs it where it can)")
+
+
+def needs_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        lacking(f"the Python package {name} is not installed")
+
+
+def lacking(what: str) -> NoReturn:
+    """The test cannot prove anything, because something that could be installed is not."""
+    if REQUIRE_ALL:
+        pytest.fail(f"{what}, and PROSE_TESTS_REQUIRE_ALL is set", pytrace=False)
+    pytest.skip(f"NOT TESTED: {what}")

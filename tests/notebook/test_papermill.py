@@ -1,0 +1,84 @@
+"""papermill itself, with parameters for a notebook of the Prose kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+from papermill.exceptions import PapermillException
+
+PARAMETERS = {
+    "topic": 'a {b} "c" \\ d\nnext',
+    "count": 3,
+    "ratio": -0.5,
+    "ready": True,
+    "nothing": None,
+    "names": ["x", "y"],
+    "plan": {"title": "T", "steps": [1, {"deep": False}]},
+}
+KERNEL = {"kernelspec": {"name": "prose", "display_name": "Prose", "language": "prose"}}
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def notebook(path: Path, *sources: str) -> Path:
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), path)
+    return path
+
+
+def test_parameters_become_let_statements_that_the_notebook_uses(tmp_path: Path) -> None:
+    source = notebook(
+        tmp_path / "in.ipynb",
+        'let topic = "default"\nlet count = 1',
+        "output all = {topic, ratio, nothing, count, ready}",
+        "output rest = {names, steps: plan.steps}",
+    )
+    papermill.execute_notebook(
+        source, tmp_path / "out.ipynb", PARAMETERS, kernel_name="prose", cwd=tmp_path, progress_bar=False
+    )
+    done = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    injected = done.cells[1]
+    assert injected.metadata.tags == ["injected-parameters"]
+    assert injected.source == (
+        "# Parameters\n"
+        'let topic = "a \\{b\\} \\"c\\" \\\\ d\\nnext"\n'
+        "let count = 3\n"
+        "let ratio = -0.5\n"
+        "let ready = true\n"
+        "let nothing = null\n"
+        'let names = ["x", "y"]\n'
+        'let plan = {title: "T", steps: [1, {deep: false}]}\n'
+    )
+    shown = "".join(cell.outputs[-1]["data"]["text/plain"] for cell in done.cells[2:])
+    assert '"topic": "a {b} \\"c\\" \\\\ d\\nnext"' in shown
+    assert all(part in shown for part in ('"ratio": -0.5', '"nothing": null', '"count": 3', '"deep": false'))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"when": {"a key": 1}}, "parameter when: a dict has no counterpart in Prose"),
+        ({"x": float("nan")}, "parameter x: a float has no counterpart in Prose"),
+        ({"not a name": 1}, "parameter not a name: not a name in Prose"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_before_anything_runs(
+    tmp_path: Path, parameters: dict[str, object], says: str
+) -> None:
+    source = notebook(tmp_path / "in.ipynb", 'exec "touch ran"')
+    with pytest.raises(PapermillException, match=says):
+        papermill.execute_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress_bar=False)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_parameters_of_a_notebook_can_be_listed(tmp_path: Path) -> None:
+    source = notebook(tmp_path / "in.ipynb", 'let topic = "a # b" # what it is about\nlet count = 1\nexec "true"')
+    found = papermill.inspect_notebook(str(source))
+    assert [(p["name"], p["inferred_type_name"], p["default"], p["help"]) for p in found.values()] == [
+        ("topic", "text", '"a # b"', "what it is about"),
+        ("count", "number", "1", ""),
+    ]
