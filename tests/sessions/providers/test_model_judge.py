@@ -128,12 +128,12 @@ async def test_a_busy_server_is_tried_again_after_a_while(stub: StubServer, wire
     async with Live(stub, wire, "err-500-2", tmp_path, clock=clock, judge_output="prompted") as live:
         with pytest.raises(Undecided):  # the stub's third answer is no object: once more, then undecided
             await live.judge.decide(about())
-    assert clock.slept == [1.0, 4.0] and stub.stats.requests == 4
+    assert [int(slept) for slept in clock.slept] == [1, 4] and stub.stats.requests == 4
     stub.reset()
     async with Live(stub, wire, "err-429", tmp_path, clock=clock) as live:
         with pytest.raises(Undecided, match="too many requests"):
             await live.judge.decide(about())
-    assert clock.slept[2:] == [7.0, 7.0] and stub.stats.requests == 3
+    assert all(7 <= slept < 8.75 for slept in clock.slept[2:]) and stub.stats.requests == 3
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -173,7 +173,7 @@ def test_a11_the_named_bindings_whole_and_the_names_of_the_others() -> None:
     assert shown == (
         "Program: haiku\n\n"
         f"===== draft\n{'Old pond' + chr(10)}" * 1 + "Old pond\n" * 39 + "\n===== end of draft\n\n"
-        '===== other names\nplan: "first this then that"\nscore: 90\nfar: A long report.\n===== end of other names\n\n'
+        "===== other names\nplan, score, far\n===== end of other names\n\n"
         "===== the last events\n1→ draft ✓\n2→ plan ✓\n===== end of the last events\n\n"
         "Is it so?"
     )
@@ -214,9 +214,9 @@ def test_many_long_bindings_stay_within_bounds() -> None:
 
 
 def test_a11_a_condition_that_names_nothing_gets_the_newest_bindings_whole() -> None:
-    bindings: dict[str, Value] = {f"v{n}": f"{n} " + "y" * 9_998 for n in range(80)}
+    bindings: dict[str, Value] = {f"v{n}": f"{n:02} " + "y" * 9_997 for n in range(80)}
     shown = message(about("all is well", bindings=bindings), "Q")
-    assert [f"===== v{n}\n{n} yyy" in shown for n in (79, 71, 70)] == [True, True, False]
+    assert [f"===== v{n}\n{n:02} yyy" in shown for n in (79, 71, 70)] == [True, True, False]
     assert shown.index("===== v79") < shown.index("===== v78")
     assert 'v70: "70 yyy' in shown and "and 20 earlier names" in shown
     assert 99_000 < len(shown) < 110_000
