@@ -30,6 +30,7 @@
     │   ├── PermissionDenied            the session may not run: a permission cannot be enforced
     │   ├── NoProvider                  no provider is configured
     │   └── CassetteMiss                the session has no record, and no provider may be called
+    │       └── StaleRecording          a file that the recorded session read has changed
     ├── GateRefused                     `prose gate` refused a decision (exit status 1)
     ├── TaskRefused                     a command or task call was refused, with its `kind`
     └── UsageError                      an invalid magic, option or setting
@@ -92,6 +93,11 @@ class RunError(ProseError):
         self.location: Location | None = None
         self.call_stack: tuple[str, ...] = ()
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether a session or a condition had nobody to answer it: the program can neither catch nor ignore that."""
+        return self.nobody and isinstance(self, (SessionError, JudgeError))
+
 
 class SessionError(RunError):
     type = "SessionError"
@@ -153,11 +159,15 @@ class NobodyToAsk(ProseError):
 
 
 class Undecided(ProseError):
-    """A judge cannot decide; the next one is asked. The message gives the reason in one line, `hint` the fix."""
+    """A judge cannot decide; the next one is asked. The message gives the reason in one line, `hint` the fix.
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    `missed` tells that a replay has no record of the question, and that no one else may be asked.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, missed: bool = False) -> None:
         super().__init__(message)
         self.hint = hint
+        self.missed = missed
 
 
 class ProviderError(ProseError):
@@ -235,6 +245,10 @@ class CassetteMiss(ProviderError):
 
     retries = False
     nobody = True
+
+
+class StaleRecording(CassetteMiss):
+    """A file that the recorded session read has changed, and outdated answers are not accepted."""
 
 
 class UsageError(ProseError):

@@ -24,6 +24,7 @@ from prose_kernel.runtime.session_options import (
     Rule,
     RulesMode,
     SessionOptions,
+    Stale,
     Surroundings,
 )
 
@@ -72,6 +73,8 @@ class Settings:
     - `cassette_redact`: regular expressions for text to remove from recordings, in addition to the built-in ones.
     - `cassette_private`: whether only their owner can read new recordings.
     - `cassette_realtime`: whether a replay takes as long as the recorded session did.
+    - `cassette_stale`: what a replay does if a file that a session read has changed: `warn`, `fail` or `ignore`; None
+      means `fail` if `CI` is set, else `warn`.
     - `autodetect`: whether an API key in the environment is used if no provider is chosen; only if a person is
       present to see the notice.
     - `max_parallel`: how many sessions may run at once; None means 8 with models, 4 with CLI agents.
@@ -118,6 +121,7 @@ class Settings:
     cassette_redact: tuple[str, ...] = ()
     cassette_private: bool = False
     cassette_realtime: bool = False
+    cassette_stale: Stale | None = None
     autodetect: bool = True
     max_parallel: int | None = None
     tool_rounds: int = 50
@@ -162,6 +166,7 @@ class Settings:
                 self.cassette_redact,
                 self.cassette_private,
                 self.cassette_realtime,
+                self.cassette_stale,
             ),
             servers=self.providers,
             agents=self.agents,

@@ -4,7 +4,7 @@
 
     provider = "anthropic"                     # any setting with a single value
     [judge]                                    # rules, provider, model
-    [cassette]                                 # name, mode, repeats, redact, private, realtime
+    [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
     [permissions]                              # what a session may do by default
@@ -41,6 +41,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "redact": "cassette_redact",
         "private": "cassette_private",
         "realtime": "cassette_realtime",
+        "stale": "cassette_stale",
     },
     "tasks": {
         "at_once": "tasks_at_once",

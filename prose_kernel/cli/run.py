@@ -40,6 +40,11 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
 @click.option("--judge", metavar="NAME", help="What decides conditions: SERVER[:MODEL], acp:AGENT, or off.")
 @click.option("--cassette", metavar="NAME", help="The recording to write.")
 @click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
+@click.option(
+    "--cassette-stale",
+    metavar="HOW",
+    help="Where a file that a recorded session read has changed: warn, fail or ignore. Default: fail in CI, else warn.",
+)
 @click.option("--realtime", is_flag=True, help="Replay sessions at their recorded speed.")
 @click.option("--usage", is_flag=True, help="Print what sessions and judgements consumed.")
 @click.option(
@@ -62,6 +67,7 @@ def run(
     judge: str | None = None,
     cassette: str | None = None,
     cassette_mode: str | None = None,
+    cassette_stale: str | None = None,
     realtime: bool = False,
     usage: bool = False,
 ) -> int:
@@ -89,6 +95,7 @@ def run(
         judge=judge,
         cassette=cassette,
         cassette_mode=cassette_mode,
+        cassette_stale=cassette_stale,
         cassette_realtime=True if realtime else None,
     )
     request = Request(

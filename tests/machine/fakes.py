@@ -86,7 +86,7 @@ class Reply:
     after: float = 0.0
     kind: str | None = None
     cwd: str | None = None
-    fails: str | None = None
+    fails: str | ProviderError | None = None
     retryable: bool = True
 
 
@@ -160,6 +160,8 @@ class FakeSessions:
             raise
         finally:
             self.live -= 1
+        if isinstance(reply.fails, ProviderError):
+            raise reply.fails
         if reply.fails is not None:
             raise ProviderError(reply.fails, retryable=reply.retryable)
         on_progress(SessionProgress("text", reply.stdout))

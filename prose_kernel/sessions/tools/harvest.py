@@ -46,6 +46,7 @@ class Outputs:
             memory_after=memory if memory is not None else said.memory_after,
             segment=segment if segment is not None else said.segment,
             trace=bench.trace if bench is not None else said.trace,
+            reads=bench.reads if bench is not None else said.reads,
             writes=bench.writes if bench is not None else said.writes,
         )
 
