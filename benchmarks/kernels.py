@@ -35,7 +35,8 @@ class Bench:
         self.manager.kernel_spec.argv = command
         self.manager.kernel_spec.interrupt_mode = "message"
         begin = time.perf_counter()
-        self.manager.start_kernel(cwd=str(cwd))
+        whole = {"PROSE_DISPLAY_CAP": "0", "PROSE_DISPLAY_LINES": "0"}  # the floor displays everything
+        self.manager.start_kernel(cwd=str(cwd), env={**os.environ, **whole})
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)

@@ -57,7 +57,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Verdict,
 )
-from prose_kernel.sessions.provider_pool import LiveProviders, Means
+from prose_kernel.sessions.provider_pool import LiveProviders, ProviderContext
 from prose_kernel.sessions.providers.choice import Choice
 from prose_kernel.sessions.request import answered
 from prose_kernel.sessions.tools.harvest import harvest
@@ -105,9 +105,9 @@ class Answers:
 class AuthoredSessions:
     """The `Sessions` port, answered by hand. A task that has no answer is nobody's: nothing is recorded for it."""
 
-    def __init__(self, answers: Answers, means: Means) -> None:
+    def __init__(self, answers: Answers, context: ProviderContext) -> None:
         self._answers = answers
-        self._means = means
+        self._context = context
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         entry = self._answers.session(request.task)
@@ -115,7 +115,7 @@ class AuthoredSessions:
             raise NoProvider(f"there is no answer for {request.task!r}")
         if "error" in entry:
             raise ProviderOverloaded(entry["error"])
-        bench = self._means.workbench(request, on_progress)
+        bench = self._context.workbench(request, on_progress)
         places = _places(request)
         for call in entry.get("tools", ()):
             for name, arguments in call.items():
@@ -190,12 +190,12 @@ async def record(notebook: Path, answers: Answers) -> None:
     """Run the cells with the answers written by hand in the place of model servers."""
 
     class Authored(LiveProviders):
-        def __init__(self, means: Means) -> None:
-            super().__init__(means)
-            self._means = means
+        def __init__(self, context: ProviderContext) -> None:
+            super().__init__(context)
+            self._context = context
 
         def sessions(self, choice: Choice) -> AuthoredSessions:
-            return AuthoredSessions(answers, self._means)
+            return AuthoredSessions(answers, self._context)
 
         def judge(self, choice: Choice, model: str | None) -> AuthoredJudge:
             return AuthoredJudge(answers)

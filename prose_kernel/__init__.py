@@ -1,7 +1,7 @@
-"""prose_kernel: write, run, pause, read and regress agent workflows in Jupyter.
+"""prose_kernel: write, run, pause, read and test agent workflows in Jupyter.
 
-What is listed in `__all__` is public; everything else may change. Nothing is imported before it is used: a kernel, a
-command line and a test each need only a part.
+The names in `__all__` are public; everything else may change. Submodules are imported on first use, because a kernel, a
+command line and a test each need only some of them.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: object) -> None:
-    """`%load_ext prose_kernel`: `%%prose` cells, `%prose …` lines and the mapping `prose` in a Python notebook."""
+    """`%load_ext prose_kernel`: add `%%prose`, `%prose …` and the mapping `prose` to a Python notebook."""
     from prose_kernel.notebook.ipython import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: object) -> None:
-    """`%unload_ext prose_kernel`: end the run and take the magics away."""
+    """`%unload_ext prose_kernel`: end the run and remove the magics."""
     from prose_kernel.notebook.ipython import unload
 
     unload(shell)

@@ -1,9 +1,9 @@
-"""Every error of prose_kernel, drawn once.
+"""The tree of all errors that prose_kernel raises.
 
 ::
 
     ProseError                          base of everything below
-    ├── CompileError                    a program that may not run: diagnostics, found before the start
+    ├── CompileError                    a program with errors: its diagnostics, found before anything runs
     ├── RunError                        an error of the running program; `try` can catch it (openprose.md 3.12)
     │   ├── SessionError                E201, E218   a session failed, or its announced binding is missing
     │   ├── SessionTimeout              E201         a session ran out of time (type `TimeoutError`)
@@ -11,28 +11,29 @@
     │   ├── ThrowError                  E207         thrown by the program
     │   ├── RecursionLimitExceeded      E206
     │   ├── GateRejected                E213, E214   rejected, closed or timed out
-    │   ├── InputError                  E212         nobody to ask
+    │   ├── InputError                  E212         no person to ask
     │   ├── ImportProgramError          E215, E028   a program could not be loaded (type `ImportError`)
     │   ├── ValueTypeError              E208-E210    names, members, operands, collections (type `TypeError`)
-    │   ├── JudgeError                  E211         nobody could judge, or the verdict was no label
-    │   └── StateError                  E219         a binding or record could not be kept
-    ├── NobodyToAsk                     a port's answer: there is no person here
-    ├── Undecided                       a judge's answer: I cannot tell; ask the next one
+    │   ├── JudgeError                  E211         no judge could decide, or the verdict was not a label
+    │   └── StateError                  E219         a binding or record could not be stored
+    ├── NobodyToAsk                     the user port has no person to ask
+    ├── Undecided                       a judge cannot decide; ask the next one
     ├── ProviderError                   a session provider's failure, with `retryable` (sessions.md 2.3)
-    │   ├── ProviderAuth                a wrong or missing key, an account without the right
+    │   ├── ProviderAuth                a wrong or missing API key, or an account without permission
     │   ├── ProviderRateLimit           too many requests; retryable, with `retry_after`
     │   ├── ProviderOverloaded          the server is overloaded; retryable
     │   ├── ProviderTimeout             the server did not answer in time; retryable
-    │   │   └── RecordedTimeout         a recorded session that ran into its own `timeout:`
-    │   ├── ProviderConnection          the connection could not be made, or broke; retryable
-    │   ├── ProviderBadReply            a reply that makes no sense; retryable
-    │   ├── ContextTooLong              more than the model takes
-    │   ├── PermissionDenied            the session may not run as it is: a rule that cannot be enforced
-    │   ├── NoProvider                  nothing is configured that could run a session
-    │   └── CassetteMiss                nothing is recorded for it, and nobody may be called
-    ├── GateRefused                     a decision from outside that a gate does not take (exit status 1)
-    ├── TaskRefused                     a command or a call about a task that was not carried out, with its `kind`
-    └── UsageError                      a magic, option or setting that makes no sense
+    │   │   └── RecordedTimeout         a recorded session that exceeded its own `timeout:`
+    │   ├── ProviderConnection          the connection failed or broke; retryable
+    │   ├── ProviderBadReply            an invalid reply; retryable
+    │   ├── ContextTooLong              the message is longer than the model accepts
+    │   ├── PermissionDenied            the session may not run: a permission cannot be enforced
+    │   ├── NoProvider                  no provider is configured
+    │   └── CassetteMiss                the session has no record, and no provider may be called
+    │       └── StaleRecording          a file that the recorded session read has changed
+    ├── GateRefused                     `prose gate` refused a decision (exit status 1)
+    ├── TaskRefused                     a command or task call was refused, with its `kind`
+    └── UsageError                      an invalid magic, option or setting
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ProseError(Exception):
 
 
 class CompileError(ProseError):
-    """A source text with at least one diagnostic of severity error; nothing of it was executed.
+    """A source text has at least one diagnostic of severity error; none of it was executed.
 
     `diagnostics` holds all of them, warnings included, sorted by line, column and code.
     """
@@ -66,9 +67,9 @@ class RunError(ProseError):
 
     `code` is the E2xx code of section 9.5, `message` one line. `details` holds the further fields of the
     error value that apply (`command`, `exit_code`, `stderr`, `gate`, `kind` …); their values are plain JSON.
-    `location` is filled in by the machine where the failing statement is known; `call_stack` holds one
-    line for each block or program on the way there, innermost first.
-    `nobody` tells that the error arose only because nobody could answer (exit status 3).
+    The machine sets `location` to the failing statement if it is known; `call_stack` holds one line for each
+    enclosing block or program call, innermost first.
+    `nobody` is true if the error arose only because no one could answer (exit status 3).
     """
 
     type: ClassVar[str] = "Error"
@@ -91,6 +92,11 @@ class RunError(ProseError):
         self.nobody = nobody
         self.location: Location | None = None
         self.call_stack: tuple[str, ...] = ()
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a session or a condition had nobody to answer it: the program can neither catch nor ignore that."""
+        return self.nobody and isinstance(self, (SessionError, JudgeError))
 
 
 class SessionError(RunError):
@@ -153,18 +159,22 @@ class NobodyToAsk(ProseError):
 
 
 class Undecided(ProseError):
-    """A judge cannot decide; the next one in the chain is asked. The message says why, in one line; `hint` the fix."""
+    """A judge cannot decide; the next one is asked. The message gives the reason in one line, `hint` the fix.
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    `missed` tells that a replay has no record of the question, and that no one else may be asked.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, missed: bool = False) -> None:
         super().__init__(message)
         self.hint = hint
+        self.missed = missed
 
 
 class ProviderError(ProseError):
-    """A session provider could not deliver. `retryable` says whether a further attempt makes sense.
+    """A session provider failed. `retryable` is true if another attempt may succeed.
 
-    `nobody` tells that it failed only because nobody could answer (exit status 3); `replayed` that this failure was
-    recorded earlier, so that there is nothing to wait for before the next attempt.
+    `nobody` is true if it failed only because no one could answer (exit status 3); `replayed` is true if the failure
+    comes from a recording, so the next attempt need not wait.
     """
 
     retries: ClassVar[bool] = True
@@ -178,13 +188,13 @@ class ProviderError(ProseError):
 
 
 class ProviderAuth(ProviderError):
-    """The key is missing or wrong, or the account lacks the right."""
+    """The API key is missing or wrong, or the account lacks permission."""
 
     retries = False
 
 
 class ProviderRateLimit(ProviderError):
-    """Too many requests. `retry_after` is what the server asked for, in seconds."""
+    """Too many requests. `retry_after` is the wait that the server requested, in seconds."""
 
     def __init__(self, message: str, *, retry_after: float | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -192,7 +202,7 @@ class ProviderRateLimit(ProviderError):
 
 
 class ProviderOverloaded(ProviderError):
-    """The server says that it is overloaded, or failed inside."""
+    """The server reports that it is overloaded, or had an internal error."""
 
 
 class ProviderTimeout(ProviderError):
@@ -200,19 +210,19 @@ class ProviderTimeout(ProviderError):
 
 
 class RecordedTimeout(ProviderTimeout):
-    """The session ran into its own `timeout:` when it was recorded."""
+    """The session exceeded its own `timeout:` when it was recorded."""
 
 
 class ProviderConnection(ProviderError):
-    """The connection could not be made, or broke before the answer was whole."""
+    """The connection failed, or broke before the answer was complete."""
 
 
 class ProviderBadReply(ProviderError):
-    """The server's reply makes no sense: another format, another kind of server."""
+    """The server's reply is invalid: a different format, or a different kind of server."""
 
 
 class ContextTooLong(ProviderError):
-    """The message is longer than the model takes."""
+    """The message is longer than the model accepts."""
 
     retries = False
 
@@ -224,21 +234,25 @@ class PermissionDenied(ProviderError):
 
 
 class NoProvider(ProviderError):
-    """Nothing is configured that could run a session, and nobody is here to answer in its place."""
+    """No provider is configured, and no person is present to answer instead."""
 
     retries = False
     nobody = True
 
 
 class CassetteMiss(ProviderError):
-    """Nothing is recorded for this session, and in this mode nobody is called (sessions.md 4.2)."""
+    """The session has no record, and in this mode no provider is called (sessions.md 4.2)."""
 
     retries = False
     nobody = True
 
 
+class StaleRecording(CassetteMiss):
+    """A file that the recorded session read has changed, and outdated answers are not accepted."""
+
+
 class UsageError(ProseError):
-    """A magic, command-line option or setting that makes no sense; the message says what would."""
+    """An invalid magic, command-line option or setting; the message says what is accepted."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -246,8 +260,8 @@ class UsageError(ProseError):
 
 
 class GateRefused(ProseError):
-    """`prose gate` does not do what was asked: no such gate, already resolved, too late, not allowed, or called from
-    inside a run."""
+    """`prose gate` refused a decision: no such gate, already resolved, too late, not allowed, or called from inside a
+    run."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -255,11 +269,11 @@ class GateRefused(ProseError):
 
 
 class TaskRefused(ProseError):
-    """`exec_command` or a call about a task was not carried out (docs/reference/exec-and-tasks.md 4.2).
+    """`exec_command` or a task call was refused (docs/reference/exec-and-tasks.md 4.2).
 
     `kind` is one of `invalid_input`, `unsupported`, `workdir_not_found`, `command_spawn_failed`, `task_not_found`,
-    `task_limit_reached`, `task_store_failed`, `permission_denied`, `runtime_closed`; `retryable` tells that the same
-    call may work later.
+    `task_limit_reached`, `task_store_failed`, `permission_denied`, `runtime_closed`; `retryable` is true if the
+    same call may succeed later.
     """
 
     def __init__(

@@ -64,13 +64,6 @@ class OpenPrograms(Protocol):
         ...
 
 
-class Takes(NamedTuple):
-    """What a program can be given before it runs: values of inputs, decisions of gates."""
-
-    inputs: tuple[str, ...]
-    gates: frozenset[str]
-
-
 class WordDoc(Protocol):
     """A word in one sentence, with an example; of a property its usual values and the statements that take it."""
 
@@ -100,7 +93,10 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language: how its texts are known, and what can be done with them."""
+    """A language: how its texts are known, and what can be done with them.
+
+    `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given beforehand.
+    """
 
     name: str
     suffixes: tuple[str, ...]
@@ -113,7 +109,8 @@ class Language:
     words: Callable[[], Words] = field(repr=False)
     machine: Callable[[], type[Machine]] = field(repr=False)
     programs: OpenPrograms = field(repr=False)
-    takes: Callable[[Any], Takes] = field(repr=False)
+    inputs: Callable[[Any], tuple[str, ...]] = field(repr=False)
+    gates: Callable[[Any], frozenset[str]] = field(repr=False)
     judged_texts: Callable[[Any], Iterable[JudgedText]] = field(repr=False)
 
 
@@ -175,11 +172,16 @@ def _programs(base: Path, *, program: Path | None = None, profile: Profile = "de
     return LocalPrograms(base, program=program, profile=profile)
 
 
-def _takes(program: Any) -> Takes:
+def _inputs(program: Any) -> tuple[str, ...]:
     from prose_kernel.language.openprose.contract import contract
+
+    return tuple(contract(program).inputs)
+
+
+def _gates(program: Any) -> frozenset[str]:
     from prose_kernel.machine.openprose.program_text import gate_names
 
-    return Takes(tuple(contract(program).inputs), gate_names(program))
+    return gate_names(program)
 
 
 def _judged_texts(program: Any) -> Iterable[JudgedText]:
@@ -200,7 +202,8 @@ OPENPROSE: Final = Language(
     _words,
     _machine,
     _programs,
-    _takes,
+    _inputs,
+    _gates,
     _judged_texts,
 )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.errors import ProseError, ProviderError
 from prose_kernel.permissions.policy import KINDS, shown
 from prose_kernel.recordings.library import Hit, Miss
+from prose_kernel.recordings.recorded_sessions import looked_up
 from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
@@ -142,7 +143,7 @@ def describe(request: SessionRequest, doors: SessionServices) -> Description:
         tools,
         permissions,
         mode,
-        doors.cassettes.find(request) if recorded and mode != "off" else None,
+        looked_up(doors.cassettes.shelf, request) if recorded and mode != "off" else None,
         problem,
         message.sizes,
     )

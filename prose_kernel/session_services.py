@@ -1,8 +1,8 @@
-"""The doors of this room, made from options in one call: what a workspace plugs into its machine.
+"""Sessions, judge, recordings and the person, made from options in one call and plugged into a machine.
 
-A session passes, from outside in: the memory of its agent, the recordings, whoever answers. A question to the judge:
-the rules, the script, the recordings, a model or agent, the person. Nothing is imported, read or started before it is
-needed.
+A session passes through the memory of its agent, then the recordings, then a provider. A question to the judge passes
+through the rules, the script, the recordings, a model or agent, the person. Nothing is imported, read or started before
+it is needed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionServices:
-    """What a machine gets from this room.
+    """The ports of a machine that have to do with sessions.
 
-    `asker` is the person all of them share: gates must be given the same one, so that questions take turns.
-    `commands` is set when commands must not run either (a dry run); None means: run them. `choice` tells who answers
-    sessions, `detected` whose key is there while nobody was chosen; `usage` is what the run has consumed. Close the
-    doors when the run ends.
+    `asker` is the person that all of them share: pass the same one to the gates, so that questions take turns.
+    `commands` is set when commands must not run either (a dry run); None means: run them. `choice` is the provider of
+    sessions, `detected` the vendor whose key was found while none was chosen; `usage` is what the run has consumed.
+    Close the services when the run ends.
     """
 
     sessions: Sessions
@@ -65,7 +65,7 @@ class SessionServices:
         return describe(request, self)
 
     async def retire(self) -> None:
-        """End the agents' processes; others have taken the place of these doors, with the recordings."""
+        """End the agents' processes. The services that replace these keep the recordings."""
         await self.live.close()
 
     async def close(self) -> None:
@@ -77,7 +77,7 @@ class SessionServices:
 
 
 class _Notes:
-    """Where the answers to permission questions are written down: in the recordings of the moment, if there are any."""
+    """Writes the answers to permission questions into the current recordings, if there are any."""
 
     def __init__(self) -> None:
         self.cassettes: Cassettes | None = None
@@ -99,18 +99,18 @@ def connect(
     more_tools: MoreTools | None = None,
     before: SessionServices | None = None,
 ) -> SessionServices:
-    """The doors for these options.
+    """Make the services for these options.
 
     A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. `guard`
-    starts the processes of CLI agents, `terminals` their commands. `before` are the doors that these ones replace in
-    the same run: its recordings stay open. Raises `UsageError` for an unknown provider or judge, and for a script that
-    makes no sense; then nothing has changed.
+    starts the processes of CLI agents, `terminals` their commands. `before` are the services that these replace in the
+    same run; its recordings stay open. Raises `UsageError` for an unknown provider or judge and for an invalid script;
+    then nothing has changed.
     """
     return _Connecting(asker, options, where, clock, interrupt).doors(guard, terminals, more_tools, before)
 
 
 class _Connecting:
-    """The parts of one set of doors while they are put together."""
+    """The parts of the services while they are put together."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class _Connecting:
         return RememberingSessions(recorded, self.where, self.clock, self.memories)
 
     def _answering(self) -> Sessions | None:
-        """Who answers what is not recorded; None: nobody may."""
+        """Return the provider for what is not recorded; None: none may be asked."""
         match self.choice.kind:
             case "replay":
                 return None
@@ -228,7 +228,9 @@ class _Connecting:
             case "nobody":
                 from prose_kernel.sessions.providers.unconfigured import Unconfigured
 
-                return Unconfigured(self.person, self.interrupt, self._detected_sessions)
+                return Unconfigured(
+                    self.person, self.interrupt, self._detected_sessions, options=self.options, where=self.where
+                )
             case _:
                 return LiveSessions(self.live, self.choice)
 
@@ -274,7 +276,7 @@ class _Connecting:
         return JudgeChain(rules, scripted=self.script, others=others)
 
     def _live_judge(self) -> Judge | None:
-        """The model or agent that judges now."""
+        """Return the model or agent that judges now."""
         choice: Choice | None = self.judges
         if self.judges.kind == "nobody":
             detects = self.options.judge.provider is None and self.announced is not None

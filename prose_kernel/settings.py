@@ -1,7 +1,7 @@
-"""Every setting: its meaning, its environment variable, its default. Read in one place and passed down.
+"""Every setting: its meaning, its environment variable, its default. Settings are read here and passed down.
 
-Strongest first: arguments (a magic, a command-line option), the environment, `.prose/.env`, `prose.toml`, the default.
-No other module reads the environment for a setting.
+Highest precedence first: arguments (a magic, a command-line option), the environment, `.prose/.env`, `prose.toml`, the
+default. No other module reads settings from the environment.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from prose_kernel.runtime.session_options import (
     Rule,
     RulesMode,
     SessionOptions,
+    Stale,
     Surroundings,
 )
 
@@ -41,63 +42,66 @@ FILE_ONLY = (
     "agents",
 )
 WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
-"""The settings that may change while a run lives: by a magic, for the next cells."""
+"""The settings that a magic may change during a run, for the following cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of one workspace.
 
-    Each field is set by the environment variable `PROSE_<FIELD IN CAPITALS>`, or by the same name in `.prose/.env`.
+    The environment variable `PROSE_<FIELD IN CAPITALS>` sets a field, and so does the same name in `.prose/.env`.
 
-    - `shell`: the shell of `exec`; None means `bash`, else `sh`.
-    - `state_dir`: the directory that holds `runs/`, relative to where the program was started.
-    - `state`: where a run lives: on disk, or `in-context` (in memory, nothing is written).
-    - `profile`: `default`, or `strict` for the literal reading of the language.
-    - `gates`: who may decide a gate (`auto`, `ask`, `wait`, `deny`).
-    - `provider`: who answers sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,
-      `ollama:llama3.3`: the part behind the colon is the model) or a CLI agent (`acp:NAME`); None (or `auto`) means
-      the person here, if there is one.
-    - `script`: the file of the `scripted` provider (YAML).
-    - `judge`: who decides conditions that no rule decides: a model server or a CLI agent, as in `provider`; None means
-      the provider of sessions when it is one of these; `off`: no model, the person alone.
-    - `judge_model`: the alias or the id of the model that judges, if `judge` names none; None: the provider's own.
-    - `judge_rules`: whether rules decide conditions before anyone else (`first`), alone (`only`) or not at all (`off`).
-    - `cassette`: the recording that is written: a name below `cassettes/`, or a path; None means the notebook's name.
-    - `cassette_mode`: `auto` (a recorded answer is used, a missing one is asked for and recorded), `record` (always
-      ask), `replay` (never ask) or `off`; None means `auto` where somebody can answer, else `replay`.
-    - `cassette_repeats`: whether the last record of a request answers any number of further ones (`reuse`), or each
-      answers once (`strict`).
-    - `cassette_redact`: regular expressions for what no recording may hold, on top of the built-in ones.
-    - `cassette_private`: whether new recordings are readable by their owner alone.
+    - `shell`: the shell of `exec`; None means `bash`, or `sh` if there is no `bash`.
+    - `state_dir`: the directory that contains `runs/`, relative to the working directory.
+    - `state`: where a run is kept: `filesystem`, or `in-context` (in memory; nothing is written).
+    - `profile`: `default`, or `strict`, which follows the specification literally.
+    - `gates`: how gates are decided (`auto`, `ask`, `wait`, `deny`).
+    - `provider`: the provider of sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,
+      `ollama:llama3.3`: the part after the colon is the model) or a CLI agent (`acp:NAME`); None (or `auto`) means
+      the person at the notebook or terminal, if there is one.
+    - `script`: the YAML file of the `scripted` provider.
+    - `judge`: the judge of conditions that no rule decides: a model server or a CLI agent, as in `provider`; None means
+      the provider of sessions if it is one of these; `off` means no model, only the person.
+    - `judge_model`: the alias or id of the judge's model, if `judge` names none; None means the provider's default.
+    - `judge_rules`: whether rules decide conditions before the judge (`first`), without it (`only`) or never (`off`).
+    - `cassette`: the recording to write: a name below `cassettes/`, or a path; None means the notebook's name.
+    - `cassette_mode`: `auto` (use recorded answers; get missing ones from the provider and record them), `record`
+      (always call the provider), `replay` (never call it) or `off`; None means `auto` if a provider or a person can
+      answer, else `replay`.
+    - `cassette_repeats`: whether each record answers once (`strict`), or the last record of a request also answers all
+      further ones (`reuse`).
+    - `cassette_redact`: regular expressions for text to remove from recordings, in addition to the built-in ones.
+    - `cassette_private`: whether only their owner can read new recordings.
     - `cassette_realtime`: whether a replay takes as long as the recorded session did.
-    - `autodetect`: whether an API key in the environment is used when no provider is chosen; only where a person is
-      there to be told.
-    - `max_parallel`: how many sessions may be live at once; None means 8 with models, 4 with CLI agents.
-    - `tool_rounds`: how many requests to the model one session may take.
+    - `cassette_stale`: what a replay does if a file that a session read has changed: `warn`, `fail` or `ignore`; None
+      means `fail` if `CI` is set, else `warn`.
+    - `autodetect`: whether an API key in the environment is used if no provider is chosen; only if a person is
+      present to see the notice.
+    - `max_parallel`: how many sessions may run at once; None means 8 with models, 4 with CLI agents.
+    - `tool_rounds`: how many requests to the model one session may make.
     - `tasks_at_once`: how many tasks may be active.
     - `tasks_per_session`: how many tasks of one agent's session may be active.
-    - `tasks_seconds`: how long a task may run; None means as long as the run.
-    - `tasks_kept`: how many ended tasks a run remembers, with their logs.
-    - `tasks_log`: bytes of one task's log: the first quarter of them and the last three quarters are kept.
-    - `tasks_environment`: names of variables that agents' commands get although they look like secrets.
-    - `exec_enabled`: whether agents whose rules say `execute` get the tool `Exec`, which runs programs for them.
+    - `tasks_seconds`: how many seconds a task may run; None means as long as the run.
+    - `tasks_kept`: how many finished tasks a run keeps, with their logs.
+    - `tasks_log`: bytes of one task's log: the first quarter holds the beginning, the rest the end of the output.
+    - `tasks_environment`: names of variables that are passed to agents' commands although they look like secrets.
+    - `exec_enabled`: whether agents with an `execute:` permission get the tool `Exec`, which runs programs for them.
     - `exec_memory`: bytes of address space of one such program; Node and Java need 4 GiB.
-    - `exec_home`: the home directory that programs get: the kernel's (`inherit`), or a `private` empty one.
-    - `exec_network`: whether a program is refused where the network is denied and that cannot be enforced (`strict`),
-      or runs with what can be (`best-effort`).
-    - `exec_lists`: the same for rules about files: `strict`, or `permissive`.
-    - `exec_bubblewrap`: whether programs run in namespaces of their own, by bubblewrap; refused where it does not work.
-    - `exec_from_writable`: whether programs may be run from where the agent may write.
-    - `exec_refuse_env`: further names of variables, with `*`, that agents may not set for programs.
-    - `exec_allow_env`: names of refused variables that agents may set after all.
-    - `exec_audit_required`: whether a program is refused when it cannot be recorded in the run's audit log.
-    - `permissions`: what a session may do where its program does not say.
+    - `exec_home`: the home directory of such programs: the kernel's (`inherit`), or an empty one (`private`).
+    - `exec_network`: whether a program is refused if the network is denied and that cannot be enforced (`strict`),
+      or runs with the protection available (`best-effort`).
+    - `exec_lists`: the same for file lists: `strict`, or `permissive`.
+    - `exec_bubblewrap`: whether programs run in separate namespaces, through bubblewrap; refused if it does not work.
+    - `exec_from_writable`: whether programs may be run from directories that the agent may write.
+    - `exec_refuse_env`: further names of variables that agents may not set for programs; `*` is a wildcard.
+    - `exec_allow_env`: names of refused variables that agents may set anyway.
+    - `exec_audit_required`: whether a program is refused if it cannot be recorded in the run's audit log.
+    - `permissions`: what a session may do if its program does not say.
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
-    - `concurrency`: how many branches may wait for commands or sessions at once; None means no cap but the machine's.
-    - `display_cap`: bytes of one command's output that are displayed; of a longer output the middle is left out.
-      0 is no limit. Values, logs and piped output of the command line are never cut.
+    - `concurrency`: how many branches may wait for commands or sessions at once; None means no limit.
+    - `display_cap`: bytes of one command's output that are displayed; of a longer output the middle is omitted.
+      0 means no limit. Values, logs and piped output of the command line are never cut.
     - `display_lines`: the same in lines.
     """
 
@@ -117,6 +121,7 @@ class Settings:
     cassette_redact: tuple[str, ...] = ()
     cassette_private: bool = False
     cassette_realtime: bool = False
+    cassette_stale: Stale | None = None
     autodetect: bool = True
     max_parallel: int | None = None
     tool_rounds: int = 50
@@ -149,7 +154,7 @@ class Settings:
         return any(getattr(self, name) != getattr(_DEFAULTS, name) for name in WHO_ANSWERS)
 
     def session_options(self, cwd: Path) -> SessionOptions:
-        """What the sessions room is told of them; files are relative to `cwd`."""
+        """Return the options that concern sessions; file names are relative to `cwd`."""
         return SessionOptions(
             provider=None if self.provider == "auto" else self.provider,
             script=str(cwd / self.script) if self.script else None,
@@ -161,6 +166,7 @@ class Settings:
                 self.cassette_redact,
                 self.cassette_private,
                 self.cassette_realtime,
+                self.cassette_stale,
             ),
             servers=self.providers,
             agents=self.agents,
@@ -182,10 +188,10 @@ def load(
     problems: list[UsageError] | None = None,
     **arguments: object,
 ) -> Settings:
-    """The settings in force for a program started in `cwd`; `file` is another `prose.toml` than the one there.
+    """Load the settings of a program started in `cwd`; `file` replaces the `prose.toml` there.
 
-    `arguments` with value None do not count. Raises `UsageError` that names every wrong setting, its place and what it
-    accepts; with `problems` they are collected there instead, and all other settings count.
+    `arguments` with value None are ignored. Raises `UsageError` that names every wrong setting, its place and what it
+    accepts; with `problems` these errors are added to it instead, and all other settings apply.
     """
     found: list[UsageError] = []
     environment = os.environ if environment is None else environment
@@ -212,7 +218,7 @@ def load(
 
 
 def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surroundings:
-    """Where a run happens. Keys may stand in the `.env` of the state directory too; the environment beats it."""
+    """Return the surroundings of a run. The state directory's `.env` may hold API keys; the environment wins."""
     environment = {**_dotenv(cwd / state_dir / ".env"), **os.environ}
     notebook = environment.get("JPY_SESSION_NAME") or None
     return Surroundings(
@@ -251,7 +257,7 @@ def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, s
     """The variables of a `.env` file; none of one that cannot be read, which goes to `found`."""
     if not path.is_file():
         return {}
-    from dotenv import dotenv_values  # only where there is such a file: kernel start-up time is a feature
+    from dotenv import dotenv_values  # only if the file exists: kernel start-up must be fast
 
     try:
         return {key: value for key, value in dotenv_values(path).items() if value is not None}

@@ -1,18 +1,18 @@
-"""`prose.toml`: read, checked key by key, and turned into the fields of `Settings`; each mistake names its line.
+"""Read `prose.toml`, check every key, and return the values for the fields of `Settings`. An error names its line.
 
 ::
 
-    provider = "anthropic"                     # any setting that is a single value
+    provider = "anthropic"                     # any setting with a single value
     [judge]                                    # rules, provider, model
-    [cassette]                                 # name, mode, repeats, redact, private, realtime
+    [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
-    [permissions]                              # what a session may do where its program does not say
+    [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
     [models.NAME]                              # what sonnet, opus, haiku and `default` mean there
     [agents.NAME]                              # a CLI agent that speaks ACP
 
-`settings.py` alone calls this.
+Only `settings.py` uses this module.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "redact": "cassette_redact",
         "private": "cassette_private",
         "realtime": "cassette_realtime",
+        "stale": "cassette_stale",
     },
     "tasks": {
         "at_once": "tasks_at_once",
@@ -68,7 +69,7 @@ KINDS = ("read", "write", "execute", "bash", "network")
 WORDS = ("allow", "deny", "prompt")
 AGENT = "acp:"
 SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-MAY_BE_EMPTY = ("key",)  # a server that takes none
+MAY_BE_EMPTY = ("key",)  # a server without a key
 
 _HEADER = re.compile(r"\s*\[{1,2}([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
@@ -78,11 +79,11 @@ Options = TypeVar("Options", ModelServer, AgentCommand)
 
 
 def read(path: Path, hints: Mapping[str, object], problems: list[UsageError]) -> dict[str, object]:
-    """The settings of a file by field of `Settings`, whose types are `hints`.
+    """Return the settings of a file by field of `Settings`, whose types are `hints`.
 
-    Each key is read by itself: what is wrong goes to `problems`, with its line, and everything else is returned.
+    Each key is checked separately: errors are added to `problems`, with their line; all other keys are returned.
     """
-    import tomllib  # only where there is such a file: kernel start-up time is a feature
+    import tomllib  # only if the file exists: kernel start-up must be fast
 
     try:
         text = path.read_text("utf-8")
@@ -99,7 +100,7 @@ def read(path: Path, hints: Mapping[str, object], problems: list[UsageError]) ->
 
 
 class SettingsFile:
-    """The content of a `prose.toml`, checked key by key; mistakes are collected in `problems`."""
+    """The content of a `prose.toml`, checked key by key; errors are added to `problems`."""
 
     def __init__(self, text: str, data: dict[str, Any], problems: list[UsageError]) -> None:
         self._text = text
@@ -107,7 +108,7 @@ class SettingsFile:
         self._problems = problems
 
     def values(self, hints: Mapping[str, object]) -> dict[str, object]:
-        """Checked values by field of `Settings`, whose types are `hints`."""
+        """Return checked values by field of `Settings`, whose types are `hints`."""
         inside = {field for table in TABLES.values() for field in table.values()}
         single = [name for name in hints if name not in inside and name not in (*NAMED, "permissions")]
         found: dict[str, object] = {}
@@ -134,7 +135,7 @@ class SettingsFile:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """A mistake inside costs what is inside, and is remembered."""
+        """Add a `UsageError` of the block to `problems` and skip the rest of the block."""
         try:
             yield
         except UsageError as problem:
@@ -180,7 +181,7 @@ class SettingsFile:
         return found
 
     def _add_models(self, servers: dict[str, ModelServer], agents: dict[str, AgentCommand]) -> None:
-        """`[models.NAME]` belongs to the server of that name, `[models."acp:NAME"]` to the agent."""
+        """Add `[models.NAME]` to the server of that name, `[models."acp:NAME"]` to the agent."""
         for name in self._table(("models",)):
             with self._noting():
                 self._add_model(name, servers, agents)
@@ -203,7 +204,7 @@ class SettingsFile:
         servers[name] = replace(server, aliases=aliases, model=default or server.model)
 
     def _object(self, kind: type[Options], key: Key, without: Iterable[str] = ()) -> Options:
-        """A table as an object of a dataclass."""
+        """Return the table at `key` as an object of the dataclass `kind`."""
         content, hints = self._table(key), get_type_hints(kind)
         known = [field.name for field in fields(kind) if field.name not in without]
         self._known(content, key, known)
@@ -291,7 +292,7 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
 
 
 def accepted(hint: object) -> str:
-    """What a setting of this type accepts, in words."""
+    """Describe the values that a setting of type `hint` accepts."""
     if get_origin(hint) is Annotated:
         return "a whole number, or 0 for no limit"
     plain = _plain(hint)
@@ -304,7 +305,7 @@ def accepted(hint: object) -> str:
 
 
 def _plain(hint: object) -> object:
-    """The type without its `| None`, and without what is annotated."""
+    """Return the type without its `| None` and without annotations."""
     if get_origin(hint) is Annotated:
         return get_args(hint)[0]
     if get_origin(hint) in (Union, UnionType):
@@ -312,11 +313,11 @@ def _plain(hint: object) -> object:
     return hint
 
 
-# ---------------------------------------------------------------- where a key stands
+# ---------------------------------------------------------------- lines of keys
 
 
 def line_of(text: str, key: Key) -> int | None:
-    """The line on which a key, or the innermost table around it that can be found, stands; None for none of it."""
+    """Return the line number of a key, or of the innermost enclosing table that exists; None if neither exists."""
     best: tuple[int, int] | None = None
     table: Key = ()
     for number, line in enumerate(text.splitlines(), 1):

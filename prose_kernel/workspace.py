@@ -63,11 +63,11 @@ def load_what_commands_need() -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not; may run in a thread."""
     from prose_kernel import deferred_services
     from prose_kernel.commands import Engine, ShellCommands
-    from prose_kernel.state import filesystem, memory, trace, transcript
-    from prose_kernel.state.gates import gatekeeper, records
+    from prose_kernel.state import filesystem, memory, programs, trace, transcript
+    from prose_kernel.state.gates import gatekeeper
 
     _ = deferred_services, Engine, ShellCommands, languages.default().machine()
-    _ = filesystem, gatekeeper, memory, records, trace, transcript
+    _ = filesystem, gatekeeper, memory, programs, trace, transcript
 
 
 @dataclass(slots=True)
@@ -217,7 +217,7 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         run = self._open()
-        self._inputs.update(self.language.takes(compiled.program).inputs)
+        self._inputs.update(self.language.inputs(compiled.program))
         await self._retire()
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:

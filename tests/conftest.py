@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from typing import Any
 
 import hypothesis
 import pytest
+import waiting
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
@@ -25,13 +27,23 @@ for name in ("CI", "JPY_SESSION_NAME"):
     os.environ.pop(name, None)
 
 
+os.environ[waiting.RUN] = uuid.uuid4().hex  # so that tests tell what they started from what another run of them did
+
 # Whoever starts the tests in the background may have them ignore interrupts; what they start must not inherit that.
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-LONG = ("tests/browser/", "tests/cli/", "tests/notebook/", "notebooks/", "tests/commands/", "tests/sessions/")
+LONG = (
+    *(
+        "tests/browser/",
+        "tests/test_who_answers.py",
+        "tests/commands/test_engine.py",
+        "tests/sessions/providers/test_acp_life.py",
+    ),
+    *("tests/cli/", "tests/notebook/", "notebooks/", "tests/commands/", "tests/sessions/"),
+)
 """Tests that take long, longest first: they begin first, so that no worker is left alone with one of them at the end."""
 
 

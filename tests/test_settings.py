@@ -277,3 +277,70 @@ def test_the_documented_file_has_every_key(tmp_path: Path) -> None:
     assert set(data["providers"]["gateway"]) | {"aliases", "model"} == set(ModelServer.__slots__)
     assert set(data["agents"]["opencode"]) | {"aliases"} == set(AgentCommand.__slots__)
     assert found.providers["gateway"].model == data["models"]["gateway"]["default"]
+
+
+# ---------------------------------------------------------------- damaged files
+
+MANY = """gates = "no"
+provider = "human"
+[tasks]
+at_once = 0
+kept = 7
+[cassette]
+redact = ["("]
+[permissions]
+bash = "deny"
+network = 3
+[providers.mine]
+base_url = 1
+"""
+
+
+def test_a19_every_wrong_setting_is_named_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        load(tmp_path, MANY)
+    lines = str(refused.value).splitlines()
+    assert lines[0] == "5 settings are wrong:"
+    found = {line.split(":")[0].strip(): line.split(": ")[1] for line in lines[1:]}
+    assert found == {
+        "prose.toml line 1": "gates",
+        "prose.toml line 4": "tasks.at_once",
+        "prose.toml line 7": "cassette.redact",
+        "prose.toml line 10": "permissions.network",
+        "prose.toml line 12": "providers.mine.base_url",
+    }
+
+
+def test_a19_a_wrong_setting_costs_itself(tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text(MANY)
+    problems: list[UsageError] = []
+    found = settings.load(tmp_path, {"PROSE_MAX_PARALLEL": "many", "PROSE_TOOL_ROUNDS": "3"}, problems=problems)
+    assert (found.provider, found.tasks_kept, found.tool_rounds) == ("human", 7, 3)
+    assert found.permissions == {"bash": "deny"}
+    assert (found.gates, found.tasks_at_once, found.max_parallel, found.providers) == ("auto", 32, None, {})
+    assert len(problems) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("prose.toml", b"x = " + b"[" * 5000 + b"]" * 5000, "prose.toml is nested too deeply"),
+        ("prose.toml", b"a" + b".a" * 5000 + b" = 1", None),
+        ("prose.toml", b"[tasks]\nat_once = " + b"[" * 200 + b"]" * 200, "prose.toml line 2: tasks.at_once"),
+        ("prose.toml", b"\xff", "prose.toml is not UTF-8 text"),
+        ("prose.toml", b"provider = {a = 1", "prose.toml is not TOML"),
+        (".prose/.env", b"\xff\xfe", ".env cannot be read: it is not utf-8 text"),
+    ],
+)
+def test_a19_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, says: str | None) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError) as refused:
+        settings.load(tmp_path, {})
+    assert says is None or str(refused.value).startswith(says)
+    problems: list[UsageError] = []
+    assert settings.load(tmp_path, {}, problems=problems) == Settings() and problems
+
+
+def test_a19_a_directory_that_is_gone_has_no_settings(tmp_path: Path) -> None:
+    assert settings.load(tmp_path / "gone", {}) == Settings()

@@ -32,8 +32,8 @@ CONDITION = (
 ALLOWED = 'session "Write it down"\n  permissions:\n    write: prompt\n'
 
 Dialogue = Sequence[tuple[str, str]]
-BY_HAND: Dialogue = (("> ", "typed by hand"), ("> ", "."))
-NOTICE = "No model is configured, so you are answering this program's sessions yourself."
+BY_HAND: Dialogue = (("> ", "typed by hand"),)
+NOTICE = "No model is configured, so you answer this program's sessions yourself."
 
 
 @dataclass
@@ -191,7 +191,8 @@ def test_session_miss_without_a_provider(column: str, directory: Path) -> None:
         assert outcome.status == 0
         assert "<typed by hand>" in outcome.text
         assert outcome.text.count(NOTICE) == 1
-        assert "%pip install prose_kernel[llm]" in outcome.text
+        command = "`%provider anthropic`" if column == "jupyter" else "`prose run --provider anthropic FILE`"
+        assert f"To use a model: {command}" in outcome.text
         assert outcome.origins() == ["human"]
     else:
         assert failed(outcome, column)

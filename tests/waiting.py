@@ -52,17 +52,30 @@ def _source(look: Callable[[], object]) -> str:
 # ---------------------------------------------------------------- processes
 
 
+RUN = "TESTS_RUN"
+"""An environment variable: which run of the tests, or which worker of it, started a process."""
+
+
 def command_line(pid: int) -> str:
     """The words of a live process with one space between them; empty when it is gone."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-    return ""
+    return _read(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace")
 
 
 def processes(sign: str) -> list[int]:
-    """Live processes whose command line holds this text. Each test has a sign of its own, so nobody else's are found."""
+    """Live processes whose command line holds this text, but for those that another run of the tests has started."""
     found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in found if pid != os.getpid() and sign in command_line(pid)]
+    return [pid for pid in found if pid != os.getpid() and sign in command_line(pid) and not _of_others(pid)]
+
+
+def _of_others(pid: int) -> bool:
+    runs = [entry for entry in _read(pid, "environ").split(b"\0") if entry.startswith(f"{RUN}=".encode())]
+    return runs not in ([], [f"{RUN}={os.environ[RUN]}".encode()])
+
+
+def _read(pid: int, name: str) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""
 
 
 def gone(sign: str, seconds: float = PATIENCE) -> bool:

@@ -1,4 +1,4 @@
-"""What may come next at the cursor: keywords where they can stand, names, properties and their values, magics, paths.
+"""Completion at the cursor: keywords, names, properties and their values, magics, paths.
 
 Which keywords can stand at the cursor is the parser's answer; names, properties and texts are read from the line and
 what encloses it. Positions count code points, as the Jupyter protocol does since 5.2 (a cursor after 😀 is at 1, where
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel import languages
-from prose_kernel.cells.scan import inside, literals
+from prose_kernel.cells.scan import inside, literals, segments
 from prose_kernel.errors import UsageError
 from prose_kernel.languages import Words
 
@@ -329,6 +329,8 @@ def _arguments(cells: Cells, head: list[str]) -> list[str]:
             return ["off", "auto", "record", "replay"]
         case ["%cassette", *words]:
             return [*(["--mode"] if "--mode" not in words else []), *(_cassettes(cells) if not words else [])]
+        case ["%explain"]:
+            return _codes()
         case ["%warnings"]:
             return ["on", "off"]
         case ["%tasks"]:
@@ -360,6 +362,15 @@ def _judges(cells: Cells) -> list[str]:
     return [name for name in _providers(cells) if name not in KEYLESS]
 
 
+def _codes() -> list[str]:
+    """The diagnostic codes that the reference explains."""
+    from prose_kernel import reference
+
+    return [
+        heading.key for page in reference.pages() for heading in reference.headings(page) if heading.key[0].isalpha()
+    ]
+
+
 def _cassettes(cells: Cells) -> list[str]:
     """The names of the recordings beside the notebook."""
     try:
@@ -373,9 +384,14 @@ def _cassettes(cells: Cells) -> list[str]:
 
 
 def completeness_of(code: str) -> tuple[str, str]:
-    """`complete`, `incomplete` or `invalid`, and the indentation that the next line wants; decided by the parser."""
-    from prose_kernel.cells.scan import segments
+    """`complete`, `incomplete` or `invalid`, and the indentation that the next line wants; decided by the parser.
 
+    A cell that begins with `%%` is complete after a blank line.
+    """
+    if code.startswith("%%"):
+        *body, last = code.split("\n")[1:] or [""]
+        ended = any(line.strip() for line in body) and not last.strip() and bool(last or not body[-1].strip())
+        return ("complete" if ended else "incomplete"), ""
     pieces = segments(code)
     programs_ = [piece for piece in pieces if not piece.magic]
     if not programs_:

@@ -1,4 +1,4 @@
-"""What is known about the word at the cursor: a binding's content, a keyword's use, an agent, a block, a magic."""
+"""Help for the word at the cursor: a binding, keyword, property, agent, block, imported program or magic."""
 
 from __future__ import annotations
 

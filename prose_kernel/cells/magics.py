@@ -1,6 +1,6 @@
-"""Line magics: what a person does to the run from outside of the program (`%name`; in Python `%prose name`).
+"""Line magics: look at the run and change it from outside of the program (`%name`; in Python `%prose name`).
 
-A magic is never silently ignored: an unknown name or a wrong use is a `UsageError` that says what would be right.
+A magic is never silently ignored: an unknown name or wrong use is a `UsageError` that says what to type instead.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import difflib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -26,34 +27,38 @@ if TYPE_CHECKING:
 __all__ = ["MAGICS", "find", "run_line", "session_magics", "task_magics"]  # loading this module defines them all
 
 
+_LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
+"""A link from page to page: it leads nowhere from a notebook."""
+
+
 # ---------------------------------------------------------------- looking
 
 
-@magic("%bindings", "all bindings of the run: name, kind, size, where from, preview")
+@magic("%bindings", "list all bindings of the run: name, kind, size, source, preview")
 async def bindings(call: Call) -> None:
     use(call, bindings, 0, 0)
     call.show(tables.bindings(call.cells))
 
 
-@magic("%binding NAME", "the whole of one binding, with what is known about it")
+@magic("%binding NAME", "show one binding in full")
 async def binding(call: Call) -> None:
     use(call, binding, 1, 1)
     call.show(tables.binding(call.cells, call.words[0]))
 
 
-@magic("%agents", "all agents and what they are made of")
+@magic("%agents", "list all agents with their properties")
 async def agents(call: Call) -> None:
     use(call, agents, 0, 0)
     call.show(tables.agents(call.cells))
 
 
-@magic("%blocks", "all blocks with their parameters")
+@magic("%blocks", "list all blocks with their parameters")
 async def blocks(call: Call) -> None:
     use(call, blocks, 0, 0)
     call.show(tables.blocks(call.cells))
 
 
-@magic("%state", "the run: where it lives, and its log so far")
+@magic("%state", "show where the run is stored, and its log")
 async def state(call: Call) -> None:
     use(call, state, 0, 0)
     workspace = call.cells.started
@@ -70,7 +75,7 @@ async def state(call: Call) -> None:
     return None
 
 
-@magic("%help [WORD]", "all magics; or one keyword, property, magic, binding, agent or block")
+@magic("%help [WORD]", "list all magics, or explain one keyword, property, magic, binding, agent or block")
 async def help_(call: Call) -> None:
     use(call, help_, 0, 1)
     if not call.words:
@@ -79,22 +84,22 @@ async def help_(call: Call) -> None:
     if found is None:
         near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(), n=1)
         raise UsageError(
-            f"nothing is known about {call.words[0]}",
+            f"there is no help for {call.words[0]}",
             hint=f"did you mean {near[0]}?" if near else "%help lists all magics",
         )
     call.show(found)
     return None
 
 
-@magic("%explain CODE|SECTION", "what the language reference says about a code (E004) or in a section (3.7)")
+@magic("%explain CODE|SECTION", "print the section of the language reference for a code (E004) or a number (3.7)")
 async def explain(call: Call) -> None:
     use(call, explain, 1, 2)
     from prose_kernel import reference
 
-    call.show(paragraph(reference.section(" ".join(call.words))))
+    call.show(paragraph(_LINK.sub(r"\1", reference.section(" ".join(call.words)))))
 
 
-@magic("%boundaries", "which shell runs commands, and what is enforced on programs of agents here")
+@magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")
 async def boundaries(call: Call) -> None:
     use(call, boundaries, 0, 0)
     from prose_kernel.commands.sandbox import probe
@@ -113,7 +118,7 @@ async def boundaries(call: Call) -> None:
 # ---------------------------------------------------------------- doing
 
 
-@magic("%run FILE", "run a program file as if it were a cell of this notebook")
+@magic("%run FILE", "run a program file as a cell of this notebook")
 async def run(call: Call) -> None:
     use(call, run, 1, 1)
     from prose_kernel import languages
@@ -122,7 +127,7 @@ async def run(call: Call) -> None:
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as problem:
-        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "this is no file name"
+        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
         raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}") from None
     source = languages.of_file(call.words[0]).decode(data, call.words[0])
     value = await call.cells.program(source.text, call.view, call.words[0])
@@ -130,24 +135,24 @@ async def run(call: Call) -> None:
 
 
 def _below(cells: Cells, given: str) -> Path:
-    """A path that a person typed: below the directory commands run in."""
+    """Resolve a path that was typed, relative to the directory in which commands run."""
     workspace = cells.started
     base = Path(workspace.machine.cwd) if workspace is not None else cells.cwd
     return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
 
 
-@magic("%input NAME=VALUE", "give the value of an input before it is asked for")
+@magic("%input NAME=VALUE", "set the value of an input, from the next statement on")
 async def input_(call: Call) -> None:
     name, equals, _ = call.text.partition("=")
     name = name.strip()
     if not equals or not name or " " in name:
-        raise UsageError("%input: a name, `=` and a value are needed", hint=f"usage: {input_.usage}")
+        raise UsageError("%input needs NAME=VALUE", hint=f"usage: {input_.usage}")
     words = shlex.split(call.text)
     value = words[0].partition("=")[2] if len(words) == 1 else call.text.partition("=")[2].strip()
     call.cells.workspace.supply(name, value)
 
 
-@magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate beforehand")
+@magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate in advance")
 async def gate(call: Call) -> None:
     from prose_kernel.state.gates.gatekeeper import Answer
 
@@ -161,12 +166,12 @@ async def gate(call: Call) -> None:
             options[option] = words[at + 1]
             del words[at : at + 2]
     if len(words) != 2 or words[0] not in ("approve", "reject"):
-        raise UsageError("%gate: say approve or reject, and the name of the gate", hint=f"usage: {gate.usage}")
+        raise UsageError("%gate needs approve or reject, and the name of a gate", hint=f"usage: {gate.usage}")
     answer = Answer(words[0] == "approve", options["--as"], options["--comment"])
     call.cells.workspace.gates.prior.give(words[1], answer)
 
 
-@magic("%pip install NAME…", "run pip for the Python of this kernel", raw=True)
+@magic("%pip install NAME…", "run pip in the Python environment of this kernel", raw=True)
 async def pip(call: Call) -> None:
     from prose_kernel.runtime.ports import CommandRequest
 
@@ -194,7 +199,7 @@ _PIP_SECONDS = 3600.0
 
 
 def _pip_command() -> str:
-    """pip for the interpreter that runs the kernel. Raises `UsageError` when it has none, nor uv to stand in for it."""
+    """pip for the kernel's interpreter, or uv. Raises `UsageError` if neither is installed."""
     python = shlex.quote(sys.executable)
     if importlib.util.find_spec("pip") is not None:
         return f"PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore {python} -m pip"
@@ -219,7 +224,7 @@ def _loaded() -> set[str]:
     return {name for module in {m.partition(".")[0] for m in tuple(sys.modules)} for name in provided.get(module, ())}
 
 
-@magic("%cd [DIRECTORY]", "the directory that commands run in; with a path, change it", "cwd")
+@magic("%cd [DIRECTORY]", "show or change the directory in which commands run", "cwd")
 async def cd(call: Call) -> None:
     use(call, cd, 0, 1)
     machine = call.cells.workspace.machine
@@ -232,19 +237,19 @@ async def cd(call: Call) -> None:
     call.show(Display({"text/plain": text}, {"directory": machine.cwd}))
 
 
-@magic("%reset", "end the run and forget every name; the next cell starts a new run")
+@magic("%reset", "end the run and forget all names; the next cell starts a new run")
 async def reset(call: Call) -> None:
     use(call, reset, 0, 0)
     await call.cells.reset()
 
 
-@magic("%clear", "remove what this cell has shown so far")
+@magic("%clear", "remove the outputs of this cell so far")
 async def clear(call: Call) -> None:
     use(call, clear, 0, 0)
     call.output.clear()
 
 
-@magic("%warnings [on|off]", "whether warnings about a cell are shown before it runs")
+@magic("%warnings [on|off]", "show or hide the compiler's warnings about a cell")
 async def warnings(call: Call) -> None:
     use(call, warnings, 0, 1)
     if not call.words:

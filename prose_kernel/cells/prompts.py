@@ -1,4 +1,4 @@
-"""What `%prompt` shows: each session as it would be sent, in sections with their sizes; nothing has been run for it."""
+"""The output of `%prompt`: each session as it would be sent, in sections with their sizes, without running anything."""
 
 from __future__ import annotations
 

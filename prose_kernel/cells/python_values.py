@@ -1,4 +1,4 @@
-"""Python values on their way into a run: each becomes a `let`, so that it is traced and stored like any other value."""
+"""Convert Python values to OpenProse: each becomes a `let` statement, traced and stored like any other."""
 
 from __future__ import annotations
 

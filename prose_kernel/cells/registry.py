@@ -1,4 +1,4 @@
-"""What a line magic is, and the table of all of them: each magic registers itself where it is written."""
+"""The table of line magics, how they are looked up and run, and hints for magics of other kernels."""
 
 from __future__ import annotations
 

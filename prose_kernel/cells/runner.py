@@ -1,7 +1,7 @@
-"""The cells of one notebook and the workspace they share: what the kernel and `%%prose` both do with a cell's text.
+"""Run the cells of one notebook in one workspace, for the kernel, `%%prose` and `prose run NOTEBOOK`.
 
-A front end brings an `Output` for each cell, and an `Asker` for its person. Everything else is here, so that both show
-the same for the same cell, byte for byte.
+A front end supplies an `Output` for each cell and an `Asker` for questions. Everything else happens here, so that all
+front ends produce the same outputs for the same cell.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Cells:
         work.add_done_callback(self._kept.discard)
 
     async def _let_go(self) -> None:
-        """What is kept has a moment to show the end; then it is cancelled."""
+        """Give kept work a moment to show its last state, then cancel it."""
         if not (kept := tuple(self._kept)):
             return
         await asyncio.wait(kept, timeout=_LAST_WORDS)
@@ -122,7 +122,7 @@ class Cells:
         await asyncio.gather(*kept, return_exceptions=True)
 
     def warm_up(self) -> None:
-        """Load what the first cell will need, so that it need not wait for it; may run in a thread."""
+        """Import what the first cell needs, ahead of time. May run in a thread."""
         from prose_kernel import languages
         from prose_kernel.language.source import Source
         from prose_kernel.presentation import cell_view
@@ -211,19 +211,19 @@ class Cells:
             await tell_news(self, output, live=view.live)
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
-        """A cell that begins with `%prompt` and goes on: all of it is looked at, not run."""
+        """Preview a cell that begins with `%prompt`, without running it."""
         from prose_kernel.cells.magics import run_line
 
         for piece in pieces[1:]:
             if piece.magic:
-                hint = "put it into a cell of its own"
-                raise UsageError(f"%prompt looks at the program below it, and does not run %{piece.text}", hint=hint)
+                hint = f"move %{piece.text} to another cell"
+                raise UsageError(f"%prompt previews the program below it and cannot run %{piece.text}", hint=hint)
         first = pieces[0].text.removeprefix("prompt").lstrip()
         below = "".join(piece.text for piece in pieces[1:])
         await run_line(self, "prompt", output, view, first + below)
 
     def _check_whole(self, pieces: list[Segment]) -> None:
-        """A cell whose programs have errors, or that has a magic unknown to us, does nothing at all."""
+        """Check all magics and programs of a cell before any of it runs."""
         from prose_kernel.cells.magics import find
 
         for piece in pieces:
@@ -309,7 +309,7 @@ class Cells:
         _ = magics
         found = inspection.describe(self, word)
         if found is None:
-            raise UsageError(f"nothing is known about {word}", hint="%help lists all magics, %bindings all names")
+            raise UsageError(f"there is no help for {word}", hint="%help lists all magics, %bindings all names")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Where the literals of a cell are, found without parsing it: for cells that are half typed, and for magic lines.
+"""Find literals and magic lines in a cell without parsing it, because the cell may be half typed.
 
 One pass over the text; it follows openprose.md 1.3 to 1.7 as far as telling code from text needs.
 """

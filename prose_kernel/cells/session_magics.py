@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 RULES = ("first", "only", "off")
 _PROBLEMS = 5
 _MODES = ("off", "auto", "record", "replay")
+_CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
 
 
 # ---------------------------------------------------------------- who answers
@@ -99,20 +100,21 @@ def _judges(call: Call) -> Display:
 
 
 @magic(
-    "%cassette [NAME] [--mode off|auto|record|replay]",
+    "%cassette [NAME] [--mode off|auto|record|replay] [--stale warn|fail|ignore]",
     "which recording is written, and whether recorded answers are used; without words: how it stands",
 )
 async def cassette(call: Call) -> None:
     words, chosen = list(call.words), dict[str, object]()
-    if "--mode" in words:
-        at = words.index("--mode")
-        mode = words[at + 1] if at + 1 < len(words) else ""
-        if mode not in _MODES:
-            raise UsageError(f"%cassette --mode: one of {', '.join(_MODES)}", hint=f"usage: {cassette.usage}")
-        chosen["cassette_mode"] = mode
-        del words[at : at + 2]
+    for option, allowed in _CASSETTE_OPTIONS.items():
+        if f"--{option}" in words:
+            at = words.index(f"--{option}")
+            value = words[at + 1] if at + 1 < len(words) else ""
+            if value not in allowed:
+                raise UsageError(f"%cassette --{option}: one of {', '.join(allowed)}", hint=f"usage: {cassette.usage}")
+            chosen[f"cassette_{option}"] = value
+            del words[at : at + 2]
     if len(words) > 1 or any(word.startswith("-") for word in words):
-        raise UsageError("%cassette: one name, and --mode", hint=f"usage: {cassette.usage}")
+        raise UsageError("%cassette: one name, --mode and --stale", hint=f"usage: {cassette.usage}")
     if words:
         chosen["cassette"] = words[0]
     if chosen:

@@ -1,4 +1,4 @@
-"""What the looking magics show: Markdown tables with a plain form, safe whatever the values hold."""
+"""The output of `%bindings`, `%agents`, `%state` and similar magics: Markdown tables with a plain-text form."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def binding(cells: Cells, name: str) -> Display:
     if name not in infos:
         near = difflib.get_close_matches(name, infos, n=1)
         raise UsageError(
-            f"no binding is called {name}", hint=f"did you mean {near[0]}?" if near else "%bindings lists them"
+            f"there is no binding {name}", hint=f"did you mean {near[0]}?" if near else "%bindings lists them"
         )
     info = infos[name]
     value = info.value

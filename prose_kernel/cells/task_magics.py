@@ -1,7 +1,7 @@
-"""Commands and tasks for the person: `%exec`, `%%task`, `%tasks`, `%task`, `%stop`, `%resume` (exec-and-tasks.md 5).
+"""Magics for commands and tasks: `%exec`, `%%task`, `%tasks`, `%task`, `%stop`, `%resume`.
 
-A command is watched for its window; what goes on then is a card that is updated in place until the task has ended.
-Nothing here touches a task when a cell is interrupted.
+See docs/reference/exec-and-tasks.md 5. A command that is still running after its waiting time becomes a task, with a
+card that is updated in place until the task ends. Interrupting a cell does not stop its tasks.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CELL_MAGICS = ("task", "command")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a person wrote before a command, and the command."""
+    """The options in front of a command, and the command."""
 
     fields: Mapping[str, object]
     continues: str | None
@@ -84,10 +84,12 @@ def read_options(text: str, name: str, body: str | None = None) -> Asked:
             case _:
                 hint = f"usage: {_USAGE}"
                 if option.lstrip("-") in ("background", "bg", "detach"):
-                    hint = "there is no such flag: what outlives its window becomes a task; --wait 0 does not watch"
+                    hint = "commands still running after --wait become tasks; --wait 0 starts one immediately"
                 raise UsageError(f"{name}: {option} is not understood", hint=hint)
     if body is not None and rest:
-        raise UsageError(f"{name}: the command stands below the line", hint=f"move {rest.split()[0]} there")
+        raise UsageError(
+            f"{name}: the command belongs below this line", hint=f"move {rest.split()[0]} to the next line"
+        )
     command = (rest if body is None else body).strip("\n")
     if not command.strip():
         raise UsageError(f"{name}: there is no command", hint=f"usage: {_USAGE}")
@@ -119,7 +121,12 @@ def _milliseconds(text: str, name: str) -> int:
     return int(seconds * 1000)
 
 
-@magic(_USAGE, "run a shell command; what outlives its window (10 s) goes on as a task", "command", raw=True)
+@magic(
+    _USAGE,
+    "run a shell command; if it still runs after 10 seconds (--wait), it continues as a task",
+    "command",
+    raw=True,
+)
 async def exec_(call: Call) -> None:
     await run_command(call.cells, read_options(call.text, "%exec"), call.output, call.view)
 
@@ -154,7 +161,7 @@ async def run_command(cells: Cells, asked: Asked, output: Output, view: CellView
 
 
 async def _refusable(work: Any) -> TaskReceipt:
-    """Refusals are errors of use, for the person."""
+    """Turn a refusal into a `UsageError`."""
     try:
         found: TaskReceipt = await work
     except TaskRefused as refused:
@@ -239,7 +246,7 @@ def _age(task: TaskSnapshot) -> float | None:
 # ---------------------------------------------------------------- looking and stopping
 
 
-@magic("%tasks [--all]", "the active tasks; with --all those that have ended too")
+@magic("%tasks [--all]", "list active tasks; --all includes those that have ended")
 async def tasks_(call: Call) -> None:
     use(call, tasks_, 0, 1)
     everything = call.words == ("--all",)
@@ -253,7 +260,7 @@ async def tasks_(call: Call) -> None:
     call.show(task_cards.task_table(found, everything=everything))
 
 
-@magic("%task ID [output|follow|stop|rerun]", "one task: its card, its output, or its end")
+@magic("%task ID [output|follow|stop|rerun]", "show, follow, stop or rerun one task")
 async def task_(call: Call) -> None:
     use(call, task_, 1, 2)
     name, *verb = call.words
@@ -287,7 +294,7 @@ async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
     call.show(task_cards.task_card(found))
 
 
-@magic("%stop ID", "ask a task to end; a second time: kill it")
+@magic("%stop ID", "stop a task; a second time, kill it")
 async def stop(call: Call) -> None:
     use(call, stop, 1, 1)
     try:
@@ -318,12 +325,12 @@ async def _rerun(call: Call, service: TaskService, name: str) -> None:
 # ---------------------------------------------------------------- continuations
 
 
-@magic("%resume", "give the result of a task made with --continue to its agent")
+@magic("%resume", "pass the result of a task started with --continue to its agent")
 async def resume(call: Call) -> None:
     use(call, resume, 0, 0)
     found = await _next_follow_up(call.cells)
     if found is None:
-        call.say("No continuation waits.")
+        call.say("No continuation is waiting.")
         return
     from prose_kernel.cells.python_values import give
 

@@ -106,11 +106,10 @@ def _command() -> Finding:
 def _settings() -> Iterator[Finding]:
     from prose_kernel import settings
 
-    try:
-        current = settings.load(Path.cwd())
-    except UsageError as problem:
+    problems: list[UsageError] = []
+    current = settings.load(Path.cwd(), problems=problems)
+    for problem in problems:
         yield Finding("broken", "settings", str(problem), problem.hint or "correct or remove it")
-        return
     yield _shell(current.shell)
     yield _state_directory(Path.cwd() / current.state_dir)
     yield from doctor_sessions.examine(current, Path.cwd())

@@ -80,7 +80,7 @@ def examples(context: click.Context, name: str | None, execute: bool, target: Pa
         return 0
     path = find_example(name)
     if path is None:
-        raise UsageError(f"no example, or more than one, fits {name}", hint="prose examples")
+        raise UsageError(f"{name} matches no example, or several", hint="prose examples lists them")
     if not execute:
         click.echo(path.read_text(encoding="utf-8"), nl=False)
         return 0
@@ -98,7 +98,7 @@ def _copy_notebooks(target: Path) -> None:
     if source is None:
         raise UsageError("the notebooks are not part of this installation")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} is there already", hint="name a new directory, or an empty one")
+        raise UsageError(f"{target} exists", hint="name a new or an empty directory")
     found = sorted(path for pattern in SHIPPED for at in ("", "course/") for path in source.glob(at + pattern))
     try:
         for path in found:

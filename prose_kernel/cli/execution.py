@@ -1,4 +1,4 @@
-"""Feeding a program to a workspace from the command line: signals, the person at the terminal, what came out."""
+"""Run a program from the command line: signals, questions at the terminal, and the result."""
 
 from __future__ import annotations
 
@@ -103,11 +103,12 @@ class ProgramRun:
 
     def _known_inputs(self, compiled: Compiled) -> None:
         """Raises `UsageError` for an `--input` that the program does not ask for."""
-        takes = self.workspace.language.takes(compiled.program)
-        unknown = [name for name in self.request.inputs if name not in takes.inputs and name not in takes.gates]
+        language = self.workspace.language
+        inputs, gates = language.inputs(compiled.program), language.gates(compiled.program)
+        unknown = [name for name in self.request.inputs if name not in inputs and name not in gates]
         if unknown:
-            asked = f"its inputs are {', '.join(takes.inputs)}" if takes.inputs else "it has no inputs"
-            raise UsageError(f"--input {unknown[0]}: the program does not ask for it; {asked}")
+            asked = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
+            raise UsageError(f"--input {unknown[0]}: the program has no such input; {asked}")
 
     def compile(self, text: str, name: str) -> Compiled:
         """Compile a text; its warnings are shown, its errors raised."""
@@ -150,7 +151,7 @@ class ProgramRun:
         except (CompileError, RunError, UsageError) as problem:
             if not cell.may_fail:
                 raise
-            self.screen.note(f"{cell.name} fails, as its tag raises-exception says: {problem}")
+            self.screen.note(f"{cell.name} failed, as its tag raises-exception expects: {problem}")
 
     async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
         """Take what the run has made, if there is one, write its end down, and close it."""

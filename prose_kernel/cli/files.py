@@ -1,4 +1,4 @@
-"""Reading programs: which file an argument means, and its text (openprose.md 6.1, 8)."""
+"""Find and read programs: which file an argument means (docs/reference/openprose.md 6.1, 8), and its text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_bytes(name: str) -> bytes:
 
 def _checked_size(data: bytes, name: str) -> bytes:
     if len(data) > LARGEST:
-        raise UsageError(f"{name} is larger than {LARGEST // 1024**2} MiB; no program is")
+        raise UsageError(f"{name} is larger than {LARGEST // 1024**2} MiB, the limit for programs")
     return data
 
 
@@ -61,14 +61,14 @@ def find_program(target: str) -> str:
     if _REMOTE.match(target):
         here = Path(target).is_file()
         raise UsageError(
-            f"{target} is a program on the network; only local files can be run here",
+            f"{target} is a remote program; only local files can be run",
             hint=f"for the file of that name: prose run ./{target}" if here else "save it to a file and run that",
         )
     if Path(target).is_file():
         return target
     found = find_example(target)
     if found is None:
-        raise UsageError(f"there is no file {target}, and no bundled example is called so", hint="prose examples")
+        raise UsageError(f"there is no file and no bundled example {target}", hint="prose examples lists the examples")
     return str(found)
 
 

@@ -1,4 +1,4 @@
-"""`prose gates`, `prose gate approve|reject|log`: decide from outside what a run waits for (openprose.md 5.10, 8)."""
+"""`prose gates`, `prose gate approve|reject|log`: decide gates of other runs (docs/reference/openprose.md 5.10, 8)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def spec_directory() -> Path:
 @click.option("--name", metavar="N", default="prose", show_default=True, help="The name of the kernelspec.")
 @click.option("--display-name", metavar="TEXT", help="What the launcher shows.")
 def install(where: str | None, prefix: str | None, name: str, display_name: str | None) -> None:
-    """Register the Prose kernel with Jupyter, to be started by this very Python."""
+    """Register the Prose kernel with Jupyter, to be started with this Python interpreter."""
     if prefix is not None and where is not None:
         raise click.UsageError("choose one of --user, --sys-prefix and --prefix")
     from jupyter_client.kernelspec import KernelSpecManager

@@ -1,4 +1,4 @@
-"""`prose`: the entry point and its table of subcommands (openprose.md 8).
+"""`prose`: the entry point and its table of subcommands (docs/reference/openprose.md 8).
 
 Every subcommand lives in a module of its own that is imported when the command is used, so that `prose compile` does
 not pay for the machine, nor `prose run` for Jupyter.
@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -73,7 +74,7 @@ def _unknown(name: str) -> str:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="prose", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run, check and look after OpenProse programs: workflows of commands, agents and people."""
+    """Run, check and manage OpenProse programs: workflows of commands, agents and people."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_gone()
     except Exception as defect:
+        if isinstance(defect, FileNotFoundError) and not _directory_is_there():
+            _say("Error: the directory that this command was started in is gone\nhint: cd to a directory that exists")
+            return USAGE_STATUS
         if sys.flags.dev_mode:
             raise
         click.echo(f"Internal error: {type(defect).__name__}: {defect}", err=True)
@@ -105,8 +109,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
+def _directory_is_there() -> bool:
+    try:
+        return Path.cwd().is_dir()
+    except OSError:
+        return False
+
+
 def _prepare_streams() -> None:
-    """What cannot be encoded is shown escaped, and on a terminal nothing acts but colours."""
+    """Escape what cannot be encoded; on a terminal escape everything but colours."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):
@@ -139,7 +150,7 @@ def _before_the_start(error: click.ClickException | UsageError | CompileError, a
 
 
 def _reader_gone() -> int:
-    """Whoever read our output has left: say nothing more, and let Python's last flush find an open file."""
+    """The reader of our output is gone: print nothing more, and let Python's last flush succeed."""
     from prose_kernel.cli.terminal import to_nowhere
 
     to_nowhere(sys.stdout)

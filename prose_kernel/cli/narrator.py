@@ -1,7 +1,7 @@
-"""Events of a run as text: the listener behind `prose run`.
+"""Print the events of a run as text, for `prose run`.
 
-The product goes to stdout: what bare commands print, what unbound sessions answer, the outputs at the end. Remarks go
-to stderr: what was bound, how a gate ended, what was tried again, warnings.
+Results go to stdout: output of bare commands, answers of unbound sessions, the outputs at the end. Remarks go to
+stderr: bindings, decisions of gates, retries, warnings.
 """
 
 from __future__ import annotations

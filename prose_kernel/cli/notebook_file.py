@@ -82,7 +82,7 @@ class NotebookRun(ProgramRun):
 
 
 class NotebookCells(Cells):
-    """The kernel's own handling of cells, but programs are told by the command line's narrator."""
+    """Cells as in the kernel, with programs reported by the command line's narrator."""
 
     def __init__(self, run: ProgramRun) -> None:
         given = run.request
@@ -115,7 +115,7 @@ class NotebookCells(Cells):
 
 
 class TextOutput:
-    """What magics show, as plain text: `notebook.output.Output` for a terminal or pipe."""
+    """The output of magics as plain text, for a terminal or pipe."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen

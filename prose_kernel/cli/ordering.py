@@ -1,7 +1,7 @@
 """The output of parallel branches in source order, as live as that order allows.
 
-The first unfinished branch is passed through as it comes; what later branches say waits until the earlier ones are
-done. So the same program prints the same text every time, into a pipe and onto a terminal alike.
+The first unfinished branch is passed through as it comes; the output of later branches waits until the earlier
+ones are done. So a program prints the same text every time, to a pipe and to a terminal.
 """
 
 from __future__ import annotations

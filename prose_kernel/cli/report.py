@@ -1,4 +1,4 @@
-"""What the command line reports, as JSON objects and as text for people (openprose.md 8 and 9.1)."""
+"""Results and errors of the command line as JSON and as text (docs/reference/openprose.md 8 and 9.1)."""
 
 from __future__ import annotations
 
@@ -174,10 +174,12 @@ def _last_words(error: RunError) -> str:
 
 
 def output_text(name: str, value: Value) -> str:
-    """An output for people: `name: value`, a text of several lines below its name."""
+    """An output for people: `name: value`, a table or a text of several lines below its name."""
+    from prose_kernel.presentation.tables_of_values import table_of
     from prose_kernel.runtime.values import inserted_text
 
-    text = inserted_text(value)
+    table = table_of(value)
+    text = inserted_text(value) if table is None else table.text
     return f"{name}:\n{text}" if "\n" in text else f"{name}: {text}"
 
 
@@ -185,8 +187,11 @@ def output_text(name: str, value: Value) -> str:
 
 
 def session_notes(doors: SessionServices | None, *, usage: bool = False) -> tuple[str, ...]:
-    """The remarks, one line each; `usage` asks for all that was consumed, by provider and model."""
-    if doors is None:  # no session and no judge was used
+    """The remarks, one line each; `usage` asks for all that was consumed, by provider and model.
+
+    `doors` is None for a run that used no session and no judge.
+    """
+    if doors is None:
         return ("usage: no session or judgement ran",) if usage else ()
     total = doors.usage.total
     notes = []

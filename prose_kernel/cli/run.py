@@ -1,4 +1,4 @@
-"""`prose run`: one program, or the cells of a notebook, in one run (openprose.md 8)."""
+"""`prose run`: run one program, or the cells of a notebook (docs/reference/openprose.md 8)."""
 
 from __future__ import annotations
 
@@ -23,25 +23,30 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
 @click.command(short_help="Run a program, a notebook or a bundled example.")
 @click.argument("target", metavar="FILE")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
-@click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
+@click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
 @click.option("--state", "--backend", "state", metavar="KIND", help="filesystem (default) or in-context.")
-@click.option("--in-context", is_flag=True, help="Keep everything in memory; nothing is written.")
-@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
-@click.option("--gates", metavar="MODE", help="Who may decide gates: auto (default), ask, wait or deny.")
+@click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
+@click.option("--strict", is_flag=True, help="Apply the language reference literally.")
+@click.option("--gates", metavar="MODE", help="How gates are decided: auto (default), ask, wait or deny.")
 @click.option("--gate-files", is_flag=True, help="With --gates=wait: a decision file written by any program decides.")
-@click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate beforehand. Repeatable.")
-@click.option("--no", metavar="GATE", multiple=True, help="Reject this gate beforehand. Repeatable.")
+@click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate in advance. Repeatable.")
+@click.option("--no", metavar="GATE", multiple=True, help="Reject this gate in advance. Repeatable.")
 @click.option(
     "--provider",
     metavar="NAME",
-    help="Who answers sessions: human, scripted, dry-run, replay, SERVER[:MODEL], acp:AGENT.",
+    help="What answers sessions: human, scripted, dry-run, replay, SERVER[:MODEL], acp:AGENT.",
 )
 @click.option("--script", metavar="FILE", help="The answers of the scripted provider (YAML).")
-@click.option("--judge", metavar="NAME", help="Who decides conditions: SERVER[:MODEL], acp:AGENT, or off.")
-@click.option("--cassette", metavar="NAME", help="The recording that is written.")
+@click.option("--judge", metavar="NAME", help="What decides conditions: SERVER[:MODEL], acp:AGENT, or off.")
+@click.option("--cassette", metavar="NAME", help="The recording to write.")
 @click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
-@click.option("--realtime", is_flag=True, help="Let a replayed session take as long as the recorded one did.")
-@click.option("--usage", is_flag=True, help="Say at the end what sessions and judgements have consumed.")
+@click.option(
+    "--cassette-stale",
+    metavar="HOW",
+    help="Where a file that a recorded session read has changed: warn, fail or ignore. Default: fail in CI, else warn.",
+)
+@click.option("--realtime", is_flag=True, help="Replay sessions at their recorded speed.")
+@click.option("--usage", is_flag=True, help="Print what sessions and judgements consumed.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
 )
@@ -62,12 +67,13 @@ def run(
     judge: str | None = None,
     cassette: str | None = None,
     cassette_mode: str | None = None,
+    cassette_stale: str | None = None,
     realtime: bool = False,
     usage: bool = False,
 ) -> int:
     """Run a program, a notebook (its cells in order) or a bundled example; FILE may be - for standard input.
 
-    What the program produces goes to stdout, what is said about it to stderr. With --format json the last line of
+    Results of the program go to stdout, remarks about it to stderr. With --format json the last line of
     stdout is one object {"status", "run_id", "outputs", "bindings", "error"}, and all else goes to stderr.
 
     Exit status: 0 ended normally, 1 the program failed, 2 usage or an error found before the start (nothing was run),
@@ -89,6 +95,7 @@ def run(
         judge=judge,
         cassette=cassette,
         cassette_mode=cassette_mode,
+        cassette_stale=cassette_stale,
         cassette_realtime=True if realtime else None,
     )
     request = Request(
@@ -97,7 +104,7 @@ def run(
     if gate_files and chosen.gates != "wait":
         raise UsageError("--gate-files needs --gates=wait")
     if request.settings.gates == "wait" and request.settings.state == "in-context":
-        raise UsageError("--gates wait needs a run on disk: nobody can decide a gate that lives in memory")
+        raise UsageError("--gates wait needs a run on disk; remove --in-context")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     return _report(request, _execute(request, screen), screen)
 

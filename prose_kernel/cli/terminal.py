@@ -1,7 +1,7 @@
-"""Writing to the terminal or pipe, the progress of parallel work, and the questions to the person there.
+"""Write to a terminal or pipe, show the progress of parallel work, and ask the user.
 
-What a program produces goes to stdout; what is said about it (questions, notes, progress, errors) goes to stderr, so
-that a pipe carries the product alone. On a terminal running branches and sessions are shown live below the output.
+Results of a program go to stdout; questions, notes, progress and errors go to stderr, so that a pipe carries the
+results alone. On a terminal, running branches and sessions are shown live below the output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 class GuardedTerminal:
-    """A terminal on which text may be coloured and do nothing else, whoever prints there and whatever it repeats."""
+    """A terminal that shows every escape sequence except colours as text, whoever prints it."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unguarded = stream
@@ -232,7 +232,7 @@ class Task:
 
 
 def to_nowhere(file: TextIO) -> None:
-    """Let whatever is still buffered, and Python's flush at exit, end in the void instead of an error."""
+    """Redirect a broken output to /dev/null, so that buffered text and the flush at exit raise nothing."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, file.fileno())
@@ -242,10 +242,12 @@ def to_nowhere(file: TextIO) -> None:
 
 
 class TerminalAsker:
-    """The person at the terminal: `machine.ports.Asker` over the lines of standard input.
+    """The user at the terminal: an `Asker` over the lines of standard input.
 
     Reading is left to the event loop, so that a cancelled question (a deadline, an interrupt) ends at once.
     """
+
+    magics = False
 
     def __init__(self, source: TextIO, screen: Screen, available: bool) -> None:
         self._source = source
@@ -303,5 +305,5 @@ async def _read_when_ready(descriptor: int) -> bytes:
 
 
 def somebody_here(source: TextIO, err: TextIO, environment: Callable[[str], str | None] = os.environ.get) -> bool:
-    """Whether a person can be asked: stdin and stderr are a terminal and `CI` is not set (openprose.md 5.10)."""
+    """Whether a user can be asked: stdin and stderr are a terminal, and `CI` is not set."""
     return source.isatty() and err.isatty() and not environment("CI")

@@ -1,4 +1,4 @@
-"""`prose update`: bring an old `.prose` directory up to date (openprose.md 8)."""
+"""`prose update`: migrate an old `.prose` directory (docs/reference/openprose.md 8)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 from prose_kernel.errors import UsageError
 
 
-@click.command(short_help="Bring an old .prose directory up to date.")
-@click.option("--state-dir", metavar="DIR", default=".prose", show_default=True, help="What to bring up to date.")
+@click.command(short_help="Migrate an old .prose directory.")
+@click.option("--state-dir", metavar="DIR", default=".prose", show_default=True, help="The directory to migrate.")
 def update(state_dir: str) -> None:
     """Migrate a workspace: `execution/` becomes `runs/`, `agents/` is created, `state.json` is deleted."""
     root = Path(state_dir)
@@ -50,6 +50,6 @@ def _move_runs(old: Path, new: Path) -> str:
     for run in runs:
         run.rename(new / run.name)
     if any(old.iterdir()):
-        return f"moved {len(runs)} of execution/ into runs/; the rest is there under the same names and was left alone"
+        return f"moved {len(runs)} of execution/ into runs/; the others exist there and were not moved"
     old.rmdir()
     return f"moved {len(runs)} of execution/ into runs/"

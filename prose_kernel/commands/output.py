@@ -3,8 +3,8 @@
 `Capture` keeps the beginning, for `exec`; `BothEnds` the beginning and the end, for tasks; each at constant cost
 a piece and in constant memory, however much comes.
 
-Both get the same decoded text. What is kept is cut to the first 30,000 code points (2.7); what is shown is a side
-channel that can be behind, blocked or broken without any effect on the command (1.2, capture point 4; 5.1).
+Both get the same decoded text. What is kept is cut to its first code points (2.7); what is shown is a side channel
+that can be behind, blocked or broken without any effect on the command (1.2, capture point 4; 5.1).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from prose_kernel.runtime.ports import OnOutput, Stream
+from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, OnOutput, Stream
 
-KEPT = 30_000
 DISPLAY_CAP = 8 * 1024 * 1024
 _INTERVAL = 0.05
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -53,14 +52,14 @@ def _replaced_bytes(data: bytes, text: str) -> int:
 
 
 class Capture:
-    """One stream: decodes, keeps the first `KEPT` code points, counts all bytes."""
+    """One stream: decodes, keeps the first `most` code points, counts all bytes."""
 
     __slots__ = ("_decoder", "_kept", "_room", "total_bytes", "truncated")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = DEFAULT_MAX_OUTPUT) -> None:
         self._decoder = Decoder()
         self._kept: list[str] = []
-        self._room = KEPT
+        self._room = most
         self.truncated = False
         self.total_bytes = 0
 

@@ -21,7 +21,7 @@ from prose_kernel.commands.exit_watch import ExitWatch
 from prose_kernel.commands.output import Capture
 from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
 from prose_kernel.commands.termination import GroupScope, Ladder, TreeScope, ladder
-from prose_kernel.runtime.ports import Outcome, Stream
+from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, Outcome, Stream
 
 _CHUNK = 65536
 _LOOK = 0.003
@@ -37,7 +37,8 @@ class Launch:
     them with further descriptors to pass on, which are closed after the start. May raise `SpawnFailure` or `OSError`.
     `tree` is the value of `PROSE_JOB` that this command alone has: then all of its processes belong to it, also those
     that left its group. What is still in its group when it ends by itself is then ended too, and counted.
-    With `talk` its standard input is a pipe, whose end `Process.stdin` is the caller's to write and to close.
+    With `talk` its standard input is a pipe, whose end `Process.stdin` is the caller's to write and to close; else it
+    reads `stdin`. Of each stream the first `kept` characters are recorded.
     """
 
     prepare: Callable[[int | None], tuple[Sequence[str | bytes], Sequence[int]]]
@@ -48,6 +49,8 @@ class Launch:
     report_descriptor: int = 100
     tree: str | None = None
     talk: bool = False
+    stdin: bytes = b""
+    kept: int = DEFAULT_MAX_OUTPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,10 @@ class Process:
         self._scope = GroupScope(0)
         self._exit: ExitWatch | None = None
         self._report = -1
-        self._captures: dict[Stream, Capture] = {"stdout": Capture(), "stderr": Capture()}
+        self._captures: dict[Stream, Capture] = {
+            "stdout": Capture(launch.kept),
+            "stderr": Capture(launch.kept),
+        }
         self._drain = Drain(owner.loop, self._take, self._advance)
         self._started = 0.0
         self._finished = False
@@ -210,7 +216,7 @@ class Process:
             self._begun()
 
     def _spawn(self) -> None:
-        launch, report_end, passed = self._launch, -1, []
+        launch, report_end, passed, opened = self._launch, -1, [], list[int]()
         try:
             if launch.report:
                 self._report, report_end = os.pipe()
@@ -219,11 +225,15 @@ class Process:
                 passed.append(report_end)
             argv, further = launch.prepare(report_end if launch.report else None)
             passed += further
-            self._child = spawn(argv, launch.env, launch.cwd, passed, talk=launch.talk)
+            given = -1
+            if launch.stdin:
+                given = system.memory_file(launch.stdin)
+                opened.append(given)
+            self._child = spawn(argv, launch.env, launch.cwd, passed, talk=launch.talk, stdin=given)
         except OSError as problem:
             raise classify(problem, "", launch.cwd) from None
         finally:
-            close(passed)
+            close((*passed, *opened))
 
     def _give_up(self, failure: SpawnFailure) -> None:
         self._finished = True

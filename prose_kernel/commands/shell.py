@@ -33,7 +33,7 @@ class ShellCommands:
     """The `Commands` port of the machine: runs shell text on an engine, callable from any event loop.
 
     `shell` is a path or a name to look up, None means `bash`, else `sh`. `display_cap` bounds what `on_output` gets of
-    each stream of one command, in bytes; the captured text is cut at 30,000 code points independently of it.
+    each stream of one command, in bytes; the captured text is cut at the request's `max_output` independently of it.
     """
 
     def __init__(self, engine: Engine, shell: str | None = None, *, display_cap: int = DISPLAY_CAP) -> None:
@@ -75,6 +75,8 @@ class ShellCommands:
 
         environment = self._environment.current()
         moves = request.track and not cwd_report.cannot_move(self._shell.name, request.command, environment)
+        if request.env:
+            environment = {**environment, **{os.fsencode(k): os.fsencode(v) for k, v in request.env.items()}}
         return Launch(
             prepare,
             environment,
@@ -82,6 +84,8 @@ class ShellCommands:
             request.timeout,
             moves,
             cwd_report.LOWEST_DESCRIPTOR,
+            stdin=(request.stdin or "").encode("utf-8", "replace"),
+            kept=request.max_output,
         )
 
 

@@ -51,10 +51,16 @@ class Child:
 
 
 def spawn(
-    argv: Sequence[str | bytes], env: Mapping[bytes, bytes], cwd: str, keep: Sequence[int] = (), *, talk: bool = False
+    argv: Sequence[str | bytes],
+    env: Mapping[bytes, bytes],
+    cwd: str,
+    keep: Sequence[int] = (),
+    *,
+    talk: bool = False,
+    stdin: int = -1,
 ) -> Child:
-    """Start `argv` in a new session. `keep` lists further descriptors to pass on; with `talk` its standard input is a
-    pipe of ours instead of /dev/null. Raises `SpawnFailure`."""
+    """Start `argv` in a new session. `keep` lists further descriptors to pass on; its standard input is a pipe of ours
+    with `talk`, else the descriptor `stdin`, else /dev/null. Raises `SpawnFailure`."""
     unignore()
     if children_are_lost():
         raise SpawnFailure("spawn", "SIGCHLD is ignored in this process: exit codes would be lost")
@@ -64,7 +70,7 @@ def spawn(
             opened += os.pipe()
         popen = subprocess.Popen(
             argv,
-            stdin=opened[4] if talk else _null(),
+            stdin=opened[4] if talk else stdin if stdin >= 0 else _null(),
             stdout=opened[1],
             stderr=opened[3],
             env=env,

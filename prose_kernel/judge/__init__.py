@@ -1,1 +1,1 @@
-"""Who decides conditions."""
+"""Deciding conditions: rules, the chain of judges, the person."""

@@ -1,6 +1,6 @@
-"""Who decides a condition: rules, a script, a recording, a model or agent, a person, in that order; never a default.
+"""The chain that decides a condition: rules, a script, a recording, a model or agent, the person; never a default.
 
-Implements openprose.md 3.4 and sessions.md 3.2.
+See docs/reference/openprose.md 3.4 and docs/reference/sessions.md 3.2.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Script(Protocol):
 
 
 class Asked:
-    """The `Judge` port of those who answer now: a model or CLI agent (`live`), else the person.
+    """The `Judge` port without recordings: a model or CLI agent (`live`), else the person.
 
-    `live` is called at each question, because who is there may change from cell to cell.
+    `live` is called for each question, because the judge may change from cell to cell.
     """
 
     def __init__(
@@ -117,8 +117,11 @@ class Asked:
 
 
 class UnrecordedIsNobody:
-    """The `Judge` port around recorded judgements while no judge is chosen: where nobody is here, what is not recorded
-    has nobody to decide it. That is the error, whatever else is recorded; how to record it is the hint."""
+    """The `Judge` port around recorded judgements while no judge is chosen.
+
+    Where no person is here, a question without a record cannot be decided: that is the error, and how to record it is
+    the hint.
+    """
 
     def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode) -> None:
         self._recorded = recorded
@@ -195,7 +198,8 @@ class JudgeChain:
             return await self._others.decide(request)
         except Undecided as problem:  # the cheapest fix first: a rule needs nobody, and no recording
             hint = problem.hint or FIX
-            raise Undecided(str(problem), hint=hint if hint.startswith(RULE) else f"{RULE}; or {hint}") from None
+            hint = hint if hint.startswith(RULE) else f"{RULE}; or {hint}"
+            raise Undecided(str(problem), hint=hint, missed=problem.missed) from None
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the first in the chain that picks one. Raises `Undecided`.

@@ -9,6 +9,7 @@ from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import MARK
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, inserted_text
 
+SENTENCE = 300  # characters of a first sentence that can say that there is nothing
 SHORT = 80  # characters of a value that can be the answer to a question, not a text about it
 EXIT_CODE = " exit code"  # suffix of a subject: the exit code of a command
 
@@ -23,6 +24,15 @@ _NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?%?")
 _BULLET = re.compile(r"(?:[-*+•]|\d+[.)])\s+\S")
 _ANSWER = re.compile(r"(yes|y|true|no|n|false)(?=$|[\n.,;:!?)\]—–-])", re.IGNORECASE)
 _HOLLOW = {"[]", "{}", "null", '""'}
+_DENIES = re.compile(
+    r"\b(?:no|not|none|nothing|never|neither|nobody|without|empty|zero|0|missing|absent|nil|null)\b|n['’]t\b",
+    re.IGNORECASE,
+)
+_HEDGES = re.compile(
+    r"\b(?:but|however|although|though|except|unless|if|only|not|no|mostly|partly|partially|almost|nearly|depends|"
+    r"yet|still|caveats?|provided|assuming|despite|yes)\b|n['’]t\b|\?",
+    re.IGNORECASE,
+)
 _NOTHING = {"none", "(none)", "n/a", "na", "nothing", "nil", "empty", "(empty)", "-", "--", "—", "tbd", "unknown"}
 
 
@@ -149,7 +159,11 @@ def empty(value: Value) -> bool | None:
 
 
 def _says_nothing(said: str) -> bool:
-    return said.casefold().rstrip(".!") in _NOTHING
+    """Whether a text may say that there is nothing: as a whole (`n/a`), or in its first sentence ("No files.")."""
+    if said.casefold().rstrip(".!") in _NOTHING:
+        return True
+    first = re.split(r"[.!?]\s|\n", said, maxsplit=1)[0]
+    return len(first) <= SENTENCE and said[:1] not in "[{" and _DENIES.search(first) is not None
 
 
 def given(value: Value) -> bool | None:
@@ -192,15 +206,16 @@ def short(value: Value) -> str | None:
 
 
 def yes_no(value: Value) -> bool | None:
-    """A boolean, or a text whose first word answers: alone on its line, or in a short text."""
+    """A boolean, or a text whose first word answers: alone on its line, or in a short text. "Yes, but ..." does not."""
     if isinstance(value, bool):
         return value
     said = (text(value) or "").strip()
     match = _ANSWER.match(said)
     if match is None:
         return None
-    alone = not said[match.end() :].partition("\n")[0].strip(" .,;:!?")
-    if not alone and short(value) is None:
+    rest = said[match.end() :]
+    alone = not rest.partition("\n")[0].strip(" .,;:!)]")
+    if (not alone and short(value) is None) or _HEDGES.search(rest[:SENTENCE]):
         return None
     return match[1].lower() in ("yes", "y", "true")
 

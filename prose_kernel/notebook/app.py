@@ -1,4 +1,4 @@
-"""The process of the kernel: sockets, threads and the connection file, around one `ProseKernel`.
+"""The kernel process: sockets, threads and the connection file around one `ProseKernel`.
 
 `ipykernel.kernelapp` would do it too, but it brings IPython's whole shell along, which costs start-up time and memory
 for parts that this kernel never uses. What is left out: capturing file descriptors (warnings stay on the process's own

@@ -1,7 +1,7 @@
-"""What was executed, across sessions: one small SQLite file in Jupyter's data directory.
+"""The history of executed cells: one small SQLite file in Jupyter's data directory.
 
-Writing happens on a thread of its own, off the way of a cell; where the file cannot be kept, this session's history
-lives in memory and nobody is bothered.
+A thread of its own writes it, so that cells do not wait. If the file cannot be written, the history of this session
+is kept in memory.
 """
 
 from __future__ import annotations

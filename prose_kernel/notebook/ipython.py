@@ -32,7 +32,7 @@ from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.values import ExecText, Value, plain
+from prose_kernel.runtime.values import Value, verbatim
 
 T = TypeVar("T")
 _USAGE = "%%prose [--in NAME …] [--out NAME …]"
@@ -91,7 +91,7 @@ class NotBound(KeyError):
 
 def python_value(value: Value) -> object:
     """A value of the run as Python has it; output of a command verbatim."""
-    return value.text if isinstance(value, ExecText) else plain(value)
+    return verbatim(value)
 
 
 class CellResult:

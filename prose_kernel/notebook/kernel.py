@@ -1,9 +1,9 @@
-"""The wire protocol of the Prose kernel, and nothing else: requests in, exactly one reply each, outputs on IOPub.
+"""The Prose kernel: Jupyter requests in, exactly one reply each, outputs on IOPub (docs/reference/jupyter.md 1.2, 6).
 
 One event loop on the main thread runs cells and answers everything else meanwhile; commands run on the engine's own
-thread. Where `ipykernel`'s base class would differ (jupyter.md 1, 6): interrupts cancel the running cell instead of
-ending the process; completion, inspection and kernel info are answered while a cell runs; no feature is advertised
-that is not there; malformed and unknown requests get an error reply instead of silence.
+thread. Differences from `ipykernel`'s base class: interrupts cancel the running cell instead of
+ending the process; completion, inspection and kernel info are answered while a cell runs; only features that exist are
+advertised; malformed and unknown requests get an error reply instead of silence.
 """
 
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
@@ -54,7 +54,7 @@ class ProseKernel(Kernel):
 
     implementation = "prose_kernel"
     implementation_version = __version__
-    banner = f"prose_kernel {__version__}: OpenProse in Jupyter. %help shows what there is."
+    banner = f"prose_kernel {__version__}: OpenProse in Jupyter. %help lists the magics."
     language_info = {  # noqa: RUF012
         "name": "prose",
         "version": __version__,

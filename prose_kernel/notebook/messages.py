@@ -1,4 +1,4 @@
-"""What goes over the wire: the outputs of a cell as IOPub messages, and handlers that answer every request."""
+"""Jupyter messages: the outputs of a cell on IOPub, and handlers that answer every request, even a malformed one."""
 
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
 from __future__ import annotations

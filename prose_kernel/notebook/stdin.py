@@ -1,4 +1,4 @@
-"""The person at a notebook: questions go out on the stdin channel, and every wait for an answer can be cancelled."""
+"""Ask the user of a notebook over the stdin channel; every wait for an answer can be cancelled."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import zmq
 from prose_kernel.errors import NobodyToAsk
 
 _POLL_SECONDS = 0.02
+_SENT_SECONDS = 1.0
 
 
 class StdinChannel:
     """The `Asker` of a kernel: ours, or the IPython kernel that `%%prose` runs in.
 
-    `kernel` needs `session` and `stdin_socket`. `current` gives the identity and the parent message of the executing
-    request; it is called at each question, because parallel questions belong to the same cell.
+    `kernel` needs `session`, `stdin_socket` and `iopub_thread`. `current` gives the identity and the parent message
+    of the executing request; it is called at each question, because parallel questions belong to the same cell.
     `available` follows `allow_stdin` of the current request; `show` writes beside the program's own output.
     """
 
@@ -47,6 +48,7 @@ class StdinChannel:
         with suppress(zmq.Again):
             while True:  # answers to questions that were withdrawn
                 socket.recv_multipart(zmq.NOBLOCK)
+        await self._outputs_are_sent()
         ident, parent = self._current()
         question = session.send(socket, "input_request", {"prompt": prompt, "password": False}, parent, ident=ident)
         answered = (question["header"]["msg_id"], parent.get("header", {}).get("msg_id"))
@@ -58,6 +60,15 @@ class StdinChannel:
         if value == "\x04":
             raise EOFError
         return value
+
+    async def _outputs_are_sent(self) -> None:
+        """Wait until what was shown is on its way: outputs have a channel and a thread of their own, and a text that
+        arrives after the question would stand below the box, not above it."""
+        sent = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._kernel.iopub_thread.schedule(lambda: loop.call_soon_threadsafe(sent.set))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(sent.wait(), _SENT_SECONDS)
 
     def _answer(self, wanted: tuple[object, ...], asked: list[bytes] | bytes | None) -> str | None:
         """The answer, if it has come.

@@ -1,4 +1,4 @@
-"""The bundles that cells show: one function a kind, one fixed set of MIME types for each kind.
+"""MIME bundles for values, command results, notes and branches; each kind has a fixed set of MIME types.
 
 Reports of the machine are `text/html` (only what survives a sanitiser: no scripts, styles, ids or theme variables) with
 `text/plain`; text that a session wrote is `text/markdown` with `text/plain`. Plain text is complete by itself. Nothing
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import LITERAL, clip, html_text, preview, visible
 from prose_kernel.presentation.session_cards import text_display
+from prose_kernel.presentation.tables_of_values import table_of
 from prose_kernel.runtime.events import CommandFinished
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, kind_of, plain
@@ -64,6 +65,10 @@ def value_display(value: Value) -> Display:
     """A cell's last value, shown as it is. Text of a session is Markdown."""
     if isinstance(value, Reference):
         return text_display(full_text(value))
+    table = table_of(value)
+    if table is not None:
+        more = f"<div {_QUIET}>{html_text(table.rest)}</div>" if table.rest else ""
+        return Display({"text/html": f"<div {LITERAL}>{table.html}{more}</div>", "text/plain": table.text})
     shown, rest = preview(readable(value), lines=200, characters=20_000)
     return Display({"text/plain": f"{shown}\n… ({rest})" if rest else shown})
 
@@ -107,7 +112,8 @@ def _kind(value: Value) -> str:
 
 
 def _single(name: str, value: Value) -> Display:
-    shown, rest = preview(readable(value))
+    table = table_of(value)
+    shown, rest = preview(readable(value)) if table is None else (table.text, "")
     remarks, facts, bad = _exec_remarks(value) if isinstance(value, ExecText) else ((), {}, False)
     kind = _kind(value)
     lines = [line for line in (shown, f"… ({rest})" if rest else "") if line]
@@ -115,7 +121,10 @@ def _single(name: str, value: Value) -> Display:
     text = [f"{head} = {shown}"] if len(lines) == 1 and "\n" not in shown else [head, *lines]
     text += [f"[{r}]" for r in remarks]
     parts = [f"<code>{html_text(name)}</code> <span {_QUIET}>{html_text(kind)}</span>"]
-    if shown:
+    if table is not None:
+        parts.append(table.html)
+        rest = table.rest
+    elif shown:
         parts.append(f"<pre {_PRE}>{html_text(shown)}</pre>")
     parts += [f"<div {_QUIET}>{html_text(r)}</div>" for r in ([rest] if rest else []) + list(remarks)]
     frame = _BAD if bad else _CARD

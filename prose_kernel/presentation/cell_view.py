@@ -1,10 +1,10 @@
-"""Events of one executing cell, shown through an `Output`: the same for the kernel and for `%%prose`.
+"""Turn the events of one executing cell into outputs, for the kernel and `%%prose` alike.
 
 What is live: the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. What waits
 until its top-level statement is over: cards of bound values and notes, so that a loop makes one table and not a hundred
 outputs. What a `parallel` shows is put in source order at its join. Nothing is shown twice: what a command printed for
-a name or an expression is seen in their values, and a cell's result is not what its body has shown already. Notebooks
-that are saved hold the same outputs whether a person was watching or not (jupyter.md 5, 7).
+a name or an expression is seen in their values, and a cell's result is not what its body has shown already. Saved
+notebooks hold the same outputs whether or not a person was watching (docs/reference/jupyter.md 5, 7).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Errors and warnings as a cell shows them: an error has a stable name, one line, and a traceback of prose lines; the
-warnings of one code are one line (openprose.md 9.1).
+"""Errors and warnings as cells show them: a stable name, one line, and a traceback of program lines; warnings of one
+code share a line (docs/reference/openprose.md 9.1).
 
 No Python frame, path, process id or duration is ever in them.
 """
@@ -141,12 +141,14 @@ def _warning(code: str, group: Sequence[Diagnostic]) -> str:
     if len({found.message for found in group}) > 1:
         others = names.partition(", ")[2]
         message = (
-            f"the values of {names} go into the command unquoted" if code == "W051" else f"{message} (also {others})"
+            f"the shell reads the values of {names} as part of the command"
+            if code == "W051"
+            else f"{message} (also {others})"
         )
     hints = {found.hint for found in group}
     hint = hints.pop() if len(hints) == 1 else None
     if code == "W051" and hint is None:
-        hint = "use only values that you trust"
+        hint = "pass them with `env:` or `stdin:`"
     several = "s" if len({found.line for found in group}) > 1 else ""
     return f"Warning at line{several} {lines}: {message}{f' ({hint})' if hint else ''} [{code}]"
 

@@ -1,7 +1,7 @@
-"""Text from commands, sessions and bindings, made harmless for a terminal, for HTML and for Markdown.
+"""Escape untrusted text (of commands, sessions, bindings) for terminals, HTML and Markdown.
 
-What a person sees may not act: no escape sequence but colours, no tag, script or image of a model's making, no hidden
-control or direction character. Values are never changed; only what is shown of them.
+Shown text must not act: no escape sequences except colours, no tags, scripts or images, no hidden control or direction
+characters. Values are never changed, only their display.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a session shows: one display that grows while a person watches and ends as Markdown, and its folded tool calls.
+"""MIME bundles for sessions: a display that grows while a person watches and ends as Markdown, and its tool calls.
 
 A live run, its replay and a run that nobody watched end in the same bundle: who answered is named by origin, which a
 recording keeps; provider, model, tokens, cost and time are facts. Text of sessions is hostile until made safe:

@@ -1,4 +1,4 @@
-"""Sessions of one cell while they run: text that streams for a person, and the same outputs at the end for everybody.
+"""Sessions of one cell: their text while it streams, and the final outputs, which are the same when nobody watches.
 
 A session that nobody runs beside has a display of its own, which grows and is replaced by the answer. Sessions of a
 `parallel` show their last line beside their branch; their answers are shown at the join. Attempts that failed are told

@@ -1,4 +1,4 @@
-"""What is shown of tasks: a card, a table, a quiet line. Volatile facts (ids, times) stand in the metadata alone."""
+"""Cards and tables of tasks. Volatile facts (ids, times) are in the metadata only."""
 
 from __future__ import annotations
 

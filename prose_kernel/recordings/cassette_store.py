@@ -25,8 +25,8 @@ _BRANCH = re.compile(r"[bi]\d+(?:~\d+)?")
 _NUMBER = re.compile(r"\d+")
 
 
-class Shelf:
-    """Every cassette that a run may replay, and the one that it writes. Made at the first session or judgement."""
+class CassetteStore:
+    """All cassettes that a run may replay, and the one that it writes; opened at the first session or judgement."""
 
     def __init__(
         self,
@@ -118,10 +118,21 @@ class Shelf:
     def lookup(self, key: str, at: str, attempt: int = 1, *, failed: bool = True) -> tuple[Take, How, Entry] | None:
         """The record that answers an attempt at this path, not used up yet; without `failed` none that ended in a
         failure."""
-        found = self._found(key, at, attempt)
+        found = self._sound(key, at, attempt)
         if found is None and self.load():
-            found = self._found(key, at, attempt)
+            found = self._sound(key, at, attempt)
         return found if found is None or failed or found[0].last.record.t != "error" else None
+
+    def _sound(self, key: str, at: str, attempt: int) -> tuple[Take, How, Entry] | None:
+        """The same; a record that is damaged, or does not belong to its key, is named and left out."""
+        while (found := self._found(key, at, attempt)) is not None:
+            entry = found[2]
+            if (damage := records.damage(entry.record)) is None:
+                return found
+            self.warn(f"{entry.file}, line {entry.line} is left out: {damage}")
+            self._index.drop(found[0], entry)
+            self._nearest = None
+        return None
 
     def _found(self, key: str, at: str, attempt: int) -> tuple[Take, How, Entry] | None:
         found = self._index.find(key, at)
@@ -145,7 +156,8 @@ class Shelf:
         """Why nothing is found, and how to record it."""
         used_up = 0 if self._index.find(key, at) is not None else self._index.count(key)
         if self._nearest is None:
-            self._nearest = differences.Nearest(self.entries(), self.own_name)
+            counting = [entry for entry in self.entries() if not entry.replaced]
+            self._nearest = differences.Nearest(counting, self.own_name)
         message = differences.message(what, self._nearest, req, at, used_up=used_up)
         return message, differences.command(program)
 
@@ -188,6 +200,8 @@ class Shelf:
 
     def _queue(self, kind: str, at: str, req: Mapping[str, Any] | None, out: Any, meta: Meta, tried: int) -> None:
         body = self.redaction.data(out)
+        if body != records.plain_data(out):
+            self.warn(f"{kind} {at}: the record has a placeholder in the place of a secret; a replay gives that text")
         data: dict[str, Any] = {
             "t": kind,
             "v": records.VERSION,

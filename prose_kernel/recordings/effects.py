@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.permissions.policy import Policy, Ruling
 from prose_kernel.recordings.cassette_files import replace_whole
-from prose_kernel.recordings.records import Written, builtins
+from prose_kernel.recordings.records import Seen, Written, builtins
 from prose_kernel.recordings.redaction import Redaction, holds_private_key
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
-    from prose_kernel.recordings.cassette_store import Shelf
+    from prose_kernel.recordings.cassette_store import CassetteStore
 
 LONGEST: Final = 256 * 1024
 """Bytes of a file that are recorded; of a longer one only the digest is."""
@@ -78,6 +78,21 @@ def _bytes(path: Path) -> bytes | None:
         return None
 
 
+def changed(reads: Iterable[Seen], cwd: str, redaction: Redaction) -> list[str]:
+    """The files that a session read and that hold something else now, or are gone."""
+    return [seen.path for seen in reads if seen.sha256 not in _states(_bytes(Path(cwd, seen.path)), redaction)]
+
+
+def _states(here: bytes | None, redaction: Redaction) -> set[str | None]:
+    """The digests that what is there may go by: as it is, and as it would be recorded."""
+    if here is None:
+        return {None}
+    try:
+        return {_digest(here), _digest(redaction.text(here.decode()).encode())}
+    except UnicodeDecodeError:
+        return {_digest(here)}
+
+
 # ---------------------------------------------------------------- replaying
 
 
@@ -115,7 +130,7 @@ class Replayed:
         """What is to be done for one file; None: it is in its state after already."""
         path = self._place(write.path)
         here = _bytes(path)
-        states = self._states(here)
+        states = _states(here, self.redaction)
         if (write.sha256 in states) if write.sha256 is not None else here is None:
             return None
         if write.before not in states:
@@ -136,15 +151,6 @@ class Replayed:
         if _digest(data) != write.sha256:
             raise self._refused(write.path, "its recorded content is damaged", "record the session again")
         return _Step(path, data)
-
-    def _states(self, here: bytes | None) -> set[str | None]:
-        """The digests that what is there may go by: as it is, and as it would be recorded."""
-        if here is None:
-            return {None}
-        try:
-            return {_digest(here), _digest(self.redaction.text(here.decode()).encode())}
-        except UnicodeDecodeError:
-            return {_digest(here)}
 
     def _place(self, name: str) -> Path:
         """The place of a recorded path: inside the workspace, through no link, a file or nothing at all."""
@@ -203,7 +209,9 @@ class Replayed:
 # ---------------------------------------------------------------- an answer
 
 
-def answer_of(result: SessionResult, request: SessionRequest, shelf: Shelf) -> tuple[dict[str, Any] | None, list[str]]:
+def answer_of(
+    result: SessionResult, request: SessionRequest, shelf: CassetteStore
+) -> tuple[dict[str, Any] | None, list[str]]:
     """`out` of a session's record, and what the person is to be told. None: it must not be recorded."""
     text = result.text if result.text is not None else written_answer(request.target, shelf.where.cwd)
     writes, outside = describe(result.writes, shelf.where.cwd, shelf.redaction)
@@ -224,7 +232,8 @@ def answer_of(result: SessionResult, request: SessionRequest, shelf: Shelf) -> t
         "writes": [builtins(write) for write in writes],
     }
     cut = result.details.get("cut") is True
-    more = {"summary": result.summary, "segment": result.segment, "trace": trace, "cut": cut}
+    reads = [{"path": read.path, "sha256": read.sha256} for read in result.reads]
+    more = {"reads": reads, "summary": result.summary, "segment": result.segment, "trace": trace, "cut": cut}
     return out | {name: value for name, value in more.items() if value}, warnings
 
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from prose_kernel.errors import PermissionDenied, ProseError
+from prose_kernel.errors import PermissionDenied
 from prose_kernel.permissions.policy import Policy
-from prose_kernel.recordings.records import canonical
+from prose_kernel.recordings.records import canonical, key_of
 from prose_kernel.recordings.redaction import Redaction, holds_private_key
+from prose_kernel.runtime.content import Material, material, readable
 from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest
 from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.runtime.text import NAME
-from prose_kernel.runtime.values import Value, full_content
+from prose_kernel.runtime.values import Value
 
-PREFIX: Final = "k1:"
 WHOLE: Final = 65_536
 """Characters of a prompt that a record holds; of a longer one it holds the beginning and the digest."""
 HEAD: Final = 1_000
@@ -28,13 +28,10 @@ HEAD: Final = 1_000
 SHOWN: Final = 20
 """Bindings that a judge is shown when the question names none."""
 
+__all__ = ["HEAD", "WHOLE", "Identity", "digest", "held", "key_of"]
+
 Req = dict[str, Any]
 ToolNames = Callable[[SessionRequest], tuple[str, ...]]
-
-
-def key_of(req: Mapping[str, Any]) -> str:
-    """The key of a record with this `req`."""
-    return PREFIX + hashlib.sha256(canonical(req)).hexdigest()
 
 
 def digest(text: str) -> str:
@@ -88,9 +85,9 @@ class Identity:
     def judgement(
         self, kind: str, request: JudgeRequest, *, options: tuple[str, ...] = (), value: str = "", path: str = ""
     ) -> Req:
-        """A question to the judge: its text and schema, and the bindings that whoever answers is shown."""
+        """A question to the judge: its text and schema, and the bindings that it is sent."""
         same = self.redaction.identity
-        bindings = shown_bindings(request) if kind in ("decide", "choose") else {}
+        sent = material(request) if kind in ("decide", "choose") else Material({}, {})
         return _without_empty(
             {
                 "kind": kind,
@@ -99,9 +96,19 @@ class Identity:
                 "loop": request.loop,
                 "path": same(path),
                 "text": held(same(value)) if value else None,
-                "bindings": {same(name): held(same(_text(value))) for name, value in bindings.items()},
+                "bindings": {same(name): held(same(text)) for name, text in sent.whole.items()},
+                "previews": {same(name): same(text) for name, text in sent.previews.items()},
             }
         )
+
+    def former_judgement(self, req: Req, request: JudgeRequest) -> Req | None:
+        """The same question as it was keyed before version 0.2; None where nothing has changed."""
+        if "bindings" not in req or any(name in request.bindings for name in NAME.findall(request.text)):
+            return None
+        same = self.redaction.identity
+        bindings = {same(name): held(same(readable(value))) for name, value in _latest(request).items()}
+        former = {name: value for name, value in req.items() if name != "previews"} | {"bindings": bindings}
+        return former if former != req else None
 
     def race(self, text: str) -> Req:
         """A `parallel` that somebody wins, by how it is written."""
@@ -125,7 +132,7 @@ class Identity:
         if item.text is not None:
             return item.text
         if item.content is not None:
-            return _text(item.content)
+            return readable(item.content)
         return self._file(item.location) if item.location else None
 
     def _file(self, location: str) -> str | None:
@@ -161,18 +168,9 @@ class Identity:
             return canonical({"host": self._permissions, "stated": dict(request.permissions)}).decode()
 
 
-def shown_bindings(request: JudgeRequest) -> dict[str, Value]:
-    """The bindings that a judge is shown: those that the question names, else the latest ones."""
-    named = [name for name in dict.fromkeys(NAME.findall(request.text)) if name in request.bindings]
-    names = named or [*request.bindings][-SHOWN:]
-    return {name: request.bindings[name] for name in names}
-
-
-def _text(value: Value) -> str:
-    try:
-        return full_content(value)
-    except (ProseError, OSError):
-        return "(cannot be read)"
+def _latest(request: JudgeRequest) -> dict[str, Value]:
+    """The bindings that a question without names was keyed by before version 0.2: the latest ones."""
+    return {name: request.bindings[name] for name in [*request.bindings][-SHOWN:]}
 
 
 def _without_empty(req: Req) -> Req:

@@ -12,7 +12,7 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import CassetteMode, CassetteOptions, Rule, Surroundings
 
 if TYPE_CHECKING:
-    from prose_kernel.recordings.cassette_store import Shelf
+    from prose_kernel.recordings.cassette_store import CassetteStore
 
 # Nothing is imported, compiled or read before the first session or judgement: most cells have none.
 
@@ -81,7 +81,7 @@ class Cassettes:
         self.clock = clock
         self._tool_names = tool_names
         self._permissions = dict(permissions or {})
-        self._opened: Shelf | None = None
+        self._opened: CassetteStore | None = None
         self._warnings: deque[str] = deque()
         self._mode: CassetteMode = options.mode or "replay"
         if options.name:
@@ -90,12 +90,12 @@ class Cassettes:
             own_path(options, where)  # says now what a name lacks
 
     @property
-    def shelf(self) -> Shelf:
+    def shelf(self) -> CassetteStore:
         """The cassettes, open: reads them when it is first asked for."""
         if self._opened is None:
-            from prose_kernel.recordings.cassette_store import Shelf
+            from prose_kernel.recordings.cassette_store import CassetteStore
 
-            self._opened = Shelf(
+            self._opened = CassetteStore(
                 self.options, self.where, self.clock, self._tool_names, self._permissions, self._warnings.append
             )
         return self._opened
@@ -105,12 +105,6 @@ class Cassettes:
         answered = asker.available and self.where.attended
         self._mode = self.options.mode or ("auto" if answered else "replay")
         return self._mode
-
-    def find(self, request: SessionRequest) -> Hit | Miss:
-        """What a replay would do with this session, without using the record up."""
-        from prose_kernel.recordings.recorded_sessions import looked_up
-
-        return looked_up(self.shelf, request)
 
     def note_ask(self, at: str, question: str, answer: str) -> None:
         """Write down a permission question and its answer, for reading; it never grants anything."""

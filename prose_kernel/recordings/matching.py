@@ -54,6 +54,9 @@ class _Queue:
     def add(self, take: Take) -> None:
         self.takes.append(take)
 
+    def rewind(self) -> None:
+        self._next = 0
+
     def unused(self) -> Take | None:
         while self._next < len(self.takes) and self.takes[self._next].used:
             self._next += 1
@@ -123,6 +126,18 @@ class Index:
         self._bound[place] = (take, "path")
         return replaced
 
+    def drop(self, take: Take, entry: Entry) -> None:
+        """A record that cannot answer counts no more."""
+        entry.replaced = True
+        take.attempts = {number: other for number, other in take.attempts.items() if other is not entry}
+        if not take.attempts:
+            take.used = True
+            self._exact = {place: other for place, other in self._exact.items() if other is not take}
+            self._bound = {place: bound for place, bound in self._bound.items() if bound[0] is not take}
+            for queue in (*self._by_key.values(), *self._by_tail.values()):
+                queue.takes = [other for other in queue.takes if other is not take]
+                queue.rewind()
+
     def find(self, key: str, at: str) -> tuple[Take, How] | None:
         """The take that answers a request, which is not used up by asking."""
         exact = self._exact.get((key, at))
@@ -134,7 +149,7 @@ class Index:
         for queue in (self._by_tail.get((key, tail(at))), self._by_key.get(key)):
             if queue is not None and (take := queue.unused()) is not None:
                 return take, "key"
-        if self._repeats == "reuse" and key in self._by_key:
+        if self._repeats == "reuse" and self._takes(key):
             return self._by_key[key].takes[-1], "reuse"
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prose_kernel.errors import Undecided
 from prose_kernel.recordings.library import Cassettes
@@ -13,6 +13,8 @@ from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
     from prose_kernel.recordings.cassette_files import Entry
+    from prose_kernel.recordings.cassette_store import CassetteStore
+    from prose_kernel.recordings.matching import How, Take
     from prose_kernel.recordings.records import Judgement, Meta
 
 T = TypeVar("T", Verdict, Pick, Finding)
@@ -54,11 +56,11 @@ class RecordedJudge:
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
         question = _Question("extract", request, f"what `{one_line(path)}` is in a text", value=value, path=path)
-        return await self._judge(question, lambda: self._inner.extract(request, value, path), _found, _finding)
+        return await self._judge(question, lambda: self._inner.extract(request, value, path), _kept, _finding)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         question = _Question("items", request, "which items a text holds", value=value)
-        return await self._judge(question, lambda: self._inner.items(request, value), _found, _finding)
+        return await self._judge(question, lambda: self._inner.items(request, value), _kept, _finding)
 
     async def _judge(
         self,
@@ -79,14 +81,14 @@ class RecordedJudge:
         )
         key = key_of(req)
         try:
-            if mode != "record" and (found := shelf.lookup(key, request.at)) is not None:
+            if mode != "record" and (found := _found(shelf, key, req, request)) is not None:
                 take, how, entry = found
                 said, meta = _read(entry)
                 shelf.use(take, how, request.at, entry)
                 return again(said, meta.origin, _details(meta, entry.file))
             if mode == "replay":
                 message, hint = shelf.miss(question.what, req, key, request.at, request.program)
-                raise Undecided(message, hint=hint)
+                raise Undecided(message, hint=hint, missed=True)
             begun = shelf.clock.monotonic()
             answer = await ask()
             spent = round((shelf.clock.monotonic() - begun) * 1000)
@@ -124,7 +126,7 @@ class _Question:
         self.path = path
 
 
-def _found(finding: Finding) -> dict[str, object]:
+def _kept(finding: Finding) -> dict[str, object]:
     from prose_kernel.runtime.values import verbatim
 
     return {"answer": verbatim(finding.value)}
@@ -134,19 +136,23 @@ def _finding(said: Judgement, by: str, details: dict[str, object]) -> Finding:
     return Finding(said.answer, by, said.reason, details)
 
 
+def _found(
+    shelf: CassetteStore, key: str, req: dict[str, Any], request: JudgeRequest
+) -> tuple[Take, How, Entry] | None:
+    """The record of a question, also as an earlier version keyed it."""
+    found = shelf.lookup(key, request.at)
+    if found is not None:
+        return found
+    from prose_kernel.recordings.keys import key_of
+
+    former = shelf.identity.former_judgement(req, request)
+    return shelf.lookup(key_of(former), request.at) if former is not None else None
+
+
 def _read(entry: Entry) -> tuple[Judgement, Meta]:
     from prose_kernel.recordings import records
 
-    try:
-        return (
-            records.part(entry.record.out, records.Judgement),
-            records.part(entry.record.meta, records.Meta),
-        )
-    except records.BadLine as bad:
-        raise Undecided(
-            f"{entry.file}, line {entry.line} cannot be replayed: {bad}",
-            hint="record it again: `prose run --cassette-mode=record FILE`",
-        ) from None
+    return records.part(entry.record.out, records.Judgement), records.part(entry.record.meta, records.Meta)
 
 
 def _details(meta: Meta, file: str) -> dict[str, object]:
@@ -176,11 +182,7 @@ class RecordedRaces:
         if found is None:
             return None
         take, how, entry = found
-        try:
-            order = records.part(entry.record.out, records.Order).ended
-        except records.BadLine as bad:
-            shelf.warn(f"{entry.file}, line {entry.line} is left out: {bad}")
-            return None
+        order = records.part(entry.record.out, records.Order).ended
         shelf.use(take, how, at, entry)
         return order
 

@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel import errors
-from prose_kernel.errors import CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError, RecordedTimeout
+from prose_kernel.errors import (
+    CassetteMiss,
+    NoProvider,
+    PermissionDenied,
+    ProviderAuth,
+    ProviderError,
+    RecordedTimeout,
+    StaleRecording,
+)
 from prose_kernel.permissions.policy import Ask, PermissionDesk
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
 from prose_kernel.runtime.ports import (
@@ -23,7 +31,7 @@ from prose_kernel.runtime.session_attempts import TIME_IS_UP
 
 if TYPE_CHECKING:
     from prose_kernel.recordings.cassette_files import Entry
-    from prose_kernel.recordings.cassette_store import Shelf
+    from prose_kernel.recordings.cassette_store import CassetteStore
     from prose_kernel.recordings.matching import How, Take
     from prose_kernel.recordings.records import Answer, Failure, Meta
 
@@ -59,7 +67,12 @@ class RecordedSessions:
         try:
             attempt = _Attempt(shelf, request)
             if mode != "record" and (found := attempt.lookup(failed=mode == "replay")) is not None:
-                return await self._replay(attempt, *found, on_progress)
+                if (changed := attempt.changed(found[2])) is None:
+                    return await self._replay(attempt, *found, on_progress)
+                if mode == "replay":
+                    self._stale(attempt, found[2], changed)
+                    return await self._replay(attempt, *found, on_progress)
+                on_progress(SessionProgress("note", f"asked again: {changed} has changed since it was recorded"))
             if mode == "replay" or self._inner is None:
                 raise attempt.missed()
             return await self._call(attempt, self._inner, on_progress)
@@ -70,28 +83,32 @@ class RecordedSessions:
 
     # ------------------------------------------------------------ replaying
 
+    def _stale(self, attempt: _Attempt, entry: Entry, changed: str) -> None:
+        """Say that a recording is out of date. Raises `StaleRecording` where that is not accepted."""
+        shelf = attempt.shelf
+        told = f"session {attempt.request.at}: {changed} has changed since {entry.file}, line {entry.line} was recorded"
+        mode = shelf.options.stale or ("warn" if shelf.where.attended else "fail")
+        if mode == "fail":
+            raise StaleRecording(
+                told, hint="record the session again, or accept old answers: --cassette-stale=warn (or ignore)"
+            )
+        if mode == "warn":
+            shelf.warn(f"{told}; its answer may be out of date")
+
     async def _replay(
         self, attempt: _Attempt, take: Take, how: How, entry: Entry, on_progress: OnProgress
     ) -> SessionResult:
         from prose_kernel.recordings import records
-        from prose_kernel.recordings.records import BadLine
 
         shelf, request = attempt.shelf, attempt.request
         shelf.use(take, how, request.at, entry)
         realtime = shelf.options.realtime
-        try:
-            meta = records.part(entry.record.meta, records.Meta)
-            if realtime and meta.ms > 0:
-                await shelf.clock.sleep(meta.ms / 1000)
-            if entry.record.t == "error":
-                raise _failure(records.part(entry.record.out, records.Failure), replayed=not realtime)
-            answer = records.part(entry.record.out, records.Answer)
-        except BadLine as bad:
-            raise ProviderError(
-                f"{entry.file}, line {entry.line} cannot be replayed: {bad}",
-                retryable=False,
-                hint="record the session again: `prose run --cassette-mode=record FILE`",
-            ) from None
+        meta = records.part(entry.record.meta, records.Meta)
+        if realtime and meta.ms > 0:
+            await shelf.clock.sleep(meta.ms / 1000)
+        if entry.record.t == "error":
+            raise _failure(records.part(entry.record.out, records.Failure), replayed=not realtime)
+        answer = records.part(entry.record.out, records.Answer)
         if answer.writes:
             await self._write(attempt, entry, answer)
         result = _result(answer, meta, entry)
@@ -139,7 +156,7 @@ class RecordedSessions:
 class _Attempt:
     """One attempt at a session: its identity, its record."""
 
-    def __init__(self, shelf: Shelf, request: SessionRequest) -> None:
+    def __init__(self, shelf: CassetteStore, request: SessionRequest) -> None:
         from prose_kernel.recordings.keys import key_of
 
         self.shelf = shelf
@@ -152,6 +169,17 @@ class _Attempt:
         """The record of this attempt. Without `failed`, a session that ended in a failure does not count: whoever can
         be asked now may have other settings, another model, more room."""
         return self.shelf.lookup(self.key, self.request.at, self.number, failed=failed)
+
+    def changed(self, entry: Entry) -> str | None:
+        """The files that the recorded session read and that have changed since, in words; None: it is up to date."""
+        from prose_kernel.recordings import effects, records
+
+        if entry.record.t != "session" or self.shelf.options.stale == "ignore":
+            return None
+        reads = records.part(entry.record.out, records.Answer).reads
+        names = effects.changed(reads, self.shelf.where.cwd, self.shelf.redaction)
+        more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
+        return ", ".join(names[:3]) + more if names else None
 
     def missed(self) -> CassetteMiss:
         request = self.request
@@ -219,10 +247,9 @@ class _Attempt:
 # ---------------------------------------------------------------- records as results
 
 
-def looked_up(shelf: Shelf, request: SessionRequest) -> Hit | Miss:
-    """What a replay would do with a session."""
+def looked_up(shelf: CassetteStore, request: SessionRequest) -> Hit | Miss:
+    """What a replay would do with a session, without using the record up."""
     from prose_kernel.recordings import records
-    from prose_kernel.recordings.records import BadLine
 
     attempt = _Attempt(shelf, request)
     found = attempt.lookup()
@@ -230,10 +257,7 @@ def looked_up(shelf: Shelf, request: SessionRequest) -> Hit | Miss:
         miss = attempt.missed()
         return Miss(attempt.key, request.at, str(miss), miss.hint or "")
     _, how, entry = found
-    try:
-        meta = records.part(entry.record.meta, records.Meta)
-    except BadLine:
-        meta = records.Meta()
+    meta = records.part(entry.record.meta, records.Meta)
     failed = entry.record.t == "error"
     place = (entry.record.at, entry.file, entry.line, how)
     return Hit(attempt.key, *place, meta.origin, meta.provider, meta.resolved, meta.recorded, failed)

@@ -7,6 +7,8 @@ from a newer version, is kept by whoever rewrites the file.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeVar
 
@@ -15,6 +17,8 @@ import msgspec
 from prose_kernel._version import __version__
 
 VERSION: Final = 1
+PREFIX: Final = "k1:"
+_CONFLICT: Final = re.compile(rb"(?:<{7}|>{7}|\|{7})(?: |\Z)|={7}\s*\Z")
 TYPES: Final = ("head", "session", "judge", "ask", "race", "error")
 ANSWERS: Final = ("session", "error", "judge", "race")
 """The types that answer something on replay, and therefore have a key."""
@@ -46,6 +50,13 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     before: str | None = None
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """A workspace file that a session read, and the digest of what it read."""
+
+    path: str
+    sha256: str
+
+
 class Used(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call of a tool, for reading."""
 
@@ -63,6 +74,7 @@ class Answer(msgspec.Struct, frozen=True):
     memory_after: str | None = None
     segment: str | None = None
     writes: tuple[Written, ...] = ()
+    reads: tuple[Seen, ...] = ()
     trace: tuple[Used, ...] = ()
     cut: bool = False
 
@@ -123,6 +135,14 @@ def canonical(data: object) -> bytes:
     return _write.encode(data)
 
 
+_OUT: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "session": Answer,
+    "error": Failure,
+    "judge": Judgement,
+    "race": Order,
+}
+
+
 def encoded(data: object) -> bytes:
     """A record as a line, with its line end."""
     return _write.encode(data) + b"\n"
@@ -144,6 +164,8 @@ def read(line: bytes) -> Record:
 
 
 def _why(line: bytes, problem: Exception) -> str:
+    if _CONFLICT.match(line):
+        return "it is a conflict marker of git: keep the records of both sides and remove the marker"
     try:
         _plain(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -168,6 +190,29 @@ def part(raw: msgspec.Raw, kind: type[T]) -> T:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise BadLine(f"it is no record: {problem}".replace("\n", " ")[:160]) from None
+
+
+def damage(record: Record) -> str | None:
+    """Why a record cannot answer anything; None for one that can. Its key must be that of what it was asked."""
+    try:
+        _plain(record.req), part(record.meta, Meta), part(record.out, _OUT[record.t])
+    except BadLine as bad:
+        return str(bad)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "what it was asked is not JSON"
+    if record.key != key_of(mapping(record.req)):
+        return "its key does not belong to what it was asked: somebody has changed it by hand"
+    return None
+
+
+def key_of(req: Mapping[str, Any]) -> str:
+    """The key of a record with this `req`."""
+    return PREFIX + hashlib.sha256(canonical(req)).hexdigest()
+
+
+def plain_data(data: object) -> Any:
+    """Data as it is when it has been written and read again."""
+    return _plain(_write.encode(data))
 
 
 def mapping(raw: msgspec.Raw) -> dict[str, Any]:

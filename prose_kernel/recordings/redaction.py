@@ -7,6 +7,7 @@ first; the rest is one expression and one pass, linear in the text (a person's o
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,11 @@ from typing import Any, Final, NamedTuple
 from prose_kernel.errors import UsageError
 
 SHORTEST: Final = 8
-"""Characters that the value of a secret-looking variable must have: shorter ones stand in ordinary text."""
+"""Characters that the value of a secret-looking variable must have: shorter ones occur in ordinary text."""
+
+PHRASE: Final = 16
+LONG: Final = 20
+"""Characters from which several words, or one without a break, are taken for a secret."""
 
 CACHED: Final = 65_536
 """Characters of a text that are worth remembering."""
@@ -66,11 +71,33 @@ _SHAPES: Final = (
 )
 
 
+def looks_secret(value: str) -> bool:
+    """Whether the value of a secret-looking variable could be a secret, and not an ordinary word, number or path.
+
+    A known token shape is one, and so is a phrase of several words; anything else has several kinds of characters, or
+    is long without a break, and its characters vary.
+    """
+    if len(value) < SHORTEST:
+        return False
+    if any(value.startswith(fixed) for find in _SHAPES for fixed in find.fixed):
+        return True
+    if value[:1] in "/~." or "://" in value[:12]:
+        return re.search(r"[^\s:/@]+:[^\s/@]+@", value) is not None  # a URL with a password
+    words = [word for word in re.split(r"[-_.\s]+", value) if word]
+    if len(words) >= 3 and len(value) >= PHRASE:
+        return True
+    kinds = (str.isupper, str.islower, str.isdigit, lambda c: not c.isalnum() and c not in "-_. ")
+    mixed = sum(any(kind(character) for character in value[1:]) for kind in kinds)
+    counts = [value.count(character) / len(value) for character in set(value)]
+    entropy = -sum(share * math.log2(share) for share in counts)
+    return entropy >= (2.5 if mixed > 1 else 3.0 if len(words) == 1 and len(value) >= LONG else math.inf)
+
+
 def _secrets(environment: Mapping[str, str]) -> tuple[_Find, ...]:
     """The values of secret-looking variables, the longest first; one that has two names goes by the first of them."""
     names: dict[str, str] = {}
     for name, value in sorted(environment.items()):
-        if len(value) >= SHORTEST and _SECRET_NAME.search(name) and not _NAMES_A_PLACE.search(name):
+        if looks_secret(value) and _SECRET_NAME.search(name) and not _NAMES_A_PLACE.search(name):
             names.setdefault(unicodedata.normalize("NFC", value), name)
     values = sorted(names, key=len, reverse=True)
     return tuple(_Find((value,), re.escape(value), f"«env:{names[value]}»") for value in values)

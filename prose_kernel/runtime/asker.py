@@ -35,6 +35,11 @@ class SerialAsker:
     def available(self) -> bool:
         return self._asker.available
 
+    @property
+    def magics(self) -> bool:
+        """Whether the person can type magics (`%provider`) where they are asked: in a notebook, not at a terminal."""
+        return bool(getattr(self._asker, "magics", True))
+
     def turn(self) -> Turn:
         """The right to talk to the person, for an `async with`."""
         return Turn(self)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
 
-from prose_kernel.runtime.text import one_line
-from prose_kernel.runtime.values import ExecText, Reference, Value, inserted_text
+from prose_kernel.errors import ProseError
+from prose_kernel.runtime.ports import JudgeRequest
+from prose_kernel.runtime.text import NAME, one_line
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
 
 
 def preview(value: Value) -> str:
@@ -33,3 +38,144 @@ def data_or_text(said: str) -> Value:
     except (ValueError, RecursionError):
         return said
     return data
+
+
+# ---------------------------------------------------------------- what a session is given to read
+
+
+def full_content(value: Value) -> str:
+    """All that a session can learn from a value, wherever it is kept."""
+    return "\n".join(_exec_lines(value)) if isinstance(value, ExecText) else inline_text(value, placed=False)
+
+
+def cut_note(value: Value) -> str | None:
+    """What a session is told about a value that is only the beginning of what a command printed."""
+    if not isinstance(value, ExecText) or not value.result.stdout_truncated:
+        return None
+    printed = value.result.stdout_bytes
+    of = f" of {printed:,} bytes" if printed else ""
+    return f"cut: only the first {len(value.text):,} characters{of} of the command's output"
+
+
+def _exec_lines(value: ExecText) -> Iterator[str]:
+    """A command's output after what its binding would tell beside it (5.5)."""
+    result = value.result
+    if not value.bare:
+        yield f"exit_code: {result.exit_code}"
+        if result.timed_out:
+            yield "timed_out: true"
+        if result.stderr:
+            yield "stderr:"
+            yield from (f"  {line}" for line in result.stderr.rstrip("\n").split("\n"))
+    if note := cut_note(value):
+        yield f"[{note}]"
+    if not value.bare:
+        yield "stdout:"
+    yield value.text
+
+
+def inline_text(value: Value, *, placed: bool = True) -> str:
+    """A value as text in a context; with `placed`, members that are stored are named by their place, not read."""
+    if isinstance(value, ErrorValue):
+        return "\n".join(_error_lines(value))
+    if isinstance(value, (list, dict)) and placed:
+        return json.dumps(_with_places(value), ensure_ascii=False, separators=(",", ":"))
+    return full_text(value)
+
+
+def _error_lines(value: ErrorValue) -> Iterator[str]:
+    """A failed command: what happened, then its stderr (exec-and-tasks.md 2.6). Other errors field by field."""
+    if "command" in value.fields:
+        yield value.message
+        if value.fields.get("stderr"):
+            yield str(value.fields["stderr"]).rstrip("\n")
+        return
+    for key, item in value.fields.items():
+        yield f"{key}: {item}"
+
+
+def _with_places(value: Value) -> object:
+    match value:
+        case list():
+            return [_with_places(item) for item in value]
+        case dict():
+            return {key: _with_places(item) for key, item in value.items()}
+        case Reference():
+            return {"$ref": value.location}
+        case ErrorValue():
+            return dict(value.fields)
+        case None | bool() | int() | float():
+            return value
+        case _:
+            return full_text(value)
+
+
+# ---------------------------------------------------------------- what a judge is shown
+
+MATERIAL: Final = 100_000
+"""Characters of bindings that a judge is sent."""
+
+PREVIEWS: Final = 50
+"""Bindings that did not fit of which a judge is sent a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The bindings that a judge is sent: `whole` texts, `previews` in a few words, and how many `more` there are.
+
+    `names` are further visible names without their values. A recording is keyed by `whole` and `previews`, so what is
+    not sent cannot break it.
+    """
+
+    whole: dict[str, str]
+    previews: dict[str, str]
+    names: tuple[str, ...] = ()
+    more: int = 0
+
+
+def material(request: JudgeRequest) -> Material:
+    """The bindings that the question names, in its order. Where it names none, the newest ones whole as far as they
+    fit, newest first; of those that do not fit, a preview."""
+    bindings = request.bindings
+    named = [name for name in dict.fromkeys(NAME.findall(request.text)) if name in bindings]
+    left = MATERIAL
+    whole: dict[str, str] = {}
+    if named:
+        for name in named:
+            whole[name] = cut(readable(bindings[name]), max(left, 200))
+            left -= len(whole[name])
+        return Material(whole, {}, tuple(name for name in bindings if name not in whole)[-PREVIEWS:])
+    aside: list[str] = []
+    for name in reversed([*bindings]):
+        text = readable(bindings[name]) if left > 0 else ""
+        if left <= 0 or (whole and len(text) > left):
+            aside.append(name)
+            continue
+        whole[name] = cut(text, left)
+        left -= len(whole[name])
+    previews = {name: _previewed(bindings[name]) for name in aside[:PREVIEWS]}
+    return Material(whole, previews, more=max(0, len(aside) - PREVIEWS))
+
+
+def readable(value: Value) -> str:
+    """All that a value holds, as text; a note where it cannot be read."""
+    try:
+        return full_content(value)
+    except (ProseError, OSError):
+        return "(cannot be read)"
+
+
+def _previewed(value: Value) -> str:
+    try:
+        # a binding's file is not read for a mere mention
+        return one_line(value.summary, 60) if isinstance(value, Reference) else preview(value)
+    except ProseError:
+        return "(cannot be read)"
+
+
+def cut(text: str, length: int) -> str:
+    """The beginning and the end of a long text, and how much is missing between them."""
+    if len(text) <= length:
+        return text
+    head = length * 2 // 3
+    return f"{text[:head]}\n[{len(text) - length:,} characters left out]\n{text[head - length :]}"

@@ -225,7 +225,8 @@ class LoopPass(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoopLeft(Event):
-    """`reason` is `max`, `break`, `no-progress`, or the condition's text with its markers; `end` for a fixed loop."""
+    """`reason` is `max`, `break`, `no-progress`, or the condition's text with its markers; `end` for a fixed loop,
+    `raised` when an error, a `return` or an interrupt leaves it."""
 
     index: int
     maximum: int | None

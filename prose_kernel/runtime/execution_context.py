@@ -21,7 +21,7 @@ from prose_kernel.runtime.events import BranchStep, Event, Failed, Listener, Pla
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
 from prose_kernel.runtime.ports import Binding, Key, LoadProgram, Ports, Store
 from prose_kernel.runtime.scheduler import Scheduler
-from prose_kernel.runtime.values import Reference, Value
+from prose_kernel.runtime.values import ExecText, Reference, Value
 
 T = TypeVar("T")
 E = TypeVar("E", bound=RunError)
@@ -115,6 +115,7 @@ class Run:
         self._unsaved: dict[Variable, None] = {}
         self._dirty = False
         self._held: WeakValueDictionary[Key, HeldText] = WeakValueDictionary()
+        self._results: dict[str, ExecText] = {}  # by the place of the binding that holds them now
 
     def begin(self, program: Any) -> None:
         """A file or a cell begins to run."""
@@ -127,6 +128,7 @@ class Run:
         self.cell, self.ordinal = former.cell, former.ordinal
         self.numbers = former.numbers
         self._held = former._held
+        self._results = former._results
         self._unsaved, self._dirty = former._unsaved, former._dirty
 
     # ------------------------------------------------------------ keeping
@@ -148,9 +150,14 @@ class Run:
         unsaved, self._unsaved = self._unsaved, {}
         for variable in unsaved:
             value = variable.value
-            if isinstance(value, Reference) and value.key == variable.key and self.is_current(value):
+            if isinstance(value, Reference) and self._is_own(value, variable.key):
                 continue  # the session's own binding
             self.put(variable.binding())
+
+    def _is_own(self, reference: Reference, key: Key) -> bool:
+        """Whether the session has written its reply to the binding `key` of this very program."""
+        here = reference.key == key and reference.location == self.store.location(key)
+        return here and self.is_current(reference)
 
     async def flush(self) -> None:
         """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
@@ -188,6 +195,18 @@ class Run:
         """Whether the binding of a reference still holds what the reference means."""
         read = getattr(reference.read, "__self__", None)
         return not (isinstance(read, HeldText) and read.detached)
+
+    def placed(self, value: ExecText) -> None:
+        """A command's result is now what its binding holds."""
+        self._results[value.location] = value
+
+    def displaced(self, value: ExecText) -> None:
+        """A name that held a command's result gets another value."""
+        self._results.pop(value.location, None)
+
+    def is_at(self, value: ExecText) -> bool:
+        """Whether the binding of a command's result still holds it."""
+        return bool(value.location) and self._results.get(value.location) is value
 
     # ------------------------------------------------------------ warnings
 

@@ -76,7 +76,9 @@ class Join:
         """A branch has finished; afterwards `decided` says whether the others are to be cancelled."""
         self._settled += 1
         succeeded = outcome.status == "done"
-        if self.policy.strategy == "all":
+        if outcome.error is not None and outcome.error.unanswered:
+            self._fail(outcome)
+        elif self.policy.strategy == "all":
             if not succeeded and self.policy.on_fail == "fail-fast":
                 self._fail(outcome)
         elif succeeded or self.policy.on_fail == "ignore":

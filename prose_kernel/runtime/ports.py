@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source, Span
@@ -25,18 +25,26 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------- commands
 
+DEFAULT_MAX_OUTPUT: Final = 30_000
+"""Characters of each stream that the value of an `exec` keeps, unless it says otherwise with `max-output`."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
     """One `exec`: the interpolated shell text, the directory to run in, the limit in seconds.
 
-    `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`.
+    `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`. Of each stream the
+    first `max_output` characters are kept. `stdin` is the text of standard input (None: empty), `env` holds further
+    environment variables.
     """
 
     command: str
     cwd: str
     timeout: float
     track: bool = True
+    max_output: int = DEFAULT_MAX_OUTPUT
+    stdin: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
     at: str = ""
 
 
@@ -48,7 +56,7 @@ class CommandResult:
     """What a command did (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
 
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`; None on success. Streams are decoded and cut
-    to 30,000 code points. `duration`, `max_rss` and `cpu_s` are volatile and belong into metadata only.
+    to `max_output` code points. `duration`, `max_rss` and `cpu_s` are volatile and belong into metadata only.
     """
 
     outcome: Outcome
@@ -183,6 +191,14 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
+class FileRead:
+    """A workspace file that a session read, and the digest of what was in it."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class FileWrite:
     """A file that a session wrote: the path as it named it, and the text before (None: no such file) and after
     (None: removed, or no text)."""
@@ -210,7 +226,8 @@ class SessionResult:
     `origin` says who made the answer: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by
     hand), `scripted`, `dry-run`; it is the same when the answer is replayed. `trace` holds the calls of tools in order.
     `memory_after` and `segment` are the texts of a persistent agent's two files when the provider knows them (None:
-    they are not written yet), `writes` the other files that the session wrote with our tools. `usage`, `replayed`,
+    they are not written yet), `writes` the other files that the session wrote with our tools, `reads` those of the
+    workspace that it read. `usage`, `replayed`,
     and `details` (resolved model, provider's facts, date) are volatile: metadata and trace only.
     """
 
@@ -221,6 +238,7 @@ class SessionResult:
     details: Mapping[str, object] = field(default_factory=dict)
     trace: tuple[ToolUse, ...] = ()
     writes: tuple[FileWrite, ...] = ()
+    reads: tuple[FileRead, ...] = ()
     memory_after: str | None = None
     segment: str | None = None
     usage: Usage | None = None
@@ -253,7 +271,9 @@ class Sessions(Protocol):
 class JudgeRequest:
     """A question to the judge with its context (openprose.md 3.4).
 
-    `bindings` maps every visible name to its value; a judge reads what it needs through `read`.
+    `bindings` maps every visible name to its value. `text` is the question with the values inserted; `inserted` are
+    those values by their placeholder (`{draft}`), and `written` is the question with the placeholders: a model is asked
+    that, and gets the values as material, so that no value can pass for a question.
     """
 
     text: str
@@ -264,6 +284,13 @@ class JudgeRequest:
     loop: Literal["until", "while"] | None = None
     loop_index: int | None = None
     loop_maximum: int | None = None
+    written: str = ""
+    inserted: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def question(self) -> str:
+        """The question without what a model or a command wrote."""
+        return self.written or self.text
 
 
 @dataclass(frozen=True, slots=True)

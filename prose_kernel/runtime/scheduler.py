@@ -2,6 +2,10 @@
 
 A branch that computes for long still lets the event loop serve the front end; it must then not let its siblings run.
 It keeps its turn meanwhile, and siblings whose wait has ended queue for theirs, in the order in which they arrive.
+
+An example: in `parallel:` one branch waits for a command, the other one computes `n = n + 1` a million times. After
+five milliseconds the computing branch breathes: an interrupt or a message of the front end is served. The command may
+have ended by then; its branch queues, and goes on when the other one waits or has ended.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -24,6 +25,10 @@ TIME_IS_UP: Final = "timeout"
 
 SECOND: Final = 1.0
 LONGEST: Final = 60.0
+LONGEST_ASKED: Final = 300.0
+"""Seconds that a server's `Retry-After` is honoured for, at most."""
+
+JITTER: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,15 @@ def delay(backoff: str, retry: int) -> float:
     if backoff == "linear":
         return SECOND
     return float(min(2 ** min(retry - 1, 10), LONGEST)) if backoff == "exponential" else 0.0
+
+
+def jittered(seconds: float, at: str, attempt: int) -> float:
+    """A wait made up to a quarter longer, so that branches which failed together do not come back together.
+
+    How much is drawn from the execution path: the same in every run of a program, and different for each branch.
+    """
+    drawn = random.Random(f"{at}#{attempt}").random()  # noqa: S311 - nothing secret hangs on it
+    return seconds * (1 + JITTER * drawn)
 
 
 class SessionAttempts:
@@ -95,6 +109,7 @@ class SessionAttempts:
             if s.host.listeners:
                 s.emit(SessionStarted(s.place(self.node), self.number, current, self.bound_to))
             again = replayed = False
+            asked_wait = 0.0
             try:
                 self.begins()
                 result = await self._attempt(current)
@@ -102,6 +117,7 @@ class SessionAttempts:
             except ProviderError as failure:
                 error: RunError = self._failure(failure)
                 again, replayed = failure.retryable, failure.replayed
+                asked_wait = min(getattr(failure, "retry_after", None) or 0.0, LONGEST_ASKED)
             except (SessionError, SessionTimeout) as failed:
                 error, again = failed, True
             except RunError as failed:
@@ -114,15 +130,16 @@ class SessionAttempts:
             if final:
                 return Failure(error)
             attempt += 1
-            await self._pause(attempt, replayed)
+            await self._pause(attempt, replayed, asked_wait)
 
-    async def _pause(self, attempt: int, replayed: bool) -> None:
-        """Wait before a retry; after a failure that was only replayed nobody needs the time."""
-        s, seconds = self.s, delay(self.backoff, attempt)
+    async def _pause(self, attempt: int, replayed: bool, asked: float) -> None:
+        """Wait before a retry, at least as long as a busy server asked for; after a failure that was only replayed
+        nobody needs the time."""
+        s, seconds = self.s, max(delay(self.backoff, attempt), asked)
         if s.host.listeners:
             s.emit(Retried(s.place(self.node), self.number, attempt, self.retries, seconds))
         if seconds > 0 and not replayed:
-            await s.outside(s.host.ports.clock.sleep(seconds))
+            await s.outside(s.host.ports.clock.sleep(jittered(seconds, self.request.at, attempt)))
 
     async def _attempt(self, request: SessionRequest) -> SessionResult:
         s = self.s

@@ -13,6 +13,7 @@ from typing import Literal
 RulesMode = Literal["first", "only", "off"]
 CassetteMode = Literal["off", "auto", "record", "replay"]
 Repeats = Literal["strict", "reuse"]
+Stale = Literal["warn", "fail", "ignore"]
 JudgeOutput = Literal["tool", "native", "prompted"]
 Rule = str | tuple[str, ...]
 """A permission: a word (`allow`, `deny`, `prompt`) or patterns."""
@@ -70,6 +71,7 @@ class CassetteOptions:
     - `redact`: regular expressions whose matches are not written, on top of the built-in ones.
     - `private`: new cassette files are readable by their owner alone.
     - `realtime`: recorded latencies are waited for on replay.
+    - `stale`: what a replay does where a file that the session read has changed; None: `fail` in CI, else `warn`.
     """
 
     name: str | None = None
@@ -78,6 +80,7 @@ class CassetteOptions:
     redact: tuple[str, ...] = ()
     private: bool = False
     realtime: bool = False
+    stale: Stale | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reading structure out of text: members, indexes, items (openprose.md 3.11).
+"""Reading structure out of text: JSON, members, indexes, items, binding files (openprose.md 3.11).
 
 Everything here is decided without a judge; `JudgeNeeded` says that only a judge could go on.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final, cast
+from typing import cast
 
 from prose_kernel.errors import ImportProgramError, ValueTypeError
+from prose_kernel.runtime import command_data
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, kind_of
 
 _FENCE = re.compile(r"^(`{3,})[ \t]*(?:json\w*)?[ \t]*\n(.*?)\n?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL | re.IGNORECASE)
 _BULLET = re.compile(r"^([ \t]*)(?:[-*+•]|\d{1,9}[.)])[ \t]+(\S.*)$", re.MULTILINE)
-_EXEC_HINT: Final = "use a marker, `if **result shows a failure**:`, or pass it as context"
 
 
 class JudgeNeeded(Exception):
@@ -61,7 +61,7 @@ def _no_constant(name: str) -> object:
 
 
 def member(value: Value, name: str) -> Value:
-    """`value.name`. Raises E028, E138, E209, or `JudgeNeeded` for prose."""
+    """`value.name`. Raises E028, E138, E209, E220, or `JudgeNeeded` for prose."""
     match value:
         case ProgramResult():
             if name not in value:
@@ -74,7 +74,7 @@ def member(value: Value, name: str) -> Value:
                 raise ValueTypeError(f"the error has no field '{name}'")
             return cast("Value", value.fields[name])
         case ExecText():
-            raise exec_has_no_members(name)
+            return member(command_data.parsed(value), name)
         case str() | Reference():
             text = value if isinstance(value, str) else value.read()
             data = json_in(text)
@@ -94,14 +94,10 @@ def _field(value: dict[str, Value], name: str) -> Value:
     return value[name]
 
 
-def exec_has_no_members(name: str) -> ValueTypeError:
-    return ValueTypeError(f"the result of exec is text; it has no '{name}'", code="E138", hint=_EXEC_HINT)
-
-
 def index(value: Value, at: Value) -> Value:
-    """`value[at]`. Raises E138, E209, E210, or `JudgeNeeded`."""
+    """`value[at]`. Raises E138, E209, E210, E220, or `JudgeNeeded`."""
     if isinstance(value, ExecText):
-        raise exec_has_no_members("[...]")
+        value = command_data.parsed(value, position=True)
     if isinstance(at, (str, Reference, ExecText)) and not isinstance(value, list):
         key = at if isinstance(at, str) else at.read() if isinstance(at, Reference) else at.text.rstrip("\n")
         return member(value, key)
@@ -122,11 +118,14 @@ def element(items: list[Value], at: Value) -> Value:
 
 
 def collection(value: Value) -> list[Value]:
-    """The items of a value. Raises E210, or `JudgeNeeded` for prose that rules 1 to 3 do not split."""
+    """The items of a value. Raises E209, E210, E220, or `JudgeNeeded` for prose that rules 1 to 3 do not split."""
     match value:
         case list():
             return value
         case ExecText():
+            if value.format:
+                return collection(command_data.parsed(value))
+            command_data.require_whole(value)
             return _items(value.text.rstrip("\n"))
         case str():
             return _items(value)
@@ -187,3 +186,47 @@ def not_a_collection(value: Value) -> ValueTypeError:
 def _a(value: Value) -> str:
     word = kind_of(value)
     return word if word == "null" else f"an {word}" if word[0] in "aeo" else f"a {word}"
+
+
+# ---------------------------------------------------------------- binding files
+
+# docs/reference/openprose.md 7.4; lines are told apart by LF alone. A session may have written the file.
+
+
+def value_of(text: str) -> str:
+    """The value in a binding file, also in one that a session has written with a poor header.
+
+    Without any header the whole text is the value.
+    """
+    if not text.startswith("# "):
+        return text
+    _, fence, _, rest = split_source(text)
+    _, value = split_value(text if fence is None else rest)
+    return text if value is None else value
+
+
+def split_source(text: str) -> tuple[list[str], str | None, str, str]:
+    """The lines before `source:`, the fence (None when there is none), the source, and the text after the fence."""
+    start = text.find("\nsource:\n```")
+    if start < 0:
+        return text[:1000].split("\n"), None, "", ""
+    head = text[:start].split("\n")
+    opening = start + len("\nsource:\n")
+    line_end = text.find("\n", opening)
+    line = text[opening : line_end if line_end >= 0 else len(text)]
+    fence = line[: len(line) - len(line.lstrip("`"))]
+    close = text.find(f"\n{fence}\n", opening + len(line))
+    if line_end < 0 or close < 0:
+        return head, None, "", ""
+    return head, fence, text[line_end + 1 : close], text[close + len(fence) + 2 :]
+
+
+def split_value(rest: str) -> tuple[str, str | None]:
+    """The lines before the first line that is exactly `---`, and what follows it and its blank line."""
+    if rest.startswith("---\n"):
+        at = 0
+    else:
+        at = rest.find("\n---\n") + 1
+        if at == 0:  # a file that ends with its separator has an empty value
+            return rest, "" if f"\n{rest}".endswith("\n---") else None
+    return rest[:at], rest[at + len("---\n") :].removeprefix("\n")

@@ -1,14 +1,16 @@
 """The values of a running program (openprose.md 3.2) and how each reads as text or JSON.
 
 Text is `str`, numbers `int` or `float`, booleans `bool`, null `None`, arrays `list`, objects `dict`. Lists and dicts
-are never changed after they have become a value. Three kinds have classes of their own.
+are never changed after they have become a value. Three kinds have classes of their own, and what only one language
+knows is a `LanguageValue`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime.ports import CommandResult, Key
@@ -18,12 +20,16 @@ from prose_kernel.runtime.ports import CommandResult, Key
 class ExecText:
     """The value of `exec`: its stdout, with the result it came from as metadata (openprose.md 5.4).
 
-    `bare` is true for a value bound under `on-fail: ignore` after a failure: neither code nor stderr is kept.
+    `bare` is true for a value bound under `on-fail: ignore` after a failure: neither code nor stderr is kept. `format`
+    is what the program declares its text to be, "" without a word; `location` is where its binding lives, "" before it
+    has one.
     """
 
     text: str
     result: CommandResult = field(compare=False)
     bare: bool = False
+    format: str = field(default="", compare=False)
+    location: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,30 @@ class ErrorValue:
         return str(self.fields.get("message", ""))
 
 
-Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"] | ExecText | Reference | ErrorValue
+class LanguageValue:
+    """A value that only its own language can use: a function, an agent, the one value that is nothing.
+
+    `kind` is the word for people, `str` its text wherever text is wanted: in a store, in another language, in JSON.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+
+
+Value = (
+    str
+    | int
+    | float
+    | bool
+    | None
+    | list["Value"]
+    | dict[str, "Value"]
+    | ExecText
+    | Reference
+    | ErrorValue
+    | LanguageValue
+)
 
 
 def kind_of(value: Value) -> str:
@@ -72,6 +101,8 @@ def kind_of(value: Value) -> str:
             return "text from session"
         case ErrorValue():
             return "error"
+        case LanguageValue():
+            return value.kind
 
 
 def number_text(value: int | float) -> str:
@@ -102,6 +133,8 @@ def full_text(value: Value) -> str:
             return number_text(value)
         case ErrorValue():
             return value.message
+        case LanguageValue():
+            return str(value)
         case _:
             return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
 
@@ -130,6 +163,8 @@ def plain(value: Value) -> object:
             return value.read()
         case ErrorValue():
             return dict(value.fields)
+        case LanguageValue():
+            return str(value)
         case _:
             return value
 
@@ -145,61 +180,3 @@ def verbatim(value: Value) -> object:
             return value.text
         case _:
             return plain(value)
-
-
-# ---------------------------------------------------------------- what a session is given to read
-
-
-def full_content(value: Value) -> str:
-    """All that a session can learn from a value, wherever it is kept."""
-    return "\n".join(_exec_lines(value)) if isinstance(value, ExecText) else inline_text(value, placed=False)
-
-
-def _exec_lines(value: ExecText) -> Iterator[str]:
-    """A command's output after what its binding would tell beside it (5.5)."""
-    result = value.result
-    if not value.bare:
-        yield f"exit_code: {result.exit_code}"
-        if result.timed_out:
-            yield "timed_out: true"
-        if result.stderr:
-            yield "stderr:"
-            yield from (f"  {line}" for line in result.stderr.rstrip("\n").split("\n"))
-        yield "stdout:"
-    yield value.text
-
-
-def inline_text(value: Value, *, placed: bool = True) -> str:
-    """A value as text in a context; with `placed`, members that are stored are named by their place, not read."""
-    if isinstance(value, ErrorValue):
-        return "\n".join(_error_lines(value))
-    if isinstance(value, (list, dict)) and placed:
-        return json.dumps(_with_places(value), ensure_ascii=False, separators=(",", ":"))
-    return full_text(value)
-
-
-def _error_lines(value: ErrorValue) -> Iterator[str]:
-    """A failed command: what happened, then its stderr (exec-and-tasks.md 2.6). Other errors field by field."""
-    if "command" in value.fields:
-        yield value.message
-        if value.fields.get("stderr"):
-            yield str(value.fields["stderr"]).rstrip("\n")
-        return
-    for key, item in value.fields.items():
-        yield f"{key}: {item}"
-
-
-def _with_places(value: Value) -> object:
-    match value:
-        case list():
-            return [_with_places(item) for item in value]
-        case dict():
-            return {key: _with_places(item) for key, item in value.items()}
-        case Reference():
-            return {"$ref": value.location}
-        case ErrorValue():
-            return dict(value.fields)
-        case None | bool() | int() | float():
-            return value
-        case _:
-            return full_text(value)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
 MoreTools = Callable[[SessionRequest, Policy, PermissionDesk], "Sequence[Tool]"]
-"""The tools that other rooms bring to a session, as its permissions allow."""
+"""Makes the tools of a session that other rooms provide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ProviderContext:
     more_tools: MoreTools | None = None
 
     def policy(self, request: SessionRequest) -> Policy:
-        """The rules of a session. Raises `PermissionDenied` for a pattern that makes no sense."""
+        """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
         where = self.where
         return Policy.of(
             request.permissions,
@@ -49,17 +49,21 @@ class ProviderContext:
         )
 
     def tool_names(self, request: SessionRequest) -> tuple[str, ...]:
-        """The tools that a session's permissions could ever allow, whoever answers."""
+        """Return the names of the tools that the session's permissions could allow, whichever provider answers."""
         from prose_kernel.sessions.tools.workbench import tool_names
 
         try:
             policy = self.policy(request)
-        except PermissionDenied:  # whoever runs the session says so
+        except PermissionDenied:  # reported when the session is run
             return ()
-        return tool_names(request, policy, [tool.spec.name for tool in self.brought(request, policy)])
+        return tool_names(
+            request,
+            policy,
+            [tool.spec.name for tool in self.brought(request, policy) if getattr(tool, "offered", True)],
+        )
 
     def workbench(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
-        """The tools of one attempt."""
+        """Return the tools of one attempt."""
         from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
         policy = self.policy(request)
@@ -80,7 +84,7 @@ class LiveProviders:
         self._agents: dict[str, AcpSessions] = {}
 
     def sessions(self, choice: Choice) -> Sessions:
-        """Who answers sessions for a choice of a model or an agent. Raises `ProviderError` when it cannot be."""
+        """Return the provider for `choice`, a model or an agent. Raises `ProviderError` if it is unavailable."""
         if choice.kind == "agent":
             return self._agent(choice.name)
         found = self._sessions.get(choice)
@@ -89,7 +93,7 @@ class LiveProviders:
         return found
 
     def judge(self, choice: Choice, model: str | None) -> Judge:
-        """The same as a judge, with its own model if one is named."""
+        """Return the judge for `choice`; `model` overrides its model."""
         if choice.kind == "agent":
             from prose_kernel.sessions.providers.agent_judge import AgentJudge
 
@@ -156,7 +160,7 @@ class LiveProviders:
 
             means = self._means
             if means.guard is None:
-                raise NoProvider(f"{name} cannot be started here: nobody would end its process")
+                raise NoProvider(f"{name} cannot be started here: no process engine would end it")
             found = self._agents[name] = AcpSessions(
                 name,
                 means.options.agents[name],

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from prose_kernel.runtime.content import full_content
 from prose_kernel.runtime.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.text import clipped
-from prose_kernel.runtime.values import full_content
 
 Section = Literal["orientation", "task", "system", "scope", "memory", "context", "output"]
 

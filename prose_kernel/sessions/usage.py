@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from prose_kernel.runtime.ports import (
@@ -36,11 +38,33 @@ class Line:
     unpriced: int = 0
 
 
+_listener: ContextVar[Callable[[str, str, Usage], None] | None] = ContextVar("prose_kernel_usage", default=None)
+
+
+def consumed(provider: str, model: str, usage: Usage) -> None:
+    """Say what an attempt consumed that failed or was cancelled; a result says it itself.
+
+    A failure leaves by an exception, and a cancellation by one that nobody may touch, so this takes another way.
+    """
+    listener = _listener.get()
+    if listener is not None and (usage.requests or usage.tokens_in or usage.tokens_out):
+        listener(provider, model, usage)
+
+
 class UsageTotals:
-    """Counts results as they come. Failed attempts leave no result and are not counted."""
+    """Counts results as they come, and what attempts consumed that failed or were cancelled."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], Line] = {}
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """What is `consumed` inside the block, in this task and those it starts, is counted here."""
+        token = _listener.set(self.consumed)
+        try:
+            yield
+        finally:
+            _listener.reset(token)
 
     def session(self, result: SessionResult) -> None:
         """Count a session's result."""
@@ -56,6 +80,10 @@ class UsageTotals:
         line = self._line(str(details.get("provider") or answer.by), str(details.get("model", "")))
         line = replace(line, judgements=line.judgements + 1)
         self._keep(_with(line, _usage(usage), bool(details.get("replayed"))))
+
+    def consumed(self, provider: str, model: str, usage: Usage) -> None:
+        """Count what an attempt consumed that leaves no result."""
+        self._keep(_with(self._line(provider, model), usage, False))
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -112,7 +140,8 @@ class CountedSessions:
         self._usage = usage
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        result = await self._inner.run(request, on_progress)
+        with self._usage.listening():
+            result = await self._inner.run(request, on_progress)
         self._usage.session(result)
         return result
 
@@ -125,21 +154,25 @@ class CountedJudge:
         self._usage = usage
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        verdict = await self._inner.decide(request)
+        with self._usage.listening():
+            verdict = await self._inner.decide(request)
         self._usage.judgement(verdict)
         return verdict
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        pick = await self._inner.choose(request, labels)
+        with self._usage.listening():
+            pick = await self._inner.choose(request, labels)
         self._usage.judgement(pick)
         return pick
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        found = await self._inner.extract(request, value, path)
+        with self._usage.listening():
+            found = await self._inner.extract(request, value, path)
         self._usage.judgement(found)
         return found
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
-        found = await self._inner.items(request, value)
+        with self._usage.listening():
+            found = await self._inner.items(request, value)
         self._usage.judgement(found)
         return found

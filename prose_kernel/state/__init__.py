@@ -1,1 +1,1 @@
-"""What a run leaves behind: layout, binding files, the trace, gate records, and the programs it imports."""
+"""State of a run on disk and in memory: layout, binding files, trace, gate records, imported programs."""

@@ -1,7 +1,6 @@
 """The binding file format (openprose.md 5.5, 7.4; exec-and-tasks.md 2.8): rendering and parsing.
 
-Lines are told apart by LF alone. A value is written verbatim after the header, so a file ends exactly where its value
-ends.
+Only LF ends a line. The value follows the header verbatim, so the file ends where the value ends.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 from prose_kernel.errors import StateError
-from prose_kernel.runtime.binding_text import split_source, split_value
-from prose_kernel.runtime.binding_text import value_of as value_of
 from prose_kernel.runtime.ports import Binding
-from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
+from prose_kernel.runtime.structured_text import split_source, split_value
+from prose_kernel.runtime.structured_text import value_of as value_of
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text
 
 Kind = Literal["input", "output", "let", "const"]
 _KINDS: Final = ("input", "output", "let", "const")
@@ -26,7 +25,7 @@ _INDENTED_LINE_END: Final = re.compile(r"(\r\n|\r|\n)  ")
 
 @dataclass(frozen=True, slots=True)
 class BindingFile:
-    """A parsed binding file. `metadata` holds the lines of 5.5 by name; a `|` text comes without its last line end."""
+    """A parsed binding file. `metadata` maps names to the lines of 5.5; a `|` text omits its final line end."""
 
     name: str
     kind: Kind
@@ -41,12 +40,12 @@ class BindingFile:
 
 
 def render(binding: Binding) -> str:
-    """The whole file of a binding: header, separator, value."""
+    """Return the complete file of a binding: header, separator, value."""
     return header(binding) + body(binding.value)
 
 
 def header(binding: Binding) -> str:
-    """Everything up to the value: the lines of 7.4 and, for the value of an `exec`, the metadata of 5.5."""
+    """Return everything before the value: the lines of 7.4 and, for the value of an `exec`, the metadata of 5.5."""
     key = binding.key
     lines = [f"# {key.name}", "", f"kind: {_kind(binding)}"]
     if key.execution_id is not None:
@@ -61,9 +60,9 @@ def header(binding: Binding) -> str:
 
 
 def body(value: Value) -> str:
-    """A value as it is stored (3.2): verbatim text, a JSON scalar, JSON with references, the fields of an error.
+    """Return a value as stored (3.2): verbatim text, a JSON scalar, JSON with references, or the fields of an error.
 
-    A top-level reference is read. Raises what its `read` raises.
+    A top-level reference is read, and exceptions of its `read` propagate.
     """
     match value:
         case ErrorValue():
@@ -75,7 +74,7 @@ def body(value: Value) -> str:
 
 
 def stored(value: Value) -> object:
-    """Plain JSON data in which a member that is a stored binding appears as `{"$ref": path}` (3.2)."""
+    """Return plain JSON data in which a member with a binding of its own appears as `{"$ref": path}` (3.2)."""
     match value:
         case list():
             return [stored(member) for member in value]
@@ -84,7 +83,7 @@ def stored(value: Value) -> object:
         case Reference():
             return {"$ref": value.location}
         case ExecText():
-            return inserted_text(value)
+            return {"$ref": value.location} if value.location else value.text
         case ErrorValue():
             return dict(value.fields)
         case _:
@@ -92,7 +91,7 @@ def stored(value: Value) -> object:
 
 
 def field_text(name: str, value: object) -> str:
-    """`name: value`: one-line text as it is, other text as `|` with indented lines, anything else as JSON (5.5)."""
+    """Return `name: value`: a line of text unchanged, more as `|` with indented lines, anything else as JSON (5.5)."""
     if not isinstance(value, str):
         return f"{name}: {json.dumps(value, ensure_ascii=False)}"
     if not value:
@@ -104,11 +103,13 @@ def field_text(name: str, value: object) -> str:
 
 
 def _kind(binding: Binding) -> Kind:
-    # 7.4 stores an error as a constant; what is marked as an input or output of the program stays one.
+    # 7.4 stores an error as a constant, unless it is an input or output of the program.
     return "const" if isinstance(binding.value, ErrorValue) and binding.kind == "let" else binding.kind
 
 
 def _fence(source: str) -> str:
+    if "`" not in source:
+        return "```"
     longest = max((len(run) for run in re.findall("`+", source)), default=0)
     return "`" * max(3, longest + 1)
 
@@ -136,7 +137,7 @@ def _metadata(value: Value) -> Iterator[str]:
 
 
 def parse(text: str) -> BindingFile:
-    """Read a binding file. Raises `StateError` (E219) saying what is missing."""
+    """Parse a binding file. Raises `StateError` (E219) naming the missing part."""
     head, fence, source, rest = split_source(text)
     top = parse_fields("\n".join(head[1:]))
     kind = top.get("kind", "")
@@ -160,7 +161,7 @@ def parse(text: str) -> BindingFile:
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """The `name: value` lines of metadata or of an error's body; `(empty)` is the empty text."""
+    """Parse the `name: value` lines of metadata or of an error's body; `(empty)` means the empty text."""
     found: dict[str, str] = {}
     lines = iter(text.split("\n"))
     line = next(lines, None)

@@ -1,4 +1,4 @@
-"""The filesystem backend: the `Store` port on a directory (openprose.md 6.5, 7.1, 7.2, 7.4)."""
+"""The filesystem backend: the `Store` port in a directory (openprose.md 6.5, 7.1, 7.2, 7.4)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from prose_kernel.state import bindings, layout
 from prose_kernel.state.pending import PendingWrites
 
 _YOUNG: Final = 1_000_000_000
-"""Nanoseconds in which two writes might bear the same time."""
+"""Nanoseconds within which two writes might get the same time stamp."""
 
 
 class FilesystemStore:
-    """A run, or an imported program's call inside it, kept below `state_dir/runs/{run_id}`.
+    """Keeps a run, or one call of an imported program, below `state_dir/runs/{run_id}`.
 
-    `cwd` is the directory the program was started in: places below it are told relative to it. The run directory
-    appears with the first flush after something worth keeping was put, or `start` was called.
+    `cwd` is the directory in which the program was started; paths below it are shown relative to it. The first flush
+    after `put` or `start` creates the run directory.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class FilesystemStore:
     def _place(self, paths: layout.RunPaths, chain: tuple[str, ...]) -> None:
         self.paths = paths
         self.chain = chain
+        self._bindings = f"{paths.bindings}{os.sep}"
         self._names = layout.FileNames(ignore_case=self._ignore_case)
         self._calls: set[str] = set()
         self._sources = 0
@@ -59,24 +60,24 @@ class FilesystemStore:
 
     @property
     def state_dir(self) -> Path:
-        """The directory that holds `runs/`, absolute."""
+        """The absolute path of the directory that contains `runs/`."""
         return self._state_dir
 
     # ------------------------------------------------------------ the program
 
     def start(self, program: str) -> None:
-        """Keep a copy of the program of this run; the directory is worth creating from now on (3.1 step 2)."""
-        self.pending.put(self.paths.program, program)
+        """Keep a copy of the run's program; the next flush creates the directory (3.1 step 2)."""
+        self.pending.put(str(self.paths.program), program)
 
     def record_source(self, text: str) -> None:
-        """Add a cell to the run's program copy. By itself it is nothing worth keeping."""
+        """Append a cell to the run's copy of the program. This alone does not create the directory."""
         self._sources += 1
         separator = "\n" if self._sources > 1 else ""
         self.pending.log(self.paths.program, f"{separator}{text.rstrip()}\n")
 
     @property
     def by_value(self) -> bool:
-        """Sessions read the files, unless there are none."""
+        """Whether context is passed by value: only if the directory cannot be written."""
         return self.pending.unavailable is not None
 
     @property
@@ -88,7 +89,7 @@ class FilesystemStore:
         return f"the state directory '{place}' cannot be written ({reason}); this run is kept in memory"
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> FilesystemStore:
-        """The store of an imported program's call, `imports/{handle}--{slug}[--number]` (6.5)."""
+        """Return the store of an imported program's call, `imports/{handle}--{slug}[--number]` (6.5)."""
         name = self._call(f"{handle}--{slug}", number)
         store = object.__new__(FilesystemStore)
         store.run_id = self.run_id
@@ -110,31 +111,31 @@ class FilesystemStore:
     # ------------------------------------------------------------ bindings
 
     def put(self, binding: Binding) -> None:
-        """Keep a binding with the next flush. The text of a reference is taken now: its binding may be rewritten."""
+        """Store a binding at the next flush. A reference is read now, because its binding may change."""
         if isinstance(binding.value, Reference):
             binding = dataclasses.replace(binding, value=binding.value.read())
         self.pending.put(self._path(binding.key), binding)
 
     def read(self, key: Key) -> str:
-        """The stored text of a binding, flushed or not. Raises `StateError` when there is none, or it is not text."""
+        """Return the stored text of a binding, flushed or not. Raises `StateError` if it cannot be read."""
         path = self._path(key)
         pending = self.pending.get(path)
         if isinstance(pending, Binding):
             return bindings.body(pending.value)
         try:
-            return bindings.value_of(path.read_bytes().decode("utf-8", "replace"))
+            return bindings.value_of(Path(path).read_bytes().decode("utf-8", "replace"))
         except OSError as error:
             reason = "there is no such binding" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
             raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name}) from None
 
     def mark(self, key: Key) -> object:
-        """Size, time and identity of the binding's file; None when there is none.
+        """Return size, time and inode of the binding's file; None if it does not exist.
 
-        A file that is younger than the clock of the disk can tell apart is dated back, so that the next write shows.
+        The time stamp of a very young file is set back, because the next write might otherwise get the same one.
         """
         path = self._path(key)
         try:
-            found = os.stat(path)  # noqa: PTH116 - asked for every session
+            found = os.stat(path)  # noqa: PTH116 - called for every session
             changed = found.st_mtime_ns
             if time.time_ns() - changed < _YOUNG:
                 changed -= _YOUNG
@@ -144,18 +145,18 @@ class FilesystemStore:
         return found.st_size, changed, found.st_ino
 
     def location(self, key: Key) -> str:
-        return layout.shown(self._path(key), self._cwd)
+        return layout.shown(Path(self._path(key)), self._cwd)
 
     def header(self, binding: Binding) -> str:
         return bindings.header(binding)
 
-    def _path(self, key: Key) -> Path:
-        return self.paths.bindings / self._names(key)
+    def _path(self, key: Key) -> str:
+        return f"{self._bindings}{self._names(key)}"
 
     # ------------------------------------------------------------ memory
 
     def memory(self, agent: str, persist: str) -> str:
-        """The agent's memory directory as a session is told it, with a `/` at its end (4.4)."""
+        """Return the agent's memory directory as sessions see it, with a final `/` (4.4)."""
         return layout.shown(self._memory(agent, persist), self._cwd) + "/"
 
     def has_memory(self, agent: str, persist: str) -> bool:
@@ -170,7 +171,7 @@ class FilesystemStore:
     # ------------------------------------------------------------ writing
 
     def log(self, chain: tuple[str, ...]) -> Callable[[str], None]:
-        """Where the trace of the program in these import directories is written: takes whole lines, never raises."""
+        """Return the function that appends whole lines to the trace of the program at `chain`; it never raises."""
         paths = layout.run_paths(self._state_dir, self.run_id)
         for name in chain:
             paths = paths.imported(name)
@@ -178,9 +179,9 @@ class FilesystemStore:
         return lambda text: self.pending.log(place, text)
 
     def keep(self) -> None:
-        """From now on the run is worth a directory."""
+        """Let the next flush create the run directory."""
         self.pending.worth_keeping = True
 
     async def flush(self) -> None:
-        """Everything put so far is on disk afterwards, in one batch. Raises `StateError` (E219) naming the binding."""
+        """Write everything put so far to disk, in one batch. Raises `StateError` (E219) naming the binding."""
         await self.pending.flush()

@@ -1,4 +1,4 @@
-"""Where everything of a run lives: run ids, directories, file names (openprose.md 4.4, 6.5, 7.2, 7.4)."""
+"""The layout of a run on disk: run ids, directories, file names (openprose.md 4.4, 6.5, 7.2, 7.4)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LONGEST_STEM: Final = 200
 
 
 def new_run_id(clock: Clock, source: random.Random | None = None) -> str:
-    """A run id `YYYYMMDD-HHMMSS-xxxxxx`, in UTC (7.2). `source` is the random source; None means the system's."""
+    """Return a run id `YYYYMMDD-HHMMSS-xxxxxx`, in UTC (7.2). `source` None means the system's random source."""
     chosen = (source or random.SystemRandom()).choices(_ALPHABET, k=6)
     return f"{clock.now():%Y%m%d-%H%M%S}-{''.join(chosen)}"
 
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """The directory of one run, or of one imported program inside it, and what lies there (7.2, 6.5)."""
+    """The directory of one run, or of one imported program inside it, and the paths in it (7.2, 6.5)."""
 
     directory: Path
 
@@ -46,25 +46,25 @@ class RunPaths:
         return self.directory / "gates"
 
     def imported(self, name: str) -> RunPaths:
-        """The directory of an imported program's call; `name` is `{handle}--{slug}[--2]`."""
+        """Return the paths of an imported program's call; `name` is `{handle}--{slug}[--2]`."""
         return RunPaths(self.directory / "imports" / name)
 
 
 def runs_directory(state_dir: Path) -> Path:
-    """The directory that holds one directory for each run."""
+    """Return the directory that contains one directory for each run."""
     return state_dir / "runs"
 
 
 def run_paths(state_dir: Path, run_id: str) -> RunPaths:
-    """The paths of a run below the state directory (`.prose`)."""
+    """Return the paths of a run below the state directory (`.prose`)."""
     return RunPaths(runs_directory(state_dir) / run_id)
 
 
 def memory_directory(agent: str, persist: str, *, run: Path, state_dir: Path, project: Path, home: Path) -> Path:
-    """The memory directory of a persistent agent (4.4).
+    """Return the memory directory of a persistent agent (4.4).
 
     `persist` is `true`, `project`, `user`, or a directory relative to the project. `run` is the directory of the run
-    or of the imported program: memory of execution scope is its own.
+    or of the imported program, which contains the memory for `true`.
     """
     match persist:
         case "true":
@@ -80,7 +80,7 @@ def memory_directory(agent: str, persist: str, *, run: Path, state_dir: Path, pr
 
 
 def shown(path: Path, cwd: Path) -> str:
-    """A path as sessions and people are told it: relative to the working directory it lies below, else absolute."""
+    """Return a path as sessions and people see it: relative to `cwd` if it is below it, else absolute."""
     try:
         return path.relative_to(cwd).as_posix()
     except ValueError:
@@ -88,13 +88,13 @@ def shown(path: Path, cwd: Path) -> str:
 
 
 def key_stem(key: Key) -> str:
-    """`name[__execution_id][__i{index}...]` (7.4), without `.md`."""
+    """Return `name[__execution_id][__i{index}...]` (7.4), without `.md`."""
     stem = key.name if key.execution_id is None else f"{key.name}__{key.execution_id}"
     return "".join((stem, *(f"__i{index}" for index in key.iterations)))
 
 
 def file_stem(name: str) -> str:
-    """A name as a file name: unchanged, unless it is longer than file systems allow."""
+    """Return a name as a file name: unchanged, unless it is longer than file systems allow."""
     if len(name) <= _LONGEST_STEM:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
@@ -102,10 +102,10 @@ def file_stem(name: str) -> str:
 
 
 class FileNames:
-    """Gives each key of one run its file name, the same every time.
+    """Assigns file names to the keys of one run, deterministically.
 
-    Two keys never share a file: `x__1` at the root and `x` in frame 1, or `Plan` and `plan` on a disk that ignores
-    case. The later one gets a suffix `~2` (a character that no name contains).
+    Two keys never share a file, such as `x__1` at the root and `x` in frame 1, or `Plan` and `plan` on a disk that
+    ignores case. The later key gets the suffix `~2`; no name contains `~`.
     """
 
     def __init__(self, *, ignore_case: bool) -> None:
@@ -132,7 +132,7 @@ class FileNames:
 
 
 def ignores_case(directory: Path) -> bool:
-    """Whether the disk under `directory` (or under its nearest existing parent) takes two spellings for one name."""
+    """Return whether the file system of `directory` (or of its nearest existing parent) ignores case in names."""
     for place in (directory, *directory.parents):
         if place.name and place.name != place.name.swapcase() and place.exists():
             other = place.with_name(place.name.swapcase())

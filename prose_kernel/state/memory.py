@@ -1,4 +1,4 @@
-"""The in-context backend: the `Store` port in memory; nothing is written (openprose.md 7.6)."""
+"""The in-context backend: the `Store` port in memory, without files (openprose.md 7.6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prose_kernel.state import bindings, layout
 
 
 class MemoryStore:
-    """Bindings of one run, or of an imported program's call, in a dictionary. Context is passed by value (7.6)."""
+    """Keeps the bindings of a run, or of an imported program's call, in memory. Context is passed by value (7.6)."""
 
     by_value: Final = True
     lost: Final = None
@@ -35,18 +35,18 @@ class MemoryStore:
         return bindings.body(self._bindings[key].value)
 
     def mark(self, key: Key) -> object:
-        """The binding itself: nobody but the machine writes here."""
+        """Return the binding itself: only the machine can change it."""
         return self._bindings.get(key)
 
     def location(self, key: Key) -> str:
-        """The binding's name as the transcript has it; there is no place to read it from."""
+        """Return the binding's name as in the transcript; there is no file to read."""
         return layout.key_stem(key)
 
     def header(self, binding: Binding) -> str:
         return bindings.header(binding)
 
     def memory(self, agent: str, persist: str) -> str:
-        """Long-lived memory has its usual place; that of the run has none but its name."""
+        """Return the directory of an agent's memory; memory of the run has no directory, only a name."""
         place = self._memory(agent, persist)
         return f"agents/{agent}/" if place is None else f"{layout.shown(place, self._cwd)}/"
 
@@ -66,10 +66,10 @@ class MemoryStore:
         return MemoryStore(cwd=self._cwd, home=self._home, chain=(*self.chain, name))
 
     def start(self, program: str) -> None:
-        """The transcript holds the program already."""
+        """Do nothing: the transcript contains the program already."""
 
     def record_source(self, text: str) -> None:
-        """The transcript holds the cell already."""
+        """Do nothing: the transcript contains the cell already."""
 
     async def flush(self) -> None:
-        """Nothing waits to be written."""
+        """Do nothing: there are no pending writes."""

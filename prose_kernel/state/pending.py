@@ -1,7 +1,7 @@
-"""What one run still has to write, and the writing of it: whole files, and logs that only grow.
+"""The pending writes of one run: whole files, and logs that only grow.
 
-The run and the programs it imports share one `PendingWrites`. Nothing touches the disk before there is something worth
-keeping, so a notebook that only ran comments leaves no directory.
+The run and the programs it imports share one `PendingWrites`. It writes nothing before the first binding or program, so
+a notebook that ran only comments leaves no directory.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LOST: Final = "… lines are missing here: the log could not be written\n".enco
 
 
 class PendingWrites:
-    """Contents waiting for the disk. `put` and `log` are for the loop's thread, `flush` writes in a worker thread.
+    """Contents not yet on disk. Call `put` and `log` in the event loop's thread; `flush` writes in a worker thread.
 
-    A small batch is written at once: changing threads costs more than writing three small files.
+    A small batch is written in the calling thread, because changing threads costs more than writing three small files.
 
-    Where `directory` cannot be created in the first place, `unavailable` says why, and everything put stays in memory.
+    If `directory` cannot be created, `unavailable` says why, and all contents stay in memory.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -39,18 +39,18 @@ class PendingWrites:
         self.unavailable: str | None = None
         self._directory = directory
         self._exists = False
-        self._files: dict[Path, Binding | str] = {}
-        self._being_written: dict[Path, Binding | str] = {}
+        self._files: dict[str, Binding | str] = {}  # by path, as text: paths are slow to hash
+        self._being_written: dict[str, Binding | str] = {}
         self._logs: dict[Path, bytearray] = {}
-        self._reported: set[Path] = set()
-        self._renewed: set[Path] = set()
+        self._reported: set[str] = set()
+        self._renewed: set[str] = set()
         self._spill_at = _SPILL
         self._weight = 0
         self._swap = threading.Lock()
         self._disk = threading.Lock()
 
-    def put(self, path: Path, content: Binding | str) -> None:
-        """Keep `content` as the whole of the file `path`; the last one before a flush wins."""
+    def put(self, path: str, content: Binding | str) -> None:
+        """Set the complete content of the file `path`; the last call before a flush wins."""
         with self._swap:
             self._files[path] = content
             self._reported.discard(path)
@@ -58,13 +58,13 @@ class PendingWrites:
             self._weight += _PER_FILE + _weight(content)
         self.worth_keeping = True
 
-    def get(self, path: Path) -> Binding | str | None:
-        """What is not on disk yet for `path`."""
+    def get(self, path: str) -> Binding | str | None:
+        """Return the content of `path` that is not yet on disk, or None."""
         with self._swap:
             return self._files.get(path) or self._being_written.get(path)
 
     def log(self, path: Path, text: str) -> None:
-        """Add to the end of the log `path`. Never raises; a long log is written on the way, in large pieces."""
+        """Append to the log `path`. Never raises; a long log is written before the next flush, in large pieces."""
         if self.unavailable is not None:
             return
         with self._swap:
@@ -84,10 +84,10 @@ class PendingWrites:
             self._spill_at = _SPILL
         except OSError:
             self._forget_some(path)
-            self._spill_at = len(self._logs[path]) + _SPILL  # not again with every line
+            self._spill_at = len(self._logs[path]) + _SPILL  # do not retry with every line
 
     def _is_available(self) -> bool:
-        """Whether there is a directory to write to; it is created now, or the run stays in memory."""
+        """Create the directory if necessary and return whether it exists; without it the run stays in memory."""
         if self._exists or self.unavailable is not None:
             return self._exists
         try:
@@ -100,9 +100,9 @@ class PendingWrites:
         return self._exists
 
     async def flush(self) -> None:
-        """Write everything put so far. Raises `StateError` naming what could not be kept; that stays pending.
+        """Write everything put so far. Raises `StateError` naming what could not be written; that stays pending.
 
-        Each content is reported once, and then tried again in silence: what makes room is a command of the same run.
+        Each failure is reported once and then retried silently, because a later command of the run may free space.
         """
         if not self.worth_keeping or self.unavailable is not None:
             return
@@ -114,7 +114,7 @@ class PendingWrites:
             await asyncio.to_thread(self.write)
 
     def write(self) -> None:
-        """`flush` for a caller without a loop."""
+        """`flush` for callers without an event loop."""
         with self._disk:
             if not self._is_available():
                 return
@@ -123,20 +123,20 @@ class PendingWrites:
                 try:
                     self._write_log(path)
                 except OSError as error:
-                    problems[path] = (path.name, _reason(error))
+                    problems[str(path)] = (path.name, _reason(error))
             new = [problem for path, problem in problems.items() if path not in self._reported]
             with self._swap:
                 self._reported = set(problems) - self._renewed
         if new:
             raise _storage_error(new)
 
-    def _write_files(self) -> dict[Path, tuple[str, str]]:
+    def _write_files(self) -> dict[str, tuple[str, str]]:
         with self._swap:
             batch, self._files, self._weight = self._files, {}, 0
             self._renewed = set()
             self._being_written = batch
-        problems: dict[Path, tuple[str, str]] = {}
-        unwritten: dict[Path, Binding | str] = {}
+        problems: dict[str, tuple[str, str]] = {}
+        unwritten: dict[str, Binding | str] = {}
         full: str | None = None
         for path, content in batch.items():
             reason = full
@@ -170,14 +170,14 @@ class PendingWrites:
             raise OSError(errno.ENOSPC, "no space left on the disk")
 
     def _forget_some(self, path: Path) -> None:
-        """A log that cannot be written must not fill the memory instead."""
+        """Truncate a log that cannot be written, so that it does not fill the memory."""
         with self._swap:
             log = self._logs[path]
             if len(log) > _MOST_UNWRITTEN:
                 log[:] = _LOST
 
 
-def _write_file(path: Path, content: Binding | str) -> None:
+def _write_file(path: str, content: Binding | str) -> None:
     if isinstance(content, str):
         write_whole(path, content)
     else:
@@ -197,8 +197,8 @@ def _weight(content: Binding | str) -> int:
             return 0
 
 
-def _name(path: Path, content: Binding | str) -> str:
-    return path.name if isinstance(content, str) else content.key.name
+def _name(path: str, content: Binding | str) -> str:
+    return Path(path).name if isinstance(content, str) else content.key.name
 
 
 def _reason(error: OSError) -> str:

@@ -1,6 +1,6 @@
-"""Imported programs: what a `use` path means, reading and checking it, its contract (openprose.md 6.1).
+"""Imported programs: resolve a `use` path, read and check the program, return its contract (openprose.md 6.1).
 
-Files are read here; what lies elsewhere comes from a `Resolver`, and without one it is out of reach.
+Local files are read here. Remote programs come from a `Resolver`; without one they are unavailable.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _LARGEST: Final = 256 * 1024 * 1024
 
 
 class Resolver(Protocol):
-    """Where programs that are no local files come from. `url` is absolute, a registry path already made one."""
+    """Loads remote programs. `url` is absolute; registry paths are already resolved to one."""
 
     def cached(self, url: str) -> bytes | None:
-        """The program when it is at hand without a connection."""
+        """Return the program if it is available without a connection, else None."""
         ...
 
     async def fetch(self, url: str) -> bytes:
-        """The program. Raises `ImportProgramError` (E215) saying why not."""
+        """Return the program. Raises `ImportProgramError` (E215) with the reason if it cannot be fetched."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where a program stands: a file (absolute, links resolved) or an address; `shown` names it for people."""
+    """The location of a program: a file (absolute, links resolved) or a URL; `shown` is its name for people."""
 
     address: str
     remote: bool = False
@@ -52,7 +52,7 @@ Stamp = tuple[int, int, int] | bytes
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A program as read, with its imports."""
+    """A parsed program with its imports."""
 
     where: Where
     stamp: Stamp
@@ -63,7 +63,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A program without errors. `imports` are the ones it was checked against, in the order of its `uses`."""
+    """A program without errors. `imports` are the programs it was checked against, in the order of its `uses`."""
 
     text: _Text
     contract: Contract
@@ -72,7 +72,7 @@ class _Checked:
 
 @dataclass(slots=True)
 class _Visit:
-    """A program on the way of a depth-first walk, and the imports still to be visited."""
+    """A program in the depth-first traversal, and its imports still to visit."""
 
     text: _Text
     ahead: Iterator[str]
@@ -81,8 +81,8 @@ class _Visit:
 class LocalPrograms:
     """Resolves the imports of one program or notebook.
 
-    `base` is the directory that its local paths are relative to; `program` its own file, so that an import of it is
-    found to be a cycle. Programs are read again when their file has changed.
+    `base` is the directory to which its local paths are relative; `program` is its own file, so that importing it is
+    detected as a cycle. A program is read again if its file has changed.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class LocalPrograms:
     # ------------------------------------------------------------ the two calls
 
     def load_contract(self, path: str) -> Contract | None:
-        """The contract of the program at a `use` path of the root; None for a remote program that is not at hand.
+        """Return the contract of the program at a `use` path of the root; None for a remote program that is not cached.
 
-        Raises `ImportProgramError`: E215 when it is missing or has errors, E112 for a cycle.
+        Raises `ImportProgramError`: E215 if it is missing or has errors, E112 for a cycle.
         """
         where = self.resolve(path)
         text = self._read(where)
@@ -134,13 +134,13 @@ class LocalPrograms:
 
     def _load(self, where: Where, chain: tuple[Where, ...], data: bytes | None) -> _Checked:
         text = self._read(where, data)
-        assert text is not None  # a file, or fetched
+        assert text is not None  # it is a file, or was fetched
         return self._check(text, chain)
 
     # ------------------------------------------------------------ paths
 
     def resolve(self, path: str, importer: Where | None = None) -> Where:
-        """What a path means in `importer` (the root by default). Raises `ImportProgramError` (E215) for none of 6.1."""
+        """Resolve a path in `importer` (by default the root). Raises `ImportProgramError` (E215) if 6.1 forbids it."""
         importer = importer or self._root
         place = place_of(path, self._profile)
         if place == "local":
@@ -149,7 +149,9 @@ class LocalPrograms:
             return Where(path, True, path)
         if place == "remote":
             return Where(REGISTRY + path.removeprefix("@"), True, path)
-        raise ImportProgramError(f'"{path}" is no import path', hint="a file, `handle/name`, or an `https://` address")
+        raise ImportProgramError(
+            f'"{path}" is not an import path', hint="a file, `handle/name`, or an `https://` address"
+        )
 
     def _file(self, path: str, importer: Where) -> Where:
         if not path.isprintable():
@@ -178,7 +180,7 @@ class LocalPrograms:
         return await self._resolver.fetch(where.address)
 
     def _read(self, where: Where, data: bytes | None = None) -> _Text | None:
-        """The program at `where`, parsed, from memory when it has not changed; None when it is not at hand."""
+        """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""
         known = self._texts.get(where)
         if where.remote:
             data = data if data is not None or self._resolver is None else self._resolver.cached(where.address)
@@ -206,7 +208,7 @@ class LocalPrograms:
     # ------------------------------------------------------------ checking
 
     def _check(self, start: _Text, chain: tuple[Where, ...]) -> _Checked:
-        """Check a program and all it imports, the innermost first. Without recursion: imports nest to any depth."""
+        """Check a program and all its imports, innermost first. Not recursive, because imports nest to any depth."""
         results: dict[Where, _Checked | ImportProgramError] = {}
         visits = [_Visit(start, iter(start.uses))]
         active = {*chain, start.where}
@@ -231,7 +233,7 @@ class LocalPrograms:
     def _import_of(
         self, importer: _Text, path: str, results: dict[Where, _Checked | ImportProgramError], active: set[Where]
     ) -> _Text | None:
-        """The import to visit next; None when there is nothing to visit. What cannot be read goes into `results`."""
+        """Return the import to visit next, or None. An import that cannot be read is added to `results`."""
         try:
             where = self.resolve(path, importer.where)
         except ImportProgramError:
@@ -247,7 +249,7 @@ class LocalPrograms:
     def _check_one(
         self, text: _Text, way: tuple[Where, ...], results: dict[Where, _Checked | ImportProgramError]
     ) -> _Checked | ImportProgramError:
-        """`way` leads from the root to the program itself; its imports are in `results`."""
+        """Check one program. `way` leads from the root to it; the results of its imports are in `results`."""
 
         def find(path: str) -> _Checked | None:
             where = self.resolve(path, text.where)
@@ -276,8 +278,8 @@ class LocalPrograms:
 
 
 def handle_and_slug(path: str, where: Where) -> tuple[str, str]:
-    """The two halves of an import's directory name (6.5): `local` and the stem, `url` and the last part, or a registry
-    path's own."""
+    """Return the two parts of an import's directory name (6.5): `local` and the stem, `url` and the last path segment,
+    or the handle and name of a registry path."""
     if not where.remote:
         return "local", Path(path).name.removesuffix(".prose") or "program"
     if where.address.startswith(REGISTRY) and not path.startswith(("http://", "https://")):
@@ -287,7 +289,7 @@ def handle_and_slug(path: str, where: Where) -> tuple[str, str]:
 
 
 def _imports(uses: tuple[str, ...], find: _Find) -> tuple[tuple[_Checked | None, ...], bool]:
-    """The imports that are there, and whether one is broken."""
+    """Return the imports, and whether one of them has errors."""
     try:
         return tuple(find(path) for path in uses), False
     except ImportProgramError:
@@ -336,7 +338,7 @@ def _unreadable(where: Where, error: OSError | ValueError) -> ImportProgramError
 
 
 def _errors(where: Where, findings: tuple[Diagnostic, ...]) -> ImportProgramError:
-    """The error of an importer whose import has errors; a cycle below stays a cycle."""
+    """Return the importer's error for an import with errors; a cycle among its imports stays E112."""
     errors = [finding for finding in findings if finding.severity == "error"]
     cycle = next((finding for finding in errors if finding.code == "E112"), None)
     if cycle is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC
-from typing import Protocol
+from typing import Final, Protocol
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
@@ -15,7 +15,7 @@ Where = tuple[str, ...]
 
 
 class TraceStore(Protocol):
-    """What a trace needs of a store: where to append, and a word that the run is worth a directory now."""
+    """The part of a store that a trace uses: append lines, and let the run directory be created."""
 
     run_id: str
 
@@ -24,11 +24,45 @@ class TraceStore(Protocol):
     def keep(self) -> None: ...
 
 
-class Trace:
-    """Writes one line for each event into the `state.md` of the run, or of the imported program it happened in.
+_LONG: Final = 1000
+"""Passes of a loop that are all kept; of a longer one the first and the last `_ENDS`."""
+_ENDS: Final = 100
 
-    Lines go to the store, which writes them with its next flush, or earlier when they are many; nothing is kept here
-    but the last marker of a loop and a few errors. Never raises.
+
+class _LongLoop:
+    """The lines of a loop that may have more than a thousand passes.
+
+    Its first hundred passes are written as they happen. Later ones wait here, because only the end of the loop tells
+    which of them are its last hundred: at most 900 of them, and a hundred once it is known to be long.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.left_out = 0
+        self.waiting: deque[list[str]] = deque()
+
+    def begin(self) -> None:
+        """A pass begins."""
+        self.begun += 1
+        if self.begun > _ENDS:
+            self.waiting.append([])
+        while self.begun > _LONG and len(self.waiting) > _ENDS:
+            self.waiting.popleft()
+            self.left_out += 1
+
+    def take(self, line: str) -> bool:
+        """Keep a line of the present pass; False when it may be written at once."""
+        if not self.waiting:
+            return False
+        self.waiting[-1].append(line)
+        return True
+
+
+class Trace:
+    """Writes one line for each event into the `state.md` of the run, or of the imported program in which it happened.
+
+    The store writes the lines at its next flush, or earlier if there are many. The trace itself keeps only the last
+    marker of a loop and a few errors. Never raises.
     """
 
     def __init__(self, store: TraceStore, clock: Clock) -> None:
@@ -36,6 +70,7 @@ class Trace:
         self._clock = clock
         self._logs: dict[Where, Callable[[str], None]] = {}
         self._held: tuple[ev.Place, int, int | None] | None = None
+        self._loops: dict[tuple[Where, tuple[ev.BranchStep, ...]], list[tuple[ev.Place, _LongLoop | None]]] = {}
         self._iterations: dict[int, ev.ParallelStarted] = {}
         self._failures: deque[tuple[RunError, str]] = deque(maxlen=64)
         self._spawned: dict[tuple[ev.BranchStep, ...], int] = {}
@@ -76,14 +111,63 @@ class Trace:
 
     def _line(self, place: ev.Place, text: str) -> None:
         self._release()
-        self._append(place.program, f"{self._prefix(place)}{one_line(text)}\n")
+        if not self._is_left_out(place):
+            self._keep(place, f"{self._prefix(place)}{one_line(text)}\n")
         if not self._worth:
             self._worth = True
             self._store.keep()
 
+    # ------------------------------------------------------------ long loops
+
+    def _keep(self, place: ev.Place, line: str) -> None:
+        """Write a line, unless a long loop around it has to wait for its end."""
+        for steps in range(len(place.branches), -1, -1) if self._loops else ():
+            for _, loop in reversed(self._loops.get((place.program, place.branches[:steps]), ())):
+                if loop is not None and loop.take(line):
+                    return
+        self._append(place.program, line)
+
+    def _is_left_out(self, place: ev.Place) -> bool:
+        """Whether a line belongs to an iteration of a long `parallel for` that is neither of the first nor the last."""
+        for step in place.branches:
+            construct = self._iterations.get(step.parallel)
+            if construct is not None and construct.count > _LONG and _ENDS <= step.index < construct.count - _ENDS:
+                return True
+        return False
+
+    def _pass_begins(self, event: ev.LoopPass) -> None:
+        if self._construct(event) is not None:
+            return  # an iteration of `parallel for`
+        loops = self._loops.setdefault((event.place.program, event.place.branches), [])
+        if event.index == 0:
+            short = event.maximum is not None and event.maximum <= _LONG
+            loops.append((event.place, None if short else _LongLoop()))
+        loop = loops[-1][1] if loops else None
+        if loop is not None:
+            loop.begin()
+
+    def _passes_over(self, place: ev.Place) -> None:
+        """A loop has ended, in whatever way: what waited is written, with the number of what is left out."""
+        key = place.program, place.branches
+        loops = self._loops.get(key)
+        if not loops or loops[-1][0].span != place.span:
+            return  # it has had no pass
+        begun, loop = loops.pop()
+        if not loops:
+            del self._loops[key]
+        if loop is not None:
+            self._left_out(begun, loop.left_out)
+            for line in (line for lines in loop.waiting for line in lines):
+                self._keep(place, line)
+
+    def _left_out(self, place: ev.Place, passes: int) -> None:
+        if passes:
+            self._keep(place, f"{self._prefix(place)}… {passes:,} passes\n")
+
     def _hold(self, event: ev.LoopPass) -> None:
-        # 7.3: the marker stands before the condition is tested, so a loop that ends there shows one line, with `exit`.
+        # 7.3: the marker comes before the condition is tested; a loop that ends there shows one line, with `exit`.
         self._release()
+        self._pass_begins(event)
         maximum = self._maximum(event)
         if maximum is None or event.index < maximum:
             self._held = event.place, event.index, maximum
@@ -94,13 +178,18 @@ class Trace:
             self._line(place, loop_pass(index, maximum))
 
     def _maximum(self, event: ev.LoopPass) -> int | None:
-        """The number of passes when it is known; an iteration of `parallel for` is a pass of as many as there are."""
+        """Return the number of passes if it is known; for an iteration of `parallel for`, the number of items."""
+        construct = self._construct(event)
+        return construct.count if construct is not None else event.maximum
+
+    def _construct(self, event: ev.LoopPass) -> ev.ParallelStarted | None:
+        """Return the `parallel for` of which this pass is an iteration, None for another loop."""
         branches = event.place.branches
         construct = self._iterations.get(branches[-1].parallel) if branches else None
-        return construct.count if construct is not None and construct.place.span == event.place.span else event.maximum
+        return construct if construct is not None and construct.place.span == event.place.span else None
 
     def _prefix(self, place: ev.Place) -> str:
-        """`N→ ` or `N{letter}→ `, two spaces before it for each block around. Iterations have no letter."""
+        """Return `N→ ` or `N{letter}→ `, indented by two spaces for each enclosing block. Iterations have no letter."""
         letters = "".join(letter(step.index) for step in place.branches[-1:] if step.parallel not in self._iterations)
         return f"{'  ' * place.depth}{place.ordinal}{letters}→ "
 
@@ -113,6 +202,9 @@ class Trace:
 
     def _end(self, chain: Where, error: RunError | None) -> None:
         self._release()
+        for loops in [loops for (program, _), loops in self._loops.items() if program == chain]:
+            for place, _ in reversed(tuple(loops)):
+                self._passes_over(place)
         time = timestamp(self._clock)
         self._append(chain, f"---end {time}\n" if error is None else f"---error {time} {one_line(error.message)}\n")
 
@@ -145,7 +237,7 @@ class Trace:
     def _bound(self, event: ev.Bound) -> None:
         branches = event.place.branches
         if branches and branches[-1].label == event.name and branches[-1].parallel not in self._iterations:
-            return  # the line of the branch says it
+            return  # the line of the branch shows it
         self._line(event.place, f"input {event.name} ✓" if event.kind == "input" else f"{event.name} ✓")
 
     def _command_finished(self, event: ev.CommandFinished) -> None:
@@ -179,22 +271,26 @@ class Trace:
                 self._line(event.place, "cancelled")
             case ev.BranchFinished():
                 spawned = self._spawned.pop(event.place.branches, None)
-                if event.label or spawned != event.place.span.start:  # else the line of its only spawn says it
+                if event.label or spawned != event.place.span.start:  # else the line of its only session shows it
                     self._line(event.place, f"{event.label} ✓" if event.label else "✓")
             case ev.ParallelJoined() if event.parallel in self._iterations:
-                del self._iterations[event.parallel]
+                count = self._iterations.pop(event.parallel).count
+                self._release()
+                self._left_out(event.place, count - 2 * _ENDS if count > _LONG else 0)
             case ev.ParallelJoined():
                 self._line(event.place, "∥done")
 
     def _loop_left(self, event: ev.LoopLeft) -> None:
-        if event.reason != "end":
+        if event.reason not in ("end", "raised"):
             if self._held is not None and self._held[1] == event.index and self._held[0] == event.place:
                 self._held = None
             self._line(event.place, f"{loop_pass(event.index, event.maximum)} exit({event.reason})")
+        self._release()
+        self._passes_over(event.place)
 
 
 def marker(event: ev.Event) -> str | None:
-    """The text of a line that needs nothing but its event; None for events that leave no line."""
+    """Return the line of an event that needs no other state; None for events without a line."""
     match event:
         case ev.ArmChosen():
             return f"if:{event.arm}"
@@ -223,13 +319,13 @@ def marker(event: ev.Event) -> str | None:
 
 
 def call(event: ev.ProgramCalled | ev.ProgramReturned) -> tuple[object, ...]:
-    """What a program's call and its return have in common."""
+    """Return a key that is equal for a program's call and its return."""
     place = event.place
     return event.alias, place.program, place.branches, place.execution_id
 
 
 def letter(index: int) -> str:
-    """The letter of a branch, from 0: `a` … `z`, `aa`, `ab` …"""
+    """Return the letter of a branch, from 0: `a` … `z`, `aa`, `ab` …"""
     text = ""
     index += 1
     while index:
@@ -239,17 +335,17 @@ def letter(index: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks, so that it cannot pass for other lines of the log."""
+    """Return a text without line breaks, so that it cannot imitate other lines of the log."""
     return text if text.isprintable() else " ".join(text.split())
 
 
 def timestamp(clock: Clock) -> str:
-    """ISO 8601, UTC, with `Z`, to the second."""
+    """Return the time in ISO 8601, UTC, with `Z`, to the second."""
     return clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def loop_pass(index: int, maximum: int | None) -> str:
-    """Passes count from 1 here; one past the maximum is shown as the maximum (`loop:M/M exit(max)`)."""
+    """Return the marker of a pass, counted from 1; beyond the maximum it shows the maximum (`loop:M/M exit(max)`)."""
     if maximum is None:
         return f"loop:{index + 1}/-"
     return f"loop:{min(index + 1, maximum)}/{maximum}"

@@ -1,4 +1,4 @@
-"""The compact markers of in-context mode, where the transcript is the state (openprose.md 7.6)."""
+"""The compact markers of in-context mode, in which the transcript is the state (openprose.md 7.6)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _STATUS: Final = {"done": "✓", "failed": "✗", "cancelled": "–"}
 
 
 class InContextTrace:
-    """A listener that keeps the markers of a run as text, the last 100,000 of them.
+    """A listener that keeps the last 100,000 markers of a run as text.
 
-    `announce` is told the mode at the start, and every marker if `show` is set too.
+    It calls `announce` with the mode at the start and, if `show` is true, with every marker.
     """
 
     def __init__(self, announce: Callable[[str], None] | None = None, *, show: bool = False) -> None:
@@ -32,7 +32,7 @@ class InContextTrace:
 
     @property
     def text(self) -> str:
-        """All markers so far, one a line."""
+        """All markers so far, one on each line."""
         return "".join(f"{line}\n" for line in self._lines)
 
     def __call__(self, event: ev.Event) -> None:
@@ -53,7 +53,7 @@ class InContextTrace:
             case ev.LoopPass():
                 return loop_pass(event.index, event.maximum)
             case ev.LoopLeft():
-                return None if event.reason == "end" else _left(event)
+                return None if event.reason in ("end", "raised") else _left(event)
             case ev.Bound() | ev.CommandFinished() | ev.SessionFinished() | ev.Failed():
                 return _statement(event)
             case ev.ParallelStarted() | ev.BranchFinished() | ev.ParallelJoined():
@@ -111,7 +111,7 @@ def _statement(event: ev.Bound | ev.CommandFinished | ev.SessionFinished | ev.Fa
 
 
 def _short(value: Value) -> str:
-    """An argument in a few characters; a reference is not read for it."""
+    """Return an argument in a few characters, without reading a reference."""
     match value:
         case Reference():
             return value.key.name

@@ -37,7 +37,7 @@ def test_the_tour_runs_and_shows_what_is_committed(lab: Lab, tour: Path, picture
 def _picture(lab: Lab, notebook: Notebook, pictures: Pictures) -> None:
     """From the loop to the end of the branches, without the file browser beside it."""
     cells = notebook.panel.locator(".jp-Cell")
-    first = cells.filter(has_text="A loop that mends the program").first
+    first = cells.filter(has_text="A loop that fixes the program").first
     last = cells.filter(has_text="unit = exec").first
     lab.page.set_viewport_size({"width": 1200, "height": 3000})
     lab.page.keyboard.press("Control+b")

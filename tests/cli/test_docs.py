@@ -13,7 +13,7 @@ from cli.generated import DOCS, PAGES
 ROOT = DOCS.parent
 TESTS = ROOT / "tests"
 HAZARDS = 102
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.mark.parametrize("name", PAGES)

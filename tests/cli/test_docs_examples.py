@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from cli.generated import DOCS
-from prose_kernel.notebook.magics import MAGICS
 from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel import settings, settings_file
+from prose_kernel.cells.magics import MAGICS
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.properties import ALLOWED
 from prose_kernel.language.source import Source

@@ -115,3 +115,16 @@ def test_compile_imports_neither_the_machine_nor_jupyter_nor_rich() -> None:
         [sys.executable, "-c", code], input='output x = "y"\n', capture_output=True, text=True, check=True
     )
     assert seen.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["run x.prose", "run hello", "gates", "tasks list", "doctor --no-start"])
+def test_a19_in_a_directory_that_is_gone_the_command_says_so(tmp_path: Path, command: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = "import os, sys; os.rmdir(os.getcwd()); from prose_kernel.cli.main import main; sys.exit(main())"
+    ran = subprocess.run([sys.executable, "-c", code, *command.split()], cwd=gone, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines()[-2:] == [
+        "Error: the directory that this command was started in is gone",
+        "hint: cd to a directory that exists",
+    ]

@@ -69,7 +69,7 @@ def test_a_cell_with_the_tag_may_fail(capfd: pytest.CaptureFixture[str]) -> None
     assert main(["run", "b.ipynb"]) == 0
     seen = capfd.readouterr()
     assert seen.out == "y: on\n"
-    assert "cell 1 fails, as its tag raises-exception says: exec failed with exit code 3" in seen.err
+    assert "cell 1 failed, as its tag raises-exception expects: exec failed with exit code 3" in seen.err
 
 
 def test_an_error_found_before_the_first_cell_ran_is_one_before_the_start() -> None:

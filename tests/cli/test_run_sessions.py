@@ -279,3 +279,28 @@ def test_doctor_on_what_is_chosen(
 
 def settings_findings() -> list[str]:
     return [f"{f.state:<6} {f.subject}: {f.text}" for f in doctor._settings()]
+
+
+@pytest.mark.parametrize("provider", ["replay", "auto"])
+def test_a12_a_program_cannot_hide_a_miss_and_the_status_is_3(prose: Prose, here: Path, provider: str) -> None:
+    text = 'try:\n  session "Never recorded"\ncatch:\n  output a = "hidden"\nfinally:\n  exec "touch tidied"\n'
+    (here / "hides.prose").write_text(text)
+    ran = prose("run", "hides.prose", PROSE_PROVIDER=provider)
+    assert ran.returncode == 3, ran.stderr
+    assert "hidden" not in ran.stdout and (here / "tidied").exists()
+
+
+def test_a12_stale_recordings_warn_or_fail(prose: Prose, here: Path, stub: StubServer) -> None:
+    (here / "notes.md").write_text("first")
+    (here / "reads.prose").write_text('output a = session "Read the notes"\n')
+    model = stub.script("reads", {"calls": [{"name": "read", "arguments": {"path": "notes.md"}}]}, "It says {results}")
+    live = prose("run", "reads.prose", "--provider", f"stub:{model}", "--cassette-mode", "auto")
+    assert live.returncode == 0, live.stderr
+    (here / "notes.md").write_text("second")
+    warned = prose("run", "reads.prose", "--cassette-mode", "replay")
+    assert warned.returncode == 0 and "notes.md has changed since cassettes/session.jsonl, line 2" in warned.stderr
+    silent = prose("run", "reads.prose", "--cassette-mode", "replay", "--cassette-stale", "ignore", CI="true")
+    assert (silent.returncode, silent.stdout) == (0, warned.stdout) and "has changed" not in silent.stderr
+    in_ci = prose("run", "reads.prose", CI="true")
+    assert in_ci.returncode == 3 and "notes.md has changed" in in_ci.stderr
+    assert "--cassette-stale=warn" in in_ci.stderr

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from waiting import eventually, until
 
 from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.commands.output import KEPT, Capture
+from prose_kernel.commands.output import Capture
+from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT as KEPT
 from prose_kernel.runtime.ports import Stream
 
 

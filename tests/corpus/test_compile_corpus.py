@@ -102,7 +102,7 @@ BYTES = {
     "NUL": (b"\x00\nsession: b\n", ["E106@1:1", "E007@2:10"]),
     "no-break space": (b'session\xc2\xa0"a"\n', ["E106@1:8"]),
     "tabs only": (b"\tsession: b\n", ["E101@1:1", "E007@1:11"]),
-    "empty bodies": (b"repeat 2:\n" * 3, ["W120@1:1", "W120@2:1", "W120@3:1"]),
+    "empty bodies": (b"repeat 2:\n" * 3, ["E147@1:1", "E147@2:1", "W120@3:1"]),
 }
 
 

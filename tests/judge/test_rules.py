@@ -325,3 +325,40 @@ def test_a_condition_costs_what_its_length_says() -> None:
         return decide
 
     assert_linear(work, 40)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There are no documents.", "No files were found in the directory.\n\nI looked everywhere.", "Nothing to report!",
+        "I didn't find any.", "The list is empty.", "zero results", "n/a", "None of the sources answered.",
+    ],
+)  # fmt: skip
+def test_a11_a_text_that_says_there_is_nothing_is_not_decided_by_rule(text: str) -> None:
+    assert rules.decide("docs is empty", {"docs": text}).answer is None
+    assert rules.decide("docs is not empty", {"docs": text}).answer is None
+
+
+@pytest.mark.parametrize(("text", "answer"), [("", True), ("[]", True), ("a.md\nb.md", False), ('["no"]', False)])
+def test_a11_a_text_that_has_something_is_still_decided(text: str, answer: bool) -> None:
+    assert rules.decide("docs is empty", {"docs": text}).answer is answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Yes, but the tests are missing.",
+        "Yes\n\nHowever, two files failed.",
+        "yes if you accept the risk",
+        "No, except on Linux.",
+    ],
+)
+def test_a11_yes_but_is_not_decided_by_rule(text: str) -> None:
+    assert rules.decide("verdict is yes", {"verdict": text}).answer is None
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"), [("Yes", True), ("yes.", True), ("No, the build broke.", False), ("YES!\n", True)]
+)
+def test_a11_a_plain_yes_or_no_is_decided(text: str, answer: bool) -> None:
+    assert rules.decide("verdict is yes", {"verdict": text}).answer is answer

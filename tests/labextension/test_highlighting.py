@@ -228,17 +228,17 @@ def test_strings_conditions_comments_and_keywords_are_those_of_the_language() ->
 @pytest.mark.parametrize(
     ("text", "after", "typed", "column"),
     [
-        ("if x:", "", None, 4),
-        ("if x: # why", "", None, 4),
-        ("if x:\n  # why\n", "", None, 4),
+        ("if x:", "", None, 2),
+        ("if x: # why", "", None, 2),
+        ("if x:\n  # why\n", "", None, 2),
         ("exec ':'", "", None, 0),
         ('exec "a:"', "", None, 0),
         ("try:\n  x\nif x:", "", None, 2),  # as deep as the text's own blocks
         ("a:\n   b:\n      c", "", None, 6),
         ("x\n  | map:", "", None, 4),
-        ("x = [", "", None, 4),
+        ("x = [", "", None, 2),
         ("x = [\n  {", "", None, 4),
-        ("x = [1,\n     {", "", None, 9),  # lined up, which says nothing about blocks
+        ("x = [1,\n     {", "", None, 7),  # lined up, which says nothing about blocks
         ("x = [\n  1,", "]", None, 0),
         ('x = """\n  a', "", None, None),  # text keeps the indentation of its line
         ("if x:\n  y", "else:", None, 0),

@@ -112,7 +112,7 @@ def test_a_block_of_unknown_content_may_export_anything():
 
 def test_outside_a_notebook_known_names_are_declared():
     text = (
-        "let «E019»x = 1\nconst «E019»c = 1\noutput «E024»o = 1\nlet y = r.«E138»b\n"
+        "let «E019»x = 1\nconst «E019»c = 1\noutput «E024»o = 1\nlet y = r.«E138»stderr\n"
         'agent «E006»a:\n  prompt: "p"\nblock «E141»g:\n  exec "ls"\nuse "./q.prose" as «E110»prog\n'
     )
     source, expected = unmark(text, "default")
@@ -130,7 +130,12 @@ HINTS = [
         "E053",
         "did you mean `{branch}`? otherwise define `brnch` first, or write `\\{brnch\\}` to pass the braces on",
     ),
-    ('let x = 1\nexec "echo ${x}"\n', "W051", "the program's `x` is inserted after the `$`, not the shell's"),
+    (
+        'let x = 1\nexec "echo ${x}"\n',
+        "W051",
+        'the program\'s `x` is inserted after the `$`, not the shell\'s; write `exec "echo \\"$x\\""`, and below it '
+        "`env: { x }`; a long text can go in as `stdin: x`",
+    ),
     (
         'let result = exec "ls"\nlet y = result.exit_code\n',
         "E138",
@@ -144,8 +149,8 @@ HINTS = [
     ('block review:\n  exec "ls"\ndo reviw()\n', "E140", "did you mean `review`?"),
     ('let research = 1\nsession "a"\n  context: reserch\n', "E132", "did you mean `research`?"),
     ("let research = 1\nlet y = reserch\n", "E131", "did you mean `research`?"),
-    ('print(text: "x")\n', "E025", 'to show a value write `output x`, or `exec "echo x"`'),
-    ('print("x")\n', "E025", 'to show a value write `output x`, or `exec "echo x"`'),
+    ('print(text: "x")\n', "E025", 'to show a value, write `output result = "x"`'),
+    ('print("x")\n', "E025", 'to show a value, write `output result = "x"`'),
     ('let topic = 1\nblock review(t):\n  exec "ls"\nreview(topic)\n', "E025", "`do review(topic)`"),
     ('use "./h.prose" as helper\ndo helper(1)\n', "E140", "`helper` is an imported program: `helper(name: value)`"),
     ("gate g:\n  prompt: **ask nicely**\n", "E196", 'a gate shows its text as written: `prompt: "..."`'),

@@ -11,7 +11,7 @@ from scaling import assert_linear
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.openprose import compile_source, parse
 from prose_kernel.language.openprose import tree as t
-from prose_kernel.language.openprose.builder import DEPTH_LIMIT
+from prose_kernel.language.openprose.expression_builder import DEPTH_LIMIT
 from prose_kernel.language.openprose.lexer import NESTING_LIMIT
 from prose_kernel.language.source import Source
 
@@ -66,7 +66,7 @@ def one(text: str, code: str) -> Diagnostic:
         ('let xs = ["a"]\nfor each x in xs:\n  throw', "E004", "write `for x in xs:`"),
         ("while **x is y**:\n  throw", "E004", "write `loop while **x is y**:`"),
         ("def f(a):\n  throw", "E004", "write `block f(a):`"),
-        ("exec ls -la", "E004", 'put the command in quotes: `exec "ls -la"`'),
+        ("exec ls -la", "E004", 'write `exec "ls -la"`'),
         (
             "exec \"grep '\\d' f\"",
             "E002",
@@ -83,7 +83,7 @@ def one(text: str, code: str) -> Diagnostic:
         ('input topic "x"', "E004", 'write `input topic: "x"`'),
         ("input topic", "E004", 'write `input topic: "..."`'),
         ("agent a:\nresume a", "E004", "write `resume: a`"),
-        ("throw some words", "E004", 'put the text in quotes: `throw "some words"`'),
+        ("throw some words", "E004", 'write `throw "some words"`'),
         (
             'gate g:\n  prompt: "a"\n  on_reject: retry b',
             "E199",
@@ -139,7 +139,7 @@ def test_the_tree_keeps_what_could_be_read() -> None:
 
 
 def test_calls_with_unnamed_arguments() -> None:
-    assert "output x" in (one('print("x")', "E025").hint or "")
+    assert 'output result = "x"' in (one('print("x")', "E025").hint or "")
     known = 'use "./a.prose" as research\nresearch("x", depth: 1)'
     found = one(known, "E004")
     assert (found.line, found.column) == (2, 10)

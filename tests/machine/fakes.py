@@ -86,7 +86,7 @@ class Reply:
     after: float = 0.0
     kind: str | None = None
     cwd: str | None = None
-    fails: str | None = None
+    fails: str | ProviderError | None = None
     retryable: bool = True
 
 
@@ -123,9 +123,11 @@ class FakeCommands:
         return CommandResult(
             "timed_out" if kind == "timeout" else "spawn_failed" if kind in ("spawn", "cwd") else "exited",
             code,
-            reply.stdout,
+            reply.stdout[: request.max_output],
             reply.stderr,
             kind,  # type: ignore[arg-type]
+            stdout_truncated=len(reply.stdout) > request.max_output,
+            stdout_bytes=len(reply.stdout.encode()),
             timed_out=kind == "timeout",
             cwd_after=(reply.cwd or request.cwd) if request.track and kind in (None, "exit") else None,
             spawn_error=reply.stderr if kind in ("spawn", "cwd") else None,
@@ -158,6 +160,8 @@ class FakeSessions:
             raise
         finally:
             self.live -= 1
+        if isinstance(reply.fails, ProviderError):
+            raise reply.fails
         if reply.fails is not None:
             raise ProviderError(reply.fails, retryable=reply.retryable)
         on_progress(SessionProgress("text", reply.stdout))
@@ -345,6 +349,7 @@ class World:
         self.user = FakeUser(self)
         self.gates = FakeGates(self)
         self.events: list[Event] = []
+        self.loads: list[str] = []
         ports = Ports(self.commands, self.sessions, self.judge, self.user, self.gates, self.store, self.clock)
         self.machine = Machine(
             ports,
@@ -381,6 +386,7 @@ class World:
     async def _load(self, request: LoadRequest) -> LoadedProgram:
         from prose_kernel.errors import ImportProgramError
 
+        self.loads.append(request.at)
         path = request.path
         if path not in self.files:
             raise ImportProgramError(f"no program at '{path}'")

@@ -145,4 +145,4 @@ async def test_error_at_the_offending_operand() -> None:
     assert error.code == "E209"
     assert error.location is not None
     assert error.location.line == 2
-    assert error.message == '`-` needs two numbers; "x" is none'
+    assert error.message == '`-` needs two numbers; "x" is not a number'

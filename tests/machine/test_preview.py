@@ -155,3 +155,51 @@ async def test_recursion_and_size_have_their_limits() -> None:
     assert len(found) == MOST
     deep = [f"{'  ' * at}do:" for at in range(90)] + ["  " * 90 + 'session "deep"']
     assert len(await previews(w, *deep)) == 1
+
+
+async def test_what_is_computed_from_what_is_known_is_known() -> None:
+    w = World()
+    await w.run('let topic = "frogs"', cell=True)
+    found = await previews(
+        w,
+        'let title = "On {topic}"',
+        'let plan = session "Plan {title}"',
+        'let same = plan == "x"',
+        "let both = [title, plan]",
+        'session "Write {title}, {same}, {both[0]}"',
+    )
+    assert [(p.request.task, p.unknown) for p in found if p.request is not None] == [
+        ("Plan On frogs", ()),
+        (f"Write On frogs, {unknown('same')}, {unknown('both[0]').replace('[0]', '')}", ("same", "both")),
+    ]
+
+
+async def test_a_preview_goes_on_behind_what_would_end_a_run() -> None:
+    """A `return`, a `throw`, an error and a decided race: in the run to come they may not happen."""
+    w = World()
+    found = await previews(
+        w,
+        "block f():",
+        "  for x in [1, 2]:",
+        "    if **done**:",
+        "      return",
+        "    break",
+        '  session "in f"',
+        "do f()",
+        "try:",
+        '  throw "no"',
+        '  session "tried"',
+        "catch as e:",
+        '  session "caught {e}"',
+        "let parts = [1]",
+        "let bad = parts[5]",
+        'session "with {bad}"',
+        'parallel ("first"):',
+        '  session "one"',
+        '  session "two"',
+        "gate g:",
+        '  prompt: "?"',
+        '  on_reject: session "refused"',
+    )
+    tasks = [p.request.task for p in found if p.request is not None]
+    assert tasks == ["in f", "tried", f"caught {unknown('e')}", f"with {unknown('bad')}", "one", "two", "refused"]

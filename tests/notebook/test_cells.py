@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,8 +11,6 @@ from notebook.recording import Recording
 
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk
-
-TRUST = " (use only values that you trust) [W051]"
 
 
 class Person:
@@ -105,7 +104,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%zzz", "UsageError", "there is no magic %zzz", "%help lists all magics"),
         ("%binding", "UsageError", "%binding: too few words", "usage: %binding NAME"),
         ("%bindings x", "UsageError", "%bindings: too many words", "usage: %bindings"),
-        ("%binding resul", "UsageError", "no binding is called resul", "did you mean result?"),
+        ("%binding resul", "UsageError", "there is no binding resul", "did you mean result?"),
         ("%gate maybe x", "UsageError", "%gate: say approve or reject", "usage: %gate"),
         ("%gate approve x --comment", "UsageError", "--comment needs a value", "usage: %gate"),
         ("%input topic", "UsageError", "a name, `=` and a value", "usage: %input NAME=VALUE"),
@@ -127,13 +126,13 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%prompt\nlet x = 1\n%reset", "UsageError", "does not run %reset", "a cell of its own"),
         ("%prompt let = 1", "SyntaxError", "", ""),
         ("%warnings loud", "UsageError", "on or off", "usage: %warnings"),
-        ("%help sesion", "UsageError", "nothing is known about sesion", "did you mean session?"),
+        ("%help sesion", "UsageError", "there is no help for sesion", "did you mean session?"),
         ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
         ("%%prose\nlet x = 1", "UsageError", "there is no cell magic %%prose", "leave the line out"),
         ("%%bash\nls", "UsageError", "there is no cell magic %%bash", ""),
         ("%explain", "UsageError", "%explain: too few words", "usage: %explain"),
         ("%explain E040", "UsageError", "the reference has no code E040", "did you mean E"),
-        ("nothing?", "UsageError", "nothing is known about nothing", "%help"),
+        ("nothing?", "UsageError", "there is no help for nothing", "%help"),
     ],
 )
 async def test_misuse_is_an_error_that_helps(cells: Cells, code: str, name: str, message: str, hint: str) -> None:
@@ -227,7 +226,8 @@ async def test_clear_removes_what_was_shown(cells: Cells) -> None:
 async def test_warnings_are_shown_once_and_can_be_switched_off(cells: Cells) -> None:
     code = 'let x = "a"\nexec "echo {x}"\nexec "echo {x}"'
     first = await fine(cells, code)
-    assert first.texts[0] == "Warning at lines 2 and 3: the value of `x` goes into the command unquoted" + TRUST
+    said = "Warning at lines 2 and 3: the shell reads the value of `x` as part of the command (write `exec "
+    assert first.texts[0].startswith(said) and "env: { x }" in first.texts[0]
     quiet = await fine(cells, "%warnings off\n" + code)
     assert not any("W051" in text for text in quiet.texts)
     assert (await fine(cells, "%warnings")).texts == ["off"]
@@ -365,3 +365,26 @@ async def test_an_error_that_holds_a_whole_file_shows_its_beginning(cells: Cells
     problem = await cells.run('let s = "0123456789"\nrepeat 15:\n  s = "{s}{s}"\nthrow "{s}"', output, live=False)
     assert problem is not None and problem.evalue.endswith("… (327,680 characters in all)")
     assert len(problem.evalue) < 11_000 and len("".join(problem.traceback)) < 12_000
+
+
+# ---------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("damage", ["x = " + "[" * 5000, 'gates = "no"\nprovder = "human"', "\0"])
+async def test_a19_a_cell_names_damaged_settings_and_runs_once_they_are_mended(
+    cells: Cells, tmp_path: Path, damage: str
+) -> None:
+    (tmp_path / "prose.toml").write_text(damage)
+    name, message, _ = await wrong(cells, "let a = 1")
+    assert name == "UsageError" and ("prose.toml" in message or "settings" in message)
+    (tmp_path / "prose.toml").unlink()
+    await fine(cells, "let a = 1")
+
+
+async def test_a19_a_notebook_whose_directory_is_gone_says_what_is_in_the_way(cells: Cells, tmp_path: Path) -> None:
+    await fine(cells, "let a = 1")
+    shutil.rmtree(tmp_path)
+    for code in ('exec "echo hi"', "let b = 2", "%cd", "%bindings", "%state", "%tasks", "%provider", "%exec echo hi"):
+        output = await run(cells, code)
+        names = [call[1].ename for call in output.calls if call[0] == "error"]
+        assert "InternalError" not in names, (code, output.calls)

@@ -101,6 +101,31 @@ def test_is_complete(client: Client, code: str, status: str, indent: str | None)
         assert content["indent"] == indent
 
 
+@pytest.mark.parametrize(
+    ("code", "status", "indent"),
+    [
+        ("repeat 2:", "incomplete", "  "),
+        ("repeat 2:\n  ", "incomplete", "  "),
+        ("repeat 2:\n  if true:", "incomplete", "    "),
+        ('repeat 2:\n  exec "true"', "incomplete", "  "),
+        ('repeat 2:\n  exec "true"\n', "incomplete", "  "),
+        ('repeat 2:\n  exec "true"\n  ', "complete", None),
+        ('repeat 2:\n  exec "true"\n\n', "complete", None),
+        ('try:\n  exec "true"\n  ', "incomplete", ""),
+        ("%%task", "incomplete", ""),
+        ("%%task\n", "incomplete", ""),
+        ("%%task\nmake", "incomplete", ""),
+        ("%%task\nmake\n", "incomplete", ""),
+        ("%%task\nmake\n\nmake test", "incomplete", ""),
+        ("%%task\nmake\n\n", "complete", None),
+        ("%%task\nmake\n  ", "complete", None),
+    ],
+)
+def test_a20_a_console_can_end_a_block(client: Client, code: str, status: str, indent: str | None) -> None:
+    content = client.ask("is_complete_request", {"code": code})["content"]
+    assert (content["status"], content.get("indent")) == (status, indent)
+
+
 def test_state_lives_on_and_cells_run_again(client: Client) -> None:
     code = 'const limit = 3\nagent a:\n  model: opus\nblock f(x):\n  return x\nlet y = do f("again")'
     for _ in range(3):

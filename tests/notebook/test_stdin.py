@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from queue import Empty
+
 from notebook.kernels import Client
 
 
@@ -79,3 +82,21 @@ def test_a7_an_input_counts_from_the_next_cell_on_when_the_run_has_long_started(
     for name in ("Ada", "Grace"):
         assert client.run(f"%input who={name}").status == "ok"
         assert client.run('input who: "Who?"').displays == [f"who: text = {name}"]
+
+
+def test_a16_a_question_is_asked_when_all_that_stands_above_it_has_been_sent(client: Client) -> None:
+    """IOPub and stdin are two sockets: by the time the question arrives, the text that belongs to it is there."""
+    client.run("%provider human")
+    request = client.send('exec "seq 1000"\nsession "Which of them is prime?"', allow_stdin=True)
+    question = client.channels.get_stdin_msg(timeout=30)
+    shown = ""
+    with suppress(Empty):
+        while "Which of them is prime?" not in shown:
+            message = client.channels.get_iopub_msg(timeout=5)
+            shown += message["content"].get("text", "")
+            last = message
+    assert "1000\n" in shown and "Which of them is prime?" in shown
+    assert last["header"]["date"] <= question["header"]["date"]
+    client.channels.input(":fail no")
+    assert client.finish(request).status == "error"
+    client.run("%provider auto")

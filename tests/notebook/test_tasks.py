@@ -309,7 +309,7 @@ async def test_a_continuation_waits_for_resume(notebook: Notebook) -> None:
     assert told.texts[0].endswith("\n1 continuation waits: %resume runs one")
     output = await notebook.ok("%resume")
     assert any("went on" in text for text in output.texts)
-    assert (await notebook.ok("%resume")).texts == ["No continuation waits."]
+    assert (await notebook.ok("%resume")).texts == ["No continuation is waiting."]
 
 
 async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:

@@ -128,13 +128,16 @@ async def test_what_is_newer_is_kept_and_told_once(there: Recording) -> None:
     assert all(line in data for line in newer)
 
 
-async def test_a_record_without_sense_inside_is_a_clear_error(there: Recording) -> None:
+async def test_a19_a_record_that_is_damaged_inside_is_named_and_costs_itself(there: Recording) -> None:
     await there.run(ONE, provider=Provider(FakeClock()))
     line = there.records()[1]
     line["out"]["text"] = 5
     there.path().write_text(json.dumps(line) + "\n")
     said = await there.run(ONE, "replay")
-    assert said.startswith("E201 cassettes/session.jsonl, line 1 cannot be replayed: it is no record")
+    assert said.startswith("E201 nothing is recorded for session c1/1/s0")
+    assert there.person.transcript[0].startswith(
+        "Warning: cassettes/session.jsonl, line 1 is left out: it is no record"
+    )
 
 
 async def test_a_directory_a_pipe_and_an_unreadable_file_are_told(there: Recording) -> None:

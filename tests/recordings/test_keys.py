@@ -108,7 +108,7 @@ def test_another_secret_has_the_same_key() -> None:
         made = Identity(Redaction({"API_KEY": secret}), Surroundings("/w"), lambda _: (), {})
         return key(replace(REQUEST, task=f"Use {secret}"), made)
 
-    assert there("secret-of-one") == there("quite another secret")
+    assert there("the-secret-of-one") == there("quite another secret")
 
 
 def test_files_are_read_and_what_cannot_be_read_is_no_end(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_files_are_read_and_what_cannot_be_read_is_no_end(tmp_path: Path) -> Non
 
 
 def test_the_output_of_a_command_counts_alike_by_value_and_by_reference() -> None:
-    from prose_kernel.runtime.values import full_content
+    from prose_kernel.runtime.content import full_content
 
     value = ExecText("out\n", CommandResult("exited", 1, "out\n", "err\n"))
     by_reference = replace(REQUEST, context=(ContextItem("a", "x", content=value),))

@@ -89,14 +89,16 @@ async def test_it_takes_the_operator_and_the_rules(desk: Desk) -> None:
 # ---------------------------------------------------------------- what the model and the trace see
 
 
-async def test_a_call_and_its_trace_are_the_same_each_time(desk: Desk) -> None:
+async def test_a15_an_answer_has_seven_fields_and_its_trace_is_the_same_each_time(desk: Desk) -> None:
     answers, traces = [], []
     for _ in range(2):
         bench = desk.bench(GRANTED)
         answers.append(await bench.call("Exec", ECHO))
         traces.append(bench.trace)
-    assert answers[0] == answers[1] and traces[0] == traces[1]
-    assert json.loads(answers[0]) == {
+    assert traces[0] == traces[1]
+    fields = json.loads(answers[0])
+    assert fields.pop("duration_s") > 0 and "duration_s" not in traces[0][0].detail
+    assert fields == {
         "exit_code": 0,
         "stdout": "hi\n",
         "stderr": "",
@@ -121,13 +123,39 @@ async def test_refusals_and_failures_are_told_apart(desk: Desk) -> None:
         ({"argv": ["/bin/sh", "-c", "echo x"]}, "refused", "fs_denied"),
         ({"argv": ["echo"]}, "failed", "invalid_args"),
         ({"argv": ["/bin/echo"], "timeout_s": 0}, "failed", "invalid_args"),
-        ({"argv": "echo hi"}, "failed", "invalid arguments"),
-        ({}, "failed", "invalid arguments"),
-        ({"argv": ["/bin/echo"], "background": True}, "failed", "invalid arguments"),
+        ({"argv": "echo hi"}, "failed", "invalid_args"),
+        ({}, "failed", "invalid_args"),
+        ({"argv": ["/bin/echo"], "background": True}, "failed", "invalid_args"),
     ):
         answer = await bench.call("Exec", arguments)
         assert word in answer and bench.trace[-1].outcome == outcome, arguments
     assert "hi" in await bench.call("Exec", ECHO)  # the session goes on
+
+
+async def test_a15_a_tool_that_was_not_granted_is_answered_and_audited(desk: Desk) -> None:
+    bench = desk.bench({})
+    for name, word in (("Exec", "execute: ["), ("exec_command", "bash: allow"), ("TaskStop", "bash: allow")):
+        answer = await bench.call(name, ECHO if name == "Exec" else {})
+        assert answer.startswith(f"refused: permission_denied: this session may not use `{name}`"), answer
+        assert word in answer and bench.trace[-1].outcome == "refused"
+    (denied,) = desk.audit.events
+    assert (denied["event"], denied["tool"], denied["error"]) == ("tool.call.denied", "Exec", "permission_denied")
+    assert "Say" not in await bench.call("read", {"path": "nothing"})  # the session goes on
+
+
+async def test_a15_a_refusal_by_shape_is_audited_with_its_kind(desk: Desk) -> None:
+    bench = desk.bench(GRANTED)
+    for arguments in ({"argv": "echo hi"}, {}, {"argv": ["/bin/echo", 3]}, {**ECHO, "timeout_s": "long"}):
+        assert (await bench.call("Exec", arguments)).startswith("failed: invalid_args: ")
+    assert [event["error"] for event in desk.audit.events] == ["invalid_args"] * 4
+    assert desk.events() == ["tool.call.denied"] * 4
+
+
+async def test_a15_the_type_that_is_named_is_the_type_wanted(desk: Desk) -> None:
+    bench = desk.bench({})
+    said = await bench.call("read", {"path": ["a"]})
+    assert said == "failed: invalid arguments: 'path' must be a string"
+    assert "timeout_s is a number" in await desk.bench(GRANTED).call("Exec", {**ECHO, "timeout_s": "long"})
 
 
 async def test_a_refusal_names_the_line_that_would_allow_it(desk: Desk) -> None:

@@ -12,13 +12,13 @@ from sessions.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import NobodyToAsk, NoProvider, ProviderError, UsageError
 from prose_kernel.runtime.ports import CommandRequest, ContextItem, SessionRequest, SessionResult, Sessions
-from prose_kernel.runtime.session_options import AgentCommand, JudgeOptions, ModelServer, SessionOptions
+from prose_kernel.runtime.session_options import AgentCommand, JudgeOptions, ModelServer, SessionOptions, Surroundings
 from prose_kernel.session_description import DryRunCommands
 from prose_kernel.session_services import connect
 from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice
-from prose_kernel.sessions.providers.human import HELP, LONGEST, HumanSessions
+from prose_kernel.sessions.providers.human import HELP, LONGEST, MORE, HumanSessions
 from prose_kernel.sessions.providers.scripted import Reply, Script, ScriptedSessions, load_script
-from prose_kernel.sessions.providers.unconfigured import NOTICE, Unconfigured
+from prose_kernel.sessions.providers.unconfigured import Unconfigured
 
 
 def request(task: str = "Write a haiku", at: str = "c1/s0", **more: object) -> SessionRequest:
@@ -163,14 +163,27 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- human
 
 
-async def test_a_person_reads_the_whole_and_answers_in_lines() -> None:
-    person = ScriptedPerson("Old pond", "", "..", "::skip", ":smile:", ".")
+async def test_a16_a_one_line_answer_ends_with_enter_and_the_question_stands_last() -> None:
+    person = ScriptedPerson("", "  ", "Old pond", "not read")
+    context = (ContextItem("plan", text="first this"),)
+    result = await run(HumanSessions(person), request(context=context))
+    assert (result.text, person.answers) == ("Old pond", ["not read"])
+    assert person.transcript == [
+        f"session\n\nContext:\n- plan: first this\n\n({HELP})\n\nWrite a haiku",
+        *["? > "] * 3,
+    ]
+
+
+async def test_a16_more_opens_several_lines_ended_by_a_dot() -> None:
+    person = ScriptedPerson(":more", "Old pond", "", "..", "::skip", ":smile:", ".")
     asked = request(permissions={"bash": "deny"})
     result = await run(HumanSessions(person), asked)
     assert (result.text, result.summary) == ("Old pond\n\n.\n:skip\n:smile:", "Old pond")
     assert (result.provider, result.origin) == ("human", "human")
     assert person.transcript == [
-        f"session\nPermissions:\n  bash: deny\n\nWrite a haiku\n\n{HELP}",
+        f"session\nPermissions:\n  bash: deny\n\n({HELP})\n\nWrite a haiku",
+        "? > ",
+        MORE,
         *["? > "] * 6,
     ]
 
@@ -181,7 +194,7 @@ async def test_a_larger_box_may_give_all_lines_at_once() -> None:
 
 
 async def test_skip_is_an_empty_answer() -> None:
-    result = await run(HumanSessions(ScriptedPerson("half", ":skip")), request())
+    result = await run(HumanSessions(ScriptedPerson(":more", "half", ":skip")), request())
     assert (result.text, result.summary, dict(result.details)) == ("", "skipped", {"skipped": True})
 
 
@@ -195,15 +208,15 @@ async def test_fail_is_a_failed_attempt(line: str, message: str) -> None:
 
 
 async def test_show_shows_again() -> None:
-    person = ScriptedPerson("kept", ":show", ".")
+    person = ScriptedPerson(":more", "kept", ":show", ".")
     assert (await run(HumanSessions(person), request())).text == "kept"
-    assert person.transcript[0] == person.transcript[3]
+    assert person.transcript[0] == person.transcript[5]
 
 
 async def test_a_person_reads_the_context_itself_and_long_parts_when_they_ask_for_them() -> None:
     plan = "step\n" * LONGEST
     context = (ContextItem("plan", ".prose/runs/r/bindings/plan.md", content=plan), ContextItem("gone", missing=True))
-    person = ScriptedPerson(":show", ".")
+    person = ScriptedPerson(":show", "done")
     await run(HumanSessions(person), request(context=context, memory=None))
     first, whole = (shown for shown in person.transcript if not shown.startswith("?"))
     assert "`:show` shows all]" in first
@@ -240,13 +253,13 @@ async def test_somebody_who_leaves_is_nobody() -> None:
 
 async def test_end_of_input_and_nobody_are_no_provider() -> None:
     with pytest.raises(NoProvider, match="the person's input has ended before this session was answered"):
-        await run(HumanSessions(ScriptedPerson("half")), request())
+        await run(HumanSessions(ScriptedPerson(":more", "half")), request())
     with pytest.raises(NoProvider, match="nobody is here"):
         await run(HumanSessions(ScriptedPerson(available=False)), request())
 
 
 async def test_concurrent_sessions_are_asked_one_at_a_time_in_order() -> None:
-    person = ScriptedPerson(*[line for n in range(5) for line in (f"answer {n}", "more", ".")])
+    person = ScriptedPerson(*[line for n in range(5) for line in (":more", f"answer {n}", "more", ".")])
     sessions = HumanSessions(person)
     results = await asyncio.gather(*(run(sessions, request(f"task {n}", f"c1/b{n}/s0")) for n in range(5)))
     assert [result.text for result in results] == [f"answer {n}\nmore" for n in range(5)]
@@ -273,7 +286,7 @@ async def test_a_cancelled_session_gives_up_its_turn() -> None:
 
 
 async def test_what_a_person_is_shown_cannot_drive_the_terminal() -> None:
-    person = ScriptedPerson(".")
+    person = ScriptedPerson("ok")
     await run(HumanSessions(person), request("\x1b[2Jwipe\u202e"))
     assert "\x1b" not in person.transcript[0]
     assert "\ufffd[2Jwipe\ufffd" in person.transcript[0]
@@ -282,14 +295,39 @@ async def test_what_a_person_is_shown_cannot_drive_the_terminal() -> None:
 # ---------------------------------------------------------------- nothing configured
 
 
-async def test_with_nothing_configured_the_person_answers_after_one_notice() -> None:
-    person = ScriptedPerson("a", ".", "b", ".")
+NOTICE = (
+    "No model is configured, so you answer this program's sessions yourself.\nTo use a model: `%provider anthropic`."
+)
+
+
+def plain(shown: str) -> str:
+    """Without the line that installs the packages, where they are missing."""
+    return shown.replace(" (first `%pip install 'prose_kernel[llm]'`)", "")
+
+
+async def test_a16_with_nothing_configured_the_person_answers_after_one_notice_of_two_lines() -> None:
+    person = ScriptedPerson("a", "b")
     sessions = Unconfigured(person)
     results = await asyncio.gather(run(sessions, request("one")), run(sessions, request("two")))
     assert [result.text for result in results] == ["a", "b"]
-    assert person.transcript.count(NOTICE) == 1
-    assert person.transcript[0] == NOTICE
-    assert len(NOTICE.splitlines()) == 4
+    assert [plain(shown) for shown in person.transcript].count(NOTICE) == 1
+    assert plain(person.transcript[0]) == NOTICE and len(NOTICE.splitlines()) == 2
+
+
+async def test_a16_the_notice_names_the_true_cause_and_commands_that_work_there() -> None:
+    person = ScriptedPerson("a")
+    person.magics = False  # type: ignore[attr-defined]
+    where = Surroundings(".", environment={"OPENAI_API_KEY": "sk-abcdefgh"})
+    await run(Unconfigured(person, options=SessionOptions(), where=where), request())
+    first, second = person.transcript[0].splitlines()
+    assert first == (
+        "OPENAI_API_KEY is set, but openai has no default model, so you answer this program's sessions yourself."
+    )
+    assert second.startswith("To use a model: `prose run --provider openai:MODEL FILE`") and "%" not in second
+    off = ScriptedPerson("a")
+    where = Surroundings(".", environment={"ANTHROPIC_API_KEY": "sk-ant-abcdefgh"})
+    await run(Unconfigured(off, options=SessionOptions(autodetect=False), where=where), request())
+    assert off.transcript[0].startswith("ANTHROPIC_API_KEY is set, but autodetect is off, so you answer")
 
 
 async def test_with_nothing_configured_and_nobody_here_the_error_names_the_fix() -> None:

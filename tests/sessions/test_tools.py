@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
-from prose_kernel.sessions.tools.threads import Stop
 from sessions.people import ScriptedPerson
 from waiting import eventually
 
@@ -32,9 +31,10 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.sessions.request import answered
-from prose_kernel.sessions.tools import arguments, files, search, threads
+from prose_kernel.sessions.tools import arguments, files, search
+from prose_kernel.sessions.tools import tool as tools
 from prose_kernel.sessions.tools.harvest import Outputs, harvest
-from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.sessions.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.sessions.tools.workbench import SessionWorkbench, tool_names
 
 RUN = ".prose/runs/20260301-101500-k3x9qa"
@@ -472,7 +472,7 @@ async def test_a_cancelled_search_ends_its_thread(cwd: Path, monkeypatch: pytest
             finally:
                 over.set()
 
-        return await threads.in_thread(watched)
+        return await tools.in_thread(watched)
 
     monkeypatch.setattr(search, "in_thread", in_thread)
     running = asyncio.create_task(Bench(cwd)("search", text=r"(a|aa)+(a|aa)+$", regex=True))

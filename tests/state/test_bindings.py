@@ -106,7 +106,7 @@ def test_a_failure_under_ignore_keeps_stdout_alone() -> None:
 def test_members_that_are_stored_bindings_are_references() -> None:
     reference = Reference(Key("plan"), lambda: "not read", ".prose/runs/r/bindings/plan.md")
     value = [1, "ü", {"plan": reference}, None, True, ExecText("a\n", CommandResult("exited", 0))]
-    assert bindings.body(value) == '[1,"ü",{"plan":{"$ref":".prose/runs/r/bindings/plan.md"}},null,true,"a"]'
+    assert bindings.body(value) == '[1,"ü",{"plan":{"$ref":".prose/runs/r/bindings/plan.md"}},null,true,"a\\n"]'
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "null"), (True, "true"), (2.5, "2.5"), (-3, "-3"), ("", "")])

@@ -23,7 +23,7 @@ def write(directory: Path, **programs: str) -> None:
         place.write_text(text)
 
 
-class Shelf:
+class CassetteStore:
     """A resolver with a few programs; counts what was fetched."""
 
     def __init__(self, **programs: str) -> None:
@@ -241,7 +241,7 @@ async def test_without_a_resolver_remote_programs_are_out_of_reach(tmp_path: Pat
 
 
 async def test_a_resolver_brings_remote_programs(tmp_path: Path) -> None:
-    shelf = Shelf()
+    shelf = CassetteStore()
     shelf.programs = {
         "https://example.org/p/fix.prose": 'use "./part.prose"\noutput x = part()\n',
         "https://example.org/p/part.prose": 'output y = "1"\n',
@@ -261,7 +261,7 @@ async def test_a_resolver_brings_remote_programs(tmp_path: Path) -> None:
 
 
 async def test_a_cycle_between_remote_programs(tmp_path: Path) -> None:
-    shelf = Shelf()
+    shelf = CassetteStore()
     shelf.programs = {"https://x/a": 'use "https://x/b"\n', "https://x/b": 'use "https://x/a"\n'}
     programs = LocalPrograms(tmp_path, resolver=shelf)
     a = await programs.load_program(LoadRequest("https://x/a", Source("…"), "c1/l0"))

@@ -245,7 +245,7 @@ async def test_a_run_in_which_nothing_happened_leaves_no_log(store: FilesystemSt
 
 async def test_an_unnamed_branch_that_is_one_spawn_has_one_line(store: FilesystemStore) -> None:
     branch = at(1, (1, 0, "_1"))
-    later = dataclasses.replace(branch, span=Span(9, 10))
+    later = branch._replace(span=Span(9, 10))
     request, result = CommandRequest("x", "/", 1.0), CommandResult("exited", 0)
     done = ev.CommandFinished(branch, 1, request, "x", None, result, "throw", raised=False)
     assert await lines(
@@ -270,13 +270,16 @@ async def test_many_passes_stream_in_constant_memory(store: FilesystemStore) -> 
         for n in range(passes):
             trace(ev.LoopPass(place, n, None))
             trace(bound(place, "x"))
+        trace(ev.LoopLeft(place, passes - 1, None, "break"))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 2 * 1024 * 1024
     await store.flush()
-    with (store.directory / "state.md").open() as file:
-        assert sum(1 for _ in file) == 2 * passes
+    lines = (store.directory / "state.md").read_text().splitlines()
+    assert len(lines) == 2 * 100 + 1 + 2 * 100 + 1
+    assert lines[198:203] == ["1→ loop:100/-", "1→ x ✓", "1→ … 49,800 passes", "1→ loop:49901/-", "1→ x ✓"]
+    assert lines[-2:] == ["1→ x ✓", "1→ loop:50000/- exit(break)"]
 
 
 async def test_a_log_that_cannot_be_written_neither_raises_nor_grows(tmp_path: Path) -> None:
@@ -341,3 +344,37 @@ def test_in_context_gates_and_imports() -> None:
         "tidy() → ✓",
         "  4→ x ✓",
     ]
+
+
+@pytest.mark.parametrize("reason", ["end", "raised", "ended run"])
+@pytest.mark.parametrize("passes", [100, 101, 1000, 1001, 1300])
+async def test_a_long_loop_keeps_its_first_and_last_hundred_passes(
+    store: FilesystemStore, passes: int, reason: str
+) -> None:
+    trace = Trace(store, FixedClock())
+    for n in range(passes):
+        trace(ev.LoopPass(at(1), n, None))
+        trace(ev.LoopPass(at(1), 0, 1))  # a loop of its own in each pass
+        trace(ev.LoopLeft(at(1), 0, 1, "end"))
+    trace(ev.RunEnded(at(0)) if reason == "ended run" else ev.LoopLeft(at(1), passes - 1, None, reason))
+    trace(bound(at(2), "after"))
+    await store.flush()
+    text = (store.directory / "state.md").read_text()
+    if passes <= 1000:
+        assert "…" not in text and text.count("loop:1/1") == passes
+    else:
+        assert f"1→ … {passes - 200:,} passes\n1→ loop:{passes - 99}/-\n" in text and text.count("loop:1/1") == 200
+    assert text.endswith("2→ after ✓\n") and f"1→ loop:{passes}/-\n" in text
+
+
+async def test_a_long_loop_of_branches_keeps_them_by_their_index(store: FilesystemStore) -> None:
+    trace = Trace(store, FixedClock())
+    trace(ev.ParallelStarted(at(1), 7, (), 2000, True))
+    for n in reversed(range(2000)):
+        trace(ev.LoopPass(at(1, (7, n, f"i{n}")), n, 2000))
+        trace(bound(at(1, (7, n, f"i{n}")), "x"))
+    trace(ev.ParallelJoined(at(1), 7))
+    await store.flush()
+    text = (store.directory / "state.md").read_text()
+    assert text.count("x ✓") == 200 and "loop:100/2000" in text and "loop:101/2000" not in text
+    assert text.endswith("1→ … 1,800 passes\n")

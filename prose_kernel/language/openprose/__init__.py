@@ -6,7 +6,8 @@ used, so importing this package costs nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Compiled:
 
 def decode(data: bytes, name: str) -> Source:
     """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError with E109 for bad UTF-8."""
-    from prose_kernel.language.openprose.decoding import decode
+    from prose_kernel.language.diagnostics import decode
 
     return decode(data, name)
 
@@ -106,14 +107,19 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     could not be read is not counted, and not called missing. What `strict` refuses as a token (E004) is one mistake
     when a check of its own names it better at the same place.
     """
-    from prose_kernel.language.openprose.builder import UNREAD
+    from prose_kernel.language.openprose.builder import NO_EFFECT
+    from prose_kernel.language.openprose.spawn_builder import UNREAD
 
     unreadable = {d.line for d in read if d.code in _UNREADABLE}
     places = {(d.line, d.column, d.code) for d in read}
     found = list(read)
+    idle = [(d.span.start, at) for at, d in enumerate(read) if d.code == "E005" and d.message == NO_EFFECT]
     for d in checked:
         place = d.line, d.column
         if (*place, "E001") in places or (*place, "E005") in places:
+            _explain_idle(found, idle, d)
+            continue
+        if idle and _is_inside(found, idle, d):
             continue
         if (*place, "E004") in places and (profile == "default" or d.code in _NAMES):
             continue
@@ -123,6 +129,28 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
             continue
         found.append(d)
     return found if profile == "default" else _named_once(found)
+
+
+def _is_inside(found: Sequence[Diagnostic], idle: Sequence[tuple[int, int]], d: Diagnostic) -> bool:
+    """Whether a finding lies inside a statement without effect (`ls -la`)."""
+    at = bisect_right(idle, (d.span.start, len(found))) - 1
+    return at >= 0 and d.span.start < found[idle[at][1]].span.end
+
+
+def _explain_idle(found: list[Diagnostic], idle: Sequence[tuple[int, int]], undefined: Diagnostic) -> None:
+    """A statement that is only a name has no effect; when nothing has that name, that is the mistake."""
+    from prose_kernel.language.openprose import newcomers
+
+    at = bisect_right(idle, (undefined.span.start, len(found))) - 1
+    if undefined.code != "E131" or at < 0 or found[idle[at][1]].span != undefined.span:
+        return
+    d = found[idle[at][1]]
+    name = undefined.message.partition("`")[2].rpartition("`")[0]
+    if undefined.hint and undefined.hint.startswith(f"`{name}` is "):
+        found[idle[at][1]] = replace(d, hint=undefined.hint)
+    else:
+        hint = newcomers.bare_word(name) or undefined.hint
+        found[idle[at][1]] = replace(d, message=f"there is no name `{name}`", hint=hint)
 
 
 def _named_once(found: Sequence[Diagnostic]) -> list[Diagnostic]:

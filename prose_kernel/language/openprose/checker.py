@@ -11,13 +11,12 @@ from itertools import takewhile
 from typing import Any
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile
+from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract, is_executable
-from prose_kernel.language.openprose.declarations import Declarations
-from prose_kernel.language.openprose.imports import ImportChecker
+from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
 from prose_kernel.language.openprose.name_resolution import Reader
 from prose_kernel.language.openprose.names import Known
-from prose_kernel.language.openprose.nearest import did_you_mean
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.properties import PropertyChecker
 from prose_kernel.language.openprose.scopes import Construct, Frame, Held, Place, Result
@@ -256,8 +255,9 @@ class Checker:
 
     def _held(self, value: Node) -> Held:
         """What a variable holds that is bound straight to this value."""
-        if isinstance(value, tree.Exec) or (isinstance(value, tree.Arrow) and isinstance(value.spawns[-1], tree.Exec)):
-            return "exec"
+        spawn = value.spawns[-1] if isinstance(value, tree.Arrow) else value
+        if isinstance(spawn, tree.Exec):
+            return None if any(item.name.id == "format" for item in spawn.properties) else "exec"
         if isinstance(value, tree.ProgramCall):
             return Result(value.program.id, self.survey.program(value.program.id))
         return None

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
+
+_BELOW: Final = re.compile(r"[^\n]*+\n((?:[ \t]*+(?:#[^\n]*+)?\n)*+)([ \t]*+)([^\s#][^\n]*+)")
+_COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)
+_ARM: Final = re.compile(r"(?:elif|catch)\b(?![ \t]*=(?!=))|(?:else|finally)[ \t]*:|else[ \t]+if\b|[|]|->")
 
 
 class Findings:
@@ -12,8 +19,8 @@ class Findings:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.found: list[Diagnostic] = []
-        self.errors = 0
         self.last_error = -1  # largest start offset of an error so far
+        self.forgotten: set[int] = set()  # widths of indentation at which a body was not indented (E147)
         self._line: tuple[int, str] = (0, "")
 
     def add(self, code: str, start: int, end: int, message: str, hint: str | None = None) -> None:
@@ -21,11 +28,33 @@ class Findings:
         line, column = self.source.line_column(start)
         if self._line[0] != line:
             self._line = (line, self.source.line_text(line))
-        if code[0] == "E":
-            self.errors += 1
+        if code[0] == "E" and code != "E147":  # a forgotten indentation leaves everything readable
             self.last_error = max(self.last_error, start)
         self.found.append(Diagnostic(code, line, column, message, hint, self._line[1], Span(start, max(start, end))))
+
+    def retract(self, code: str) -> None:
+        """Take the last finding back, if it is `code`: what follows shows that it was another mistake."""
+        if self.found and self.found[-1].code == code:
+            del self.found[-1]
+
+    def echo(self, start: int) -> None:
+        """Count the text at `start` as wrong without a finding, because it only follows from another error."""
+        self.last_error = max(self.last_error, start)
 
     def error_since(self, start: int) -> bool:
         """Whether an error lies at `start` or behind it."""
         return self.last_error >= start
+
+    def unindented_below(self, start: int, end: int) -> int | None:
+        """The line of the next statement, if it stands directly below the header from `start` to `end` and begins in
+        the same column as the header's line; None also when a comment fills the body."""
+        header, _ = self.source.line_column(start)
+        indent = self.source.line_text(header)
+        width = len(indent) - len(indent.lstrip(" \t"))
+        below = _BELOW.match(self.source.text, end)
+        if below is None or len(below[2]) != width or _ARM.match(below[3]):
+            return None
+        if any(len(comment[1]) > width for comment in _COMMENT.finditer(below[1])):
+            return None
+        self.forgotten.add(width)
+        return self.source.line_column(below.start(3))[0]

@@ -19,7 +19,8 @@ _STILL_COMING = frozenset({"E003", "E180", "E190"})
 def completeness(text: str) -> tuple[Completeness, str]:
     """Whether a cell is complete, and for an incomplete one the indentation that its next line should have.
 
-    As in IPython a cell that ends inside an indented block is complete only after a blank line.
+    As in IPython a cell that ends inside an indented block is complete only after a blank line. A last line of only
+    spaces counts as one: that is what a console has typed for the person.
     """
     parsed = parse(Source(text))
     last = text.rstrip().rpartition("\n")[2]
@@ -31,7 +32,8 @@ def completeness(text: str) -> tuple[Completeness, str]:
         return "invalid", ""
     if parsed.incomplete:
         return "incomplete", indent + _STEP
-    blank = text.endswith("\n") and not text.rpartition("\n")[0].rpartition("\n")[2].strip()
+    *before, end = text.split("\n")
+    blank = not end.strip() and bool(end or (before and not before[-1].strip()))
     if parsed.ends_indented and not blank:
         return "incomplete", indent
     if codes:

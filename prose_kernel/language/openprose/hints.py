@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
-from prose_kernel.language.openprose.nearest import Nearest, did_you_mean
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
+_LAYOUT: Final = {"_NL", "_INDENT", "_DEDENT", "PIPE"}
 _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
 
 
@@ -92,11 +94,9 @@ Rule = Callable[[Line], Trouble | None]
 
 def explain(line: Line) -> Trouble:
     """The one finding for a line."""
-    for rule in _RULES:
-        found = rule(line)
-        if found is not None:
-            return found
-    return _unexpected(line)
+    found = next((trouble for rule in _RULES if (trouble := rule(line)) is not None), None) or _unexpected(line)
+    hint = newcomers.line(line.words(line.first, line.stop)) if line.head not in _LAYOUT and not line.owner else None
+    return replace(found, hint=hint) if hint else found
 
 
 # ---- characters
@@ -405,13 +405,11 @@ def _unquoted(line: Line) -> Trouble | None:
     ):
         return None
     word = line.written(index)
-    what = {"exec": "the command", "use": "the path", "import": "the path", "option": "the label"}.get(word, "the text")
     words = line.words(index + 1, line.stop)
     start = line.tokens[index + 1][1] if word != "throw" else line.tokens[line.at][1]
     colon = ":" if words.endswith(":") else ""
     shown = words.rstrip(":").replace('"', '\\"')
-    return Trouble("E004", start, start + 1, f"{what} of `{word}` is no string",
-                   f'put {what} in quotes: `{word} "{shown}"{colon}`')  # fmt: skip
+    return Trouble("E004", start, start + 1, f"`{word}` needs a quoted string", f'write `{word} "{shown}"{colon}`')
 
 
 _QUOTED: Final = {"exec", "use", "import", "option", "throw"}

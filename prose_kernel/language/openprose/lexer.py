@@ -14,10 +14,9 @@ from typing import Any, Final, NamedTuple
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, is_keyword
-from prose_kernel.language.openprose.node_factory import maker
-from prose_kernel.language.openprose.quoting import Quotes
-from prose_kernel.language.openprose.texts import BadEscape, marker_text, string_text, text_node
-from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Node, Number
+from prose_kernel.language.openprose.nodes import maker
+from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text
+from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Node, Number, Text
 from prose_kernel.language.source import Source, Span
 
 RawToken = tuple[str, int, int, Any]
@@ -73,6 +72,8 @@ _HELD: Final = frozenset({"ARROW", "_NL"})  # after these a line's end makes no 
 _BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose indented block has a meaning
 _KINDS: Final = frozenset(KEYWORDS.values())
 _LOOKS_LIKE_OPENER: Final = re.compile(r"(?<=\s)\*\*[A-Za-z0-9{'(]")
+_SHELL_ESCAPES: Final = "01234567abeEfrvxuUc"
+"""Letters and digits that `printf`, `echo -e` or `$'...'` give a meaning; any other sign a backslash quotes."""
 _NEVER: Final = re.compile("[\x00\ud800-\udfff]")
 _STATEMENT: Final = re.compile(
     r'(?:session|exec|use|option|throw)[ \t]+"|(?:let|const|agent|block|gate|for|input|output)[ \t]+[A-Za-z_{]'
@@ -82,6 +83,7 @@ _STATEMENT: Final = re.compile(
 
 name_node = maker(Name)
 _set_id, _set_span = Name.__dict__["id"].__set__, Node.__dict__["span"].__set__
+_set_parts = Text.__dict__["parts"].__set__
 number_node = maker(Number)
 duration_node = maker(Duration)
 constant_node = maker(Constant)
@@ -144,7 +146,7 @@ class Lexer:
         """Read tokens from `position` until something moves the reading position; where to go on, None at the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
         append, keyword = tokens.append, _WORDS.get
-        new, pair, set_id, set_span = object.__new__, tuple.__new__, _set_id, _set_span
+        new, pair, set_id, set_span, set_parts = object.__new__, tuple.__new__, _set_id, _set_span, _set_parts
         size = len(text)
         matches = _TOKEN.finditer(text, position)
         for match in self._limited(matches) if self.crowded else matches:
@@ -189,7 +191,9 @@ class Lexer:
                 if "{" in content:
                     value = string_text(content, start + 1, start, end, triple=False, bad=[])
                 else:
-                    value = text_node(start, end, (content,))
+                    value = new(Text)  # as `text_node` does it, without the call
+                    set_parts(value, (content,))
+                    set_span(value, pair(Span, (start, end)))
                 append(("STRING", start, end, value))
             elif group == 4:
                 sign = match[4]
@@ -453,10 +457,13 @@ class Lexer:
     def _append_string(self, start: int, content: int, content_end: int, end: int, *, triple: bool) -> None:
         bad: list[BadEscape] = []
         lenient = triple and not self.strict
+        shell = lenient and bool(self.tokens) and self.tokens[-1][0] == "EXEC"
         value = string_text(self.text[content:content_end], content, start, end, triple=lenient, bad=bad)
         self.tokens.append(("STRING", start, end, value))
         for at, char in bad[:MOST_ESCAPES]:
             shown = f"\\{char}" if char.isprintable() else "\\"
+            if shell and (not char.isalnum() or char in _SHELL_ESCAPES):
+                continue
             if lenient:
                 self.findings.add("W104", at, at + 2, f"unknown escape `{shown}` is kept as it is")
             else:

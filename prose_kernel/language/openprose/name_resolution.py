@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from prose_kernel.language.nearest import did_you_mean
+from prose_kernel.language.openprose import newcomers
+from prose_kernel.language.openprose.command_hints import safe_form
 from prose_kernel.language.openprose.names import Contract
-from prose_kernel.language.openprose.nearest import did_you_mean
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
-from prose_kernel.language.openprose.scopes import Frame, Result
+from prose_kernel.language.openprose.scopes import Result
 from prose_kernel.language.openprose.tree import (
     Array,
     Binary,
@@ -30,6 +32,7 @@ from prose_kernel.language.source import Span
 
 _LEAVES = frozenset({Number, Constant, Duration})
 _SHORTEST_MARKER = 10
+_METADATA = frozenset({"exit_code", "exitcode", "returncode", "stdout", "stderr", "timed_out"})
 
 
 def raw_text(text: Text) -> str:
@@ -49,8 +52,8 @@ class Reader:
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
         self._text_code: UndefinedCode = "E108" if survey.strict else "W108"
-        self._commands: list[list[Interpolation]] = []
-        self._suspects: list[tuple[Frame, str, Span, str]] = []
+        self._commands: list[tuple[Text, list[Interpolation]]] = []
+        self._suspects: list[tuple[str, Span, str]] = []
 
     # ---- expressions
 
@@ -194,17 +197,21 @@ class Reader:
             self.interpolation(part, "E053")
         if parts:
             # In a block it is decided at the end whether the name exists; at root, here.
-            self._commands.append([p for p in parts if not self.survey.frame.is_root or self.survey.sees(p.name)])
+            known = [p for p in parts if not self.survey.frame.is_root or self.survey.sees(p.name)]
+            self._commands.append((text, known))
 
     def report_insertions(self) -> None:
         """Report W051 once for each command with an interpolation that is not an E053, when all names are known."""
-        for parts in self._commands:
+        for text, parts in self._commands:
             inserted = [p for p in parts if self.survey.root.open or self.survey.is_declared(p.name)]
             dollar = next((p for p in inserted if p.after_dollar), None)
             first = dollar or next(iter(inserted), None)
             if first is not None:
-                message = f"The value of `{first.raw[1:-1]}` goes into the command unquoted"
+                message = f"the shell reads the value of `{first.raw[1:-1]}` as part of the command"
                 hint = f"the program's `{first.name}` is inserted after the `$`, not the shell's" if dollar else None
+                if not self.survey.strict:
+                    safe = safe_form(text, first)
+                    hint = f"{hint}; {safe}" if hint else safe
                 self.survey.report("W051", first.span, message, hint)
 
     def interpolation(self, part: Interpolation, code: UndefinedCode) -> None:
@@ -235,14 +242,17 @@ class Reader:
             variable = self.survey.known.variables.get(name)
             held = "exec" if variable and variable.from_exec else None
         if held == "exec":
-            self._suspects.append((self.survey.frame, name, span, str(key) if isinstance(key, str) else ""))
+            self._suspects.append((name, span, key if isinstance(key, str) else ""))
         elif isinstance(held, Result) and isinstance(key, str):
             self.program_output(held.program, held.contract, key, span)
 
     def report_exec_members(self) -> None:
-        """Report E138 for the variables that no block writes to; the others may hold something else by then."""
-        for _frame, name, span, key in self._suspects:
-            if name not in self.survey.assigned_in_blocks:
+        """Report E138 for the variables that no block writes to; the others may hold something else by then.
+
+        The output may be data, so only what people mean by a command's metadata is wrong in any case.
+        """
+        for name, span, key in self._suspects:
+            if name not in self.survey.assigned_in_blocks and (self.survey.strict or key in _METADATA):
                 self._report_exec_member(name, key or None, span)
 
     def _report_exec_member(self, name: str, key: str | None, span: Span) -> None:
@@ -273,7 +283,7 @@ class Reader:
             seen.add(name.id)
         program = node.program
         if not survey.is_program(program.id):
-            survey.report("E025", program.span, f"No imported program is called `{program.id}`", self._call_hint(node))
+            survey.report("E025", program.span, f"no imported program is called `{program.id}`", self._call_hint(node))
             return
         contract = survey.program(program.id)
         if contract is None or contract.outputs is None:
@@ -294,10 +304,9 @@ class Reader:
             return f"`do {name}({inside})`"
         if survey.agent(name) is not None:
             return f"`{name}` is an agent: `session: {name}`"
-        if name in ("print", "echo", "puts", "log"):
-            return 'to show a value write `output x`, or `exec "echo x"`'
-        if name in ("exec", "session", "throw", "assert", "do"):
-            return f"`{name}` is a statement and takes no parentheses"
+        inside = ", ".join(survey.source.slice(argument.value.span) for argument in node.arguments)
+        if hint := newcomers.call(name, inside):
+            return hint
         programs = [*survey.programs, *survey.known.programs]
         return did_you_mean(survey.near(name, programs)) or 'a call needs an import: `use "./file.prose" as name`'
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
+from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.openprose.command_hints import braces_hint
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
-from prose_kernel.language.openprose.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose.scopes import Frame
 from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program, Property
 from prose_kernel.language.source import Source, Span
@@ -130,7 +131,7 @@ class Survey:
     def _hint(self, item: Undefined) -> str | None:
         name = item.name
         if item.code == "E053":
-            return _command_hint(item)
+            return braces_hint(item.raw[1:-1], item.name, item.nearest, item.after_dollar)
         other = self.other_registry(name)
         if other:
             return other
@@ -191,14 +192,3 @@ class Survey:
 
 def _is_false(item: Property) -> bool:
     return isinstance(item.value, Constant) and item.value.value is False
-
-
-def _command_hint(item: Undefined) -> str:
-    """What to write instead, for braces that the shell or awk wants (5.2)."""
-    inside = item.raw[1:-1]
-    escaped = f"\\{{{inside}\\}}"
-    if item.after_dollar:
-        plain = f"write `${inside}`, or " if inside == item.name else "write "
-        return f"{plain}`${escaped}` to keep the braces for the shell"
-    near = f"did you mean `{{{item.nearest}}}`? otherwise " if item.nearest else ""
-    return f"{near}define `{item.name}` first, or write `{escaped}` to pass the braces on"

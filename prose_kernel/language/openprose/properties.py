@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Literal
 
+from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose.durations import is_duration_long, parse_duration
 from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
-from prose_kernel.language.openprose.nearest import did_you_mean
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import (
     Array,
     Constant,
+    ContextBlock,
     Duration,
     Name,
     Node,
     Number,
+    Object,
     OnReject,
     Permission,
     Permissions,
@@ -35,10 +38,23 @@ PERMISSION_WORDS = ("allow", "deny", "prompt")
 ALLOWED: dict[Owner, tuple[str, ...]] = {
     "agent": ("model", "prompt", "persist", "context", "skills", "permissions", "retry", "backoff"),
     "session": ("model", "prompt", "context", "retry", "backoff", "timeout", "permissions"),
-    "exec": ("timeout", "on-fail", "cwd"),
+    "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format"),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
-_NOT_STRICT = ("permissions", "timeout")  # under a session, 2.3 rows 21 and 53
+_NOT_STRICT: dict[Owner, tuple[str, ...]] = {
+    "session": ("permissions", "timeout"),  # 2.3 rows 21 and 53
+    "exec": ("stdin", "env", "max-output", "format"),
+}
+FORMATS = ("json", "jsonl", "csv", "lines")
+LONGEST_OUTPUT = 100_000_000
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_LOADS_CODE = re.compile(
+    r"LD_.*|DYLD_.*|BASH_ENV|ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|GCONV_PATH"
+    r"|PYTHON(?:PATH|HOME|STARTUP|INSPECT|BREAKPOINT|USERBASE|WARNINGS)|PERL(?:5OPT|5LIB|LIB|5DB)|RUBY(?:OPT|LIB)"
+    r"|NODE_(?:OPTIONS|PATH)|_?JAVA_(?:TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|LUA_(?:INIT|PATH|CPATH).*|GIT_EXTERNAL_DIFF"
+    r"|PROSE_JOB"
+)
+"""Variables that make a shell or a program load code, and the one by which the kernel knows its own processes."""
 _LONGEST_PROMPT = 10_000
 _MOST_RETRIES = 10
 
@@ -61,6 +77,10 @@ class PropertyChecker:
             "timeout": self._timeout,
             "on-fail": self._on_fail,
             "cwd": self._cwd,
+            "stdin": self._stdin,
+            "env": self._env,
+            "max-output": self._max_output,
+            "format": self._format,
             "allow": self._allow,
             "on_reject": self._on_reject,
         }
@@ -75,7 +95,7 @@ class PropertyChecker:
                 self.survey.report("E009", item.name.span, f"The property `{name}` is given twice")
                 continue
             seen.add(name)
-            if name not in allowed or (self.survey.strict and owner == "session" and name in _NOT_STRICT):
+            if name not in allowed or (self.survey.strict and name in _NOT_STRICT.get(owner, ())):
                 self._unknown(item, owner)
             elif name == "permissions" or not is_hole(item.value):
                 self._values[name](item, owner)
@@ -161,7 +181,7 @@ class PropertyChecker:
         )
         if not good:
             hint = "true, project, user, or a directory in quotes"
-            self._report("E121", value, "This is no kind of persistence", hint)
+            self._report("E121", value, "`persist` takes true, project, user or a directory", hint)
 
     def _context(self, item: Property, _owner: Owner) -> None:
         self.reader.context(item.value)
@@ -194,7 +214,7 @@ class PropertyChecker:
         elif value.value < 1:
             self._report("E181", value, "`retry` must be at least 1", "leave it out for a single attempt")
         elif value.value > _MOST_RETRIES:
-            self._report("W182", value, f"{value.value} retries are a lot")
+            self._report("W182", value, f"{value.value} retries are many")
 
     def _backoff(self, item: Property, owner: Owner) -> None:
         if owner == "agent":
@@ -254,7 +274,7 @@ class PropertyChecker:
         text = value.raw if isinstance(value, Text) else value.text if isinstance(value, Duration) else None
         if text is None or parse_duration(text, gate=owner == "gate") is None:
             code = "E197" if owner == "gate" else "E051"
-            self._report(code, value, "The timeout is not a duration", 'write a duration: `"30s"`, `"1h"`')
+            self._report(code, value, "the timeout is not a duration", 'write a duration: `"30s"`, `"1h"`')
         elif owner == "exec" and is_duration_long(text):
             self._report("W050", value, f"A timeout of {text} is above 10 minutes")
 
@@ -270,6 +290,38 @@ class PropertyChecker:
             return
         for part in item.value.interpolations:
             self.reader.interpolation(part, "E053")
+
+    def _stdin(self, item: Property, _owner: Owner) -> None:
+        if isinstance(item.value, (Permissions, ContextBlock, OnReject)):
+            self._report("E004", item.value, "`stdin` takes a value", 'write `stdin: name` or `stdin: "text"`')
+        else:
+            self.reader.expression(item.value)
+
+    def _env(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not isinstance(value, Object):
+            self._report("E004", value, "`env` takes names and values", "write `env: { NAME: value }`")
+            return
+        for entry in value.entries:
+            if _VARIABLE.fullmatch(entry.key) is None:
+                hint = "a name of letters, digits and `_`: `env: { NAME: value }`"
+                self._report("E004", entry, f"`{entry.key}` cannot be an environment variable", hint)
+            elif _LOADS_CODE.fullmatch(entry.key):
+                message = f"`env` does not set `{entry.key}`: it could make the command load other code"
+                self._report("E004", entry, message, "choose another name, or set it inside the command")
+            self.reader.expression(entry.value)
+
+    def _max_output(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not (isinstance(value, Number) and isinstance(value.value, int) and 0 < value.value <= LONGEST_OUTPUT):
+            message = f"`max-output` must be a whole number from 1 to {LONGEST_OUTPUT:,}"
+            self._report("E004", value, message, "characters to keep: `max-output: 200000`")
+
+    def _format(self, item: Property, _owner: Owner) -> None:
+        word = _word(item.value)
+        if word not in FORMATS:
+            near = did_you_mean(self.survey.near(word or "", FORMATS))
+            self._report("E004", item.value, "unknown `format`", near or 'one of "json", "jsonl", "csv", "lines"')
 
     # ---- gates
 

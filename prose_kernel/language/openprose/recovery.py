@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.language.openprose.builder import UNREAD
 from prose_kernel.language.openprose.hints import Line, explain, first_word
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
+from prose_kernel.language.openprose.spawn_builder import UNREAD
 from prose_kernel.language.openprose.tree import Array, Constant, Discretion, Name, Text
 from prose_kernel.language.source import Span
 
 if TYPE_CHECKING:
     from prose_kernel.language.openprose.parser import Parser
 
+_OTHER_CATCHES: Final = frozenset({"except", "rescue"})
+_OTHER_LETS: Final = frozenset({"Let", "LET", "Const", "CONST", "Output", "OUTPUT", "var", "set", "val", "define"})
 _LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
 _FUNCTION_WORDS: Final = frozenset({"def", "function", "func", "fn", "fun"})
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME"}
@@ -41,7 +43,12 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
         return line.stop
     if not broken:
         trouble = explain(line)
-        parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
+        if line.head_word in _OTHER_CATCHES:
+            parser.findings.retract("E180")
+        if _follows(parser, line, trouble.code):
+            parser.findings.echo(trouble.start)
+        else:
+            parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
     if kind == "_NL" and line.colon and line.head != "SESSION" and not line.owner:
         parser.feed(("COLON", tokens[index][1], tokens[index][2], ":"))
         return index
@@ -53,6 +60,14 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
             return line.stop
         parser.feed(tokens[line.stop])
     return _skip(parser, tokens, line.stop)
+
+
+def _follows(parser: Parser, line: Line, code: str) -> bool:
+    """Whether an `else` or `catch` is alone only because the body above it was not indented, which is E147 already."""
+    findings = parser.findings
+    if code not in ("E185", "E193", "E194") or not findings.forgotten:
+        return False
+    return findings.source.line_column(line.tokens[line.first][1])[1] - 1 in findings.forgotten
 
 
 def _ends_well(parser: Parser, line: Line) -> bool:
@@ -253,6 +268,9 @@ class _Maker:
         name = self.name(0)
         if name is not None and len(self.tokens) > 1 and self.tokens[1][0] == "EQUALS":
             return [name, equals], 2
+        declared = self.name(1) if name is not None and name[3].id in _OTHER_LETS else None
+        if declared is not None and len(self.tokens) > 2 and self.tokens[2][0] in ("EQUALS", "COLON"):
+            return [self.token("LET"), declared, equals], 3
         return [], 0
 
     def _simple(self, at: int, prefix: list[RawToken]) -> list[RawToken] | None:
@@ -268,12 +286,22 @@ class _Maker:
             return [self.tokens[0], name, self.token("EQUALS", "="), self.hole()] if name else None
         if kind == "INPUT":
             return [self.tokens[0], name, colon, self.text()] if name else None
-        if kind == "USE" and len(self.tokens) > 1:
-            return [self.tokens[0], self.tokens[1]]
+        if first_word(self.tokens, 0) == "use" and len(self.tokens) > 1:
+            return self._import()
         own = self.name(0)
         if own is not None and len(self.tokens) > 1 and self.tokens[1][0] == "COLON":
             return [own, colon, self.hole()]
         return None
+
+    def _import(self) -> list[RawToken] | None:
+        """An import whose path cannot be read: its alias, or the last part of the path, stays known as a program."""
+        words = [at for at in range(1, len(self.tokens)) if self.name(at) is not None]
+        if not words:
+            return [self.tokens[0], self.tokens[1]]
+        alias = self.name(words[-1])
+        if alias is not None and alias[3].id == "prose" and len(words) > 1:
+            alias = self.name(words[-2])
+        return [self.token("USE"), self.text(), self.token("AS", Name("as", span=self.span)), alias or self.nameless()]
 
     def _destructured(self) -> list[RawToken] | None:
         names = [self.name(index) for index, token in enumerate(self.tokens) if index > 1 and token[0] == "NAME"]

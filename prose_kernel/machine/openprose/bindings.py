@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from prose_kernel.errors import InputError, NobodyToAsk, RunError, ValueTypeError
@@ -18,7 +18,7 @@ from prose_kernel.runtime.events import Bound
 from prose_kernel.runtime.execution_context import ControlFlow, located
 from prose_kernel.runtime.ports import Key, Question
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.values import ExecText, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,15 @@ def bind(
     slot = layer.table.get(name)
     previous = slot is not None
     cell = s.run.cell
+    key = slot.key if slot is not None else Key(name, layer.frame.execution_id, layer.iterations)
+    if slot is not None and isinstance(slot.value, ExecText):
+        s.run.displaced(slot.value)
+    if isinstance(value, ExecText) and not value.location:
+        value = replace(value, location=s.run.store.location(key))
+        s.run.placed(value)
+    elif isinstance(value, (list, dict)):
+        value = s.with_places(value, node)
     if slot is None:
-        key = Key(name, layer.frame.execution_id, layer.iterations)
         slot = Slot(name, kind, value, key, s.source, node.span, spawned, cell)
         layer.table[name] = slot
     else:

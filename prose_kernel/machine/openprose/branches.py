@@ -18,7 +18,7 @@ from prose_kernel.runtime.events import BranchStep, LoopPass, ParallelJoined, Pa
 from prose_kernel.runtime.forks import Fork, Join, Outcome, iterate, race_of
 from prose_kernel.runtime.numbering import PARALLEL, ForkAllocation
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.values import ExecText, Value
 
 ALL = tree.Modifiers()
 
@@ -93,7 +93,7 @@ class ParallelCode(Code):
         self._publish(s, fork)
         if s.host.listeners:
             s.emit(ParallelJoined(s.place(node), number))
-        return self._result(fork)
+        return self._result(s, fork)
 
     def _needs(self) -> list[Needs]:
         if self.needs is None:
@@ -133,17 +133,25 @@ class ParallelCode(Code):
             finally:
                 s.branches = outer
 
-    def _result(self, fork: Fork[ProgramContext]) -> Value:
+    def _result(self, s: ProgramContext, fork: Fork[ProgramContext]) -> Value:
         if fork.left is not None:
             raise fork.left
         branches = self.node.branches
         _raise(fork, lambda index: branch_label(branches[index], index))
         if fork.join.policy.strategy != "all":
             return _won(fork.join, fork.outcomes)
-        values = [_member(fork.join, outcome) for outcome in fork.outcomes]
+        found = zip(branches, fork.outcomes, strict=True)
+        values = [self._element(s, branch, _member(fork.join, outcome)) for branch, outcome in found]
         if not any(branch.name is not None for branch in branches):
             return list(values)
         return {branch_label(b, i): v for i, (b, v) in enumerate(zip(branches, values, strict=True))}
+
+    def _element(self, s: ProgramContext, branch: tree.Branch, value: Value) -> Value:
+        """What a branch adds to the value of the block: the value of its name, or one that is kept without a name."""
+        if not isinstance(value, ExecText) or not self.used:
+            return value
+        slot = s.layer.table.get(branch.name.id) if branch.name is not None else None
+        return slot.value if slot is not None else s.kept_element(value, branch)
 
 
 class _NamedBranch(Step):

@@ -232,7 +232,7 @@ class TryCode(Code):
         try:
             return await call(self.body.run(s))
         except RunError as error:
-            if self.catch is None:
+            if self.catch is None or error.unanswered:
                 raise
             forget_trace(error)
             caught = error_value(error)

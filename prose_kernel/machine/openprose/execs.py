@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os.path
+from collections.abc import Mapping
 from typing import Final, Literal, cast
 
-from prose_kernel.errors import ExecError
+from prose_kernel.errors import ExecError, RunError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.durations import parse_duration
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
@@ -13,14 +14,17 @@ from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import refused, render
 from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.command_data import input_text, variable_text
+from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted
 from prose_kernel.runtime.execution_context import located
-from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Stream
+from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, CommandRequest, CommandResult, OnOutput, Stream
 from prose_kernel.runtime.values import ExecText, Value
 
 OnFail = Literal["throw", "continue", "ignore"]
 
 DEFAULT_TIMEOUT: Final = "2m"
+_BLOCKS: Final = (tree.Permissions, tree.ContextBlock, tree.OnReject)
 _CODES: Final = {"timeout": "E204", "spawn": "E205", "cwd": "E205"}
 
 
@@ -33,7 +37,12 @@ def word(value: object) -> str:
     return value.raw if isinstance(value, tree.Text) else ""
 
 
-@expression(tree.Exec)
+def _computed(node: tree.Exec) -> list[tree.Property]:
+    """The properties whose values are computed before the command starts: its standard input, its variables."""
+    return [p for p in node.properties if p.name.id in ("stdin", "env") and not isinstance(p.value, _BLOCKS)]
+
+
+@expression(tree.Exec, lambda node: [item.value for item in _computed(node)])
 class ExecCode(SpawnCode):
     __slots__ = ()
 
@@ -50,7 +59,7 @@ class ExecCode(SpawnCode):
         found = {p.name.id: p.value for p in node.properties}
         on_fail = cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw")
         limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
-        request = await self._request(s, found.get("cwd"), limit)
+        request = await self._request(s, found, limit)
         await s.flush()
         spawn = s.host.next_spawn()
         bound_to = destination.name if destination else None
@@ -68,9 +77,10 @@ class ExecCode(SpawnCode):
             s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved, self.used))
         if raised:
             raise located(s, _error(written, request, result, limit), node)
-        return ExecText(result.stdout, result, bare=result.kind is not None and on_fail == "ignore")
+        bare = result.kind is not None and on_fail == "ignore"
+        return ExecText(result.stdout, result, bare, word(found.get("format")))
 
-    async def _request(self, s: ProgramContext, cwd: object, limit: str) -> CommandRequest:
+    async def _request(self, s: ProgramContext, found: Mapping[str, object], limit: str) -> CommandRequest:
         node: tree.Exec = self.node
         command = await render(s, node.command, refused)
         if not command.strip():
@@ -79,10 +89,28 @@ class ExecCode(SpawnCode):
         if seconds is None:
             hint = 'write a duration: "30s", "5m"'
             raise located(s, ExecError(f"'{limit}' is not a duration", code="E051", hint=hint), node)
+        most, cwd = found.get("max-output"), found.get("cwd")
+        kept = most.value if isinstance(most, tree.Number) and isinstance(most.value, int) else DEFAULT_MAX_OUTPUT
+        stdin, env = await self._inputs(s)
         if not isinstance(cwd, tree.Text):
-            return CommandRequest(command, s.cwd, seconds, at=s.at("exec"))
+            return CommandRequest(command, s.cwd, seconds, True, kept, stdin, env, s.at("exec"))
         directory = os.path.expanduser(await render(s, cwd, refused))  # noqa: ASYNC240, PTH111 - no file is touched
-        return CommandRequest(command, os.path.join(s.cwd, directory), seconds, track=False, at=s.at("exec"))  # noqa: PTH118
+        directory = os.path.join(s.cwd, directory)  # noqa: PTH118
+        return CommandRequest(command, directory, seconds, False, kept, stdin, env, s.at("exec"))
+
+    async def _inputs(self, s: ProgramContext) -> tuple[str | None, dict[str, str]]:
+        """The text of standard input, and further environment variables."""
+        stdin, env = None, dict[str, str]()
+        for item, code in zip(_computed(self.node), self.parts, strict=True):
+            value = await value_of(code, s)
+            try:
+                if item.name.id == "stdin":
+                    stdin = input_text(value)
+                elif isinstance(value, dict):
+                    env = {name: variable_text(part) for name, part in value.items()}
+            except RunError as error:
+                raise located(s, error, item.value) from None
+        return stdin, env
 
     def _move(self, s: ProgramContext, request: CommandRequest, result: CommandResult) -> str | None:
         """Commit the shell's final directory (5.6); says where to, when that is another one."""

@@ -10,7 +10,9 @@ from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Slot, Temp
 from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.command_data import require_whole
 from prose_kernel.runtime.compiled_code import Code
+from prose_kernel.runtime.content import cut_note
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value, inserted_text
@@ -62,7 +64,28 @@ async def render(s: ProgramContext, text: tree.Text, missing: Missing = kept) ->
 
 def _plain(s: ProgramContext, part: tree.Interpolation, missing: Missing) -> str:
     found = s.find(part.name)
-    return missing(s, part) if found is None else inserted_text(found.value)
+    return missing(s, part) if found is None else _inserted(s, part, found.value, missing)
+
+
+def _inserted(s: ProgramContext, part: tree.Interpolation, value: Value, missing: Missing) -> str:
+    """The value as text. A command must not get half a value (E220), a session is told that it is half."""
+    if missing is refused:
+        try:
+            require_whole(value)
+        except ValueTypeError as error:
+            raise located(s, error, part) from None
+    return inserted_text(value)
+
+
+def cut_notes(s: ProgramContext, text: tree.Text) -> str:
+    """A paragraph for each inserted value that is only the beginning of a command's output; "" when there is none."""
+    notes = []
+    for part in dict.fromkeys(text.interpolations):
+        found = s.find(part.name)
+        note = cut_note(found.value) if found is not None and not part.steps else None
+        if note:
+            notes.append(f"\n\n[`{part.name}` is {note}]")
+    return "".join(notes)
 
 
 async def _path(s: ProgramContext, part: tree.Interpolation, missing: Missing) -> str:
@@ -78,7 +101,7 @@ async def _path(s: ProgramContext, part: tree.Interpolation, missing: Missing) -
                 value = await judging.index(s, part, value, _position(s, step))
     except ValueTypeError as error:
         raise located(s, error, part) from None
-    return inserted_text(value)
+    return _inserted(s, part, value, missing)
 
 
 def _position(s: ProgramContext, step: int | tree.Name) -> Value:

@@ -43,8 +43,39 @@ class Asking:
         return self.loop == "while"
 
 
-def _request(s: ProgramContext, text: str, asking: Asking | None = None) -> JudgeRequest:
+def _taken_apart(node: tree.Node, text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """A question with its placeholders, and what was inserted for each.
+
+    Read off the rendered text: whatever does not belong to the program's own words is material. A bare value
+    (`if reply:`) is material as a whole.
+    """
+    if not isinstance(node, tree.Discretion):
+        return "The text says yes, or that something is the case.", (("the text", text),)
+    words = node.text.parts
+    if all(isinstance(part, str) for part in words):
+        return "", ()
+    inserted: list[tuple[str, str]] = []
+    at, opened = 0, ""
+    for number, part in enumerate(words):
+        if not isinstance(part, str):
+            if opened:  # two placeholders side by side
+                inserted.append((opened, ""))
+            opened = part.raw
+        else:
+            last = number == len(words) - 1
+            found = len(text) - len(part) if last else text.find(part, at)
+            if opened:
+                inserted.append((opened, text[at:found]))
+                opened = ""
+            at = found + len(part)
+    if opened:
+        inserted.append((opened, text[at:]))
+    return "".join(part if isinstance(part, str) else part.raw for part in words), tuple(inserted)
+
+
+def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: tree.Node | None = None) -> JudgeRequest:
     asking = asking or Asking()
+    written, inserted = _taken_apart(node, text) if node is not None else ("", ())
     return JudgeRequest(
         text,
         s.at("judge"),
@@ -54,6 +85,8 @@ def _request(s: ProgramContext, text: str, asking: Asking | None = None) -> Judg
         asking.loop,
         asking.index,
         asking.maximum,
+        written,
+        inserted,
     )
 
 
@@ -100,7 +133,7 @@ async def decide(s: ProgramContext, node: tree.Node, text: str, asking: Asking) 
 
 async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
     await _ready(s)
-    request = _request(s, text, asking)
+    request = _request(s, text, asking, node)
     verdict: Verdict = await s.outside(s.host.ports.judge.decide(request))
     if verdict.no_progress:
         asking.no_progress = True
@@ -116,7 +149,7 @@ async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> s
     await _ready(s)
     pick = Pick("", "")
     for _ in range(2):
-        request = _request(s, text)
+        request = _request(s, text, node=node)
         try:
             pick = await s.outside(s.host.ports.judge.choose(request, labels))
         except Undecided as error:
@@ -147,6 +180,8 @@ async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> 
     try:
         found = await s.outside(s.host.ports.judge.extract(request, text, name))
     except Undecided as error:
+        if error.missed:
+            raise _nobody(s, error, node) from None
         raise ValueTypeError(f"the text has no field '{name}'", hint=error.hint) from None
     _told(s, node, request, found.value, found)
     return found.value
@@ -172,7 +207,9 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
     request = _request(s, "items")
     try:
         found = await s.outside(s.host.ports.judge.items(request, text))
-    except Undecided:
+    except Undecided as error:
+        if error.missed:
+            raise _nobody(s, error, node) from None
         return readings.lines(text)
     parts: list[Value] = list(found.value) if isinstance(found.value, list) else [found.value]
     _told(s, node, request, parts, found)
@@ -196,7 +233,9 @@ async def _is_text_true(s: ProgramContext, value: Value, node: tree.Node, asking
     """The judge's word on free text, None while uncertain; without anybody who could tell it is true (3.10)."""
     try:
         return await _verdict(s, node, inserted_text(value), asking)
-    except Undecided:
+    except Undecided as error:
+        if error.missed:
+            raise _nobody(s, error, node) from None
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -20,21 +21,24 @@ from prose_kernel.runtime.execution_context import ControlFlow, located
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
+_LEAVING = (RunError, ControlFlow, asyncio.CancelledError)
+
 
 class _Passes:
     """The passes of one loop: runs the body, leaves on `break`, tells the listeners."""
 
-    __slots__ = ("body", "maximum", "node", "s", "value")
+    __slots__ = ("body", "index", "maximum", "node", "s", "value")
 
     def __init__(self, s: ProgramContext, node: tree.Node, body: Body, maximum: int | None) -> None:
         self.s = s
         self.node = node
         self.body = body
         self.maximum = maximum
+        self.index = -1
         self.value: Value = None
 
     def begins(self, index: int) -> None:
-        s = self.s
+        s, self.index = self.s, index
         if s.host.listeners:
             s.emit(LoopPass(s.place(self.node), index, self.maximum))
 
@@ -47,15 +51,19 @@ class _Passes:
         """So many passes, each after `begin`; the array of their values when somebody wants it."""
         found: list[Value] = []
         index, reason = -1, "end"
-        for index in range(count):
-            begin(index)
-            self.begins(index)
-            goes_on = await self.one()
-            if used:
-                found.append(self.s.kept_element(self.value, self.node))
-            if not goes_on:
-                reason = "break"
-                break
+        try:
+            for index in range(count):
+                begin(index)
+                self.begins(index)
+                goes_on = await self.one()
+                if used:
+                    found.append(self.s.kept_element(self.value, self.node))
+                if not goes_on:
+                    reason = "break"
+                    break
+        except _LEAVING:
+            self.left(index, "raised")
+            raise
         self.left(index, reason)
         return found if used else None
 
@@ -187,6 +195,14 @@ class LoopCode(Code):
         node: tree.Loop = self.node
         maximum = node.maximum
         passes = _Passes(s, node, self.body, maximum)
+        try:
+            return await self._run_passes(s, passes, maximum)
+        except _LEAVING:
+            passes.left(passes.index, "raised")
+            raise
+
+    async def _run_passes(self, s: ProgramContext, passes: _Passes, maximum: int | None) -> Value:
+        node: tree.Loop = self.node
         index = 0
         while True:
             if node.variable is not None:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from prose_kernel.errors import ValueTypeError
+from prose_kernel.runtime.command_data import require_whole
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, inserted_text, kind_of
 
 Number = int | float
@@ -71,6 +72,8 @@ def equal(left: Value, right: Value, *, fold: bool = False) -> bool:
     """`==`, and with `fold` the operator `is`."""
     if left is None or right is None:
         return left is None and right is None
+    require_whole(left)
+    require_whole(right)
     if isinstance(left, (list, dict, ErrorValue)) or isinstance(right, (list, dict, ErrorValue)):
         return _same_data(left, right)
     a, b = as_number(left), as_number(right)
@@ -109,6 +112,8 @@ def _data(value: object) -> object:
 
 def _ordered(test: Callable[[Number, Number], bool], sign: str) -> Callable[[Value, Value], Value]:
     def compare(left: Value, right: Value) -> Value:
+        require_whole(left)
+        require_whole(right)
         a, b = as_number(left), as_number(right)
         if a is None or b is None:
             raise _not_numbers(sign, left if a is None else right)
@@ -118,7 +123,7 @@ def _ordered(test: Callable[[Number, Number], bool], sign: str) -> Callable[[Val
 
 
 def _not_numbers(sign: str, value: Value) -> ValueTypeError:
-    return ValueTypeError(f"`{sign}` needs two numbers; {_described(value)} is none")
+    return ValueTypeError(f"`{sign}` needs two numbers; {_described(value)} is not a number")
 
 
 def _described(value: Value) -> str:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find
-from prose_kernel.machine.openprose.program_text import ANONYMOUS, EXECUTION, declared_names, kind_of, statement_text
+from prose_kernel.machine.openprose.program_text import (
+    ANONYMOUS,
+    EXECUTION,
+    declared_names,
+    kind_of,
+    statement_text,
+    whole_lines,
+)
 from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run
 from prose_kernel.runtime.ports import Binding, Key, Store
-from prose_kernel.runtime.values import ErrorValue, ExecText, Value
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
 if TYPE_CHECKING:
     from prose_kernel.machine.openprose.code import Body
@@ -119,13 +126,38 @@ class ProgramContext(ExecutionContext):
         return key
 
     def kept_element(self, value: Value, node: tree.Node) -> Value:
-        """An array element made by a loop or a pipeline: a command's result is kept with its metadata.
+        """An array element made by a loop, a pipeline or a branch: a command's result is kept with its metadata.
 
-        Sessions have left a binding already, other values stand in the array's own binding.
+        What has a binding stays there: sessions' replies, the values of names. Others stand in the array's own binding.
         """
-        if isinstance(value, ExecText):
-            self.keep_anonymous(value, node)
+        if not isinstance(value, ExecText) or value.location:
+            return value
+        key = self.next_anonymous()
+        kept = replace(value, location=self.run.store.location(key))
+        self.run.placed(kept)
+        self.run.put(Binding(key, "let", kept, whole_lines(self.source, node.span)))
+        return kept
+
+    def with_places(self, value: Value, node: tree.Node) -> Value:
+        """An array or object whose members can be stored as references: a reply or a command's result whose name
+        holds something else by now gets a binding of its own."""
+        if self.run.store.by_value or not _has_places(value):
+            return value
+        if isinstance(value, list):
+            found = [self._member(member, node) for member in value]
+            return found if any(a is not b for a, b in zip(found, value, strict=True)) else value
+        if type(value) is dict:
+            fields = {name: self._member(member, node) for name, member in value.items()}
+            return fields if any(fields[name] is not value[name] for name in value) else value
         return value
+
+    def _member(self, value: Value, node: tree.Node) -> Value:
+        if isinstance(value, ExecText):
+            return value if self.run.is_at(value) else self.kept_element(replace(value, location=""), node)
+        if isinstance(value, Reference) and not self.run.is_current(value):
+            text = value.read()
+            return self.run.refer(self.keep_anonymous(text, node), value.summary, text)
+        return self.with_places(value, node)
 
     # ------------------------------------------------------------ events and errors
 
@@ -158,3 +190,9 @@ class ProgramContext(ExecutionContext):
         if len(lines) > 20:
             lines[10:-10] = [f"... {len(lines) - 20} more ..."]
         return tuple(lines)
+
+
+def _has_places(value: Value) -> bool:
+    """Whether a member of an array or object may have a binding of its own."""
+    members = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+    return any(isinstance(member, (ExecText, Reference, list, dict)) for member in members)

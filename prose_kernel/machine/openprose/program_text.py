@@ -86,6 +86,13 @@ def statement_text(source: Source, span: Span) -> str:
     return text if column == 1 else _moved(text, column - 1)
 
 
+def whole_lines(source: Source, span: Span) -> str:
+    """The lines on which a part of a statement stands, as the program has them, moved to the first column together."""
+    start = source.text.rfind("\n", 0, span.start) + 1
+    before = source.text[start : span.start]
+    return statement_text(source, Span(start + len(before) - len(before.lstrip(" ")), span.end))
+
+
 @lru_cache(maxsize=256)
 def _moved(text: str, columns: int) -> str:
     inside = _inside(text)

@@ -14,7 +14,7 @@ from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.execs import word
 from prose_kernel.machine.openprose.frames import Spawned
-from prose_kernel.machine.openprose.interpolation import kept_silently, render
+from prose_kernel.machine.openprose.interpolation import cut_notes, kept_silently, render
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
 from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.machine.openprose.session_context import assemble
@@ -218,7 +218,7 @@ async def _words(
     title = node.title if isinstance(node, tree.Session) else None
     for text in (title, own.get("prompt")):
         if isinstance(text, tree.Text):
-            parts.append(await render(s, text))
+            parts.append(await render(s, text) + cut_notes(s, text))
     prompt = agent.get("prompt")
     instructions = await render(s, prompt, kept_silently) if isinstance(prompt, tree.Text) else None
     if not parts:

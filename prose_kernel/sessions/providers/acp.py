@@ -164,6 +164,7 @@ class AcpSessions:
         return replace(
             said,
             trace=conversation.calls.trace,
+            reads=await asyncio.to_thread(conversation.calls.reads),
             writes=await asyncio.to_thread(conversation.calls.writes),
             usage=usage_of(usage, conversation.cost),
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prose_kernel.permissions.safe_files import Place, resolve
-from prose_kernel.runtime.ports import FileWrite, ToolUse
+from prose_kernel.runtime.ports import FileRead, FileWrite, ToolUse
 from prose_kernel.runtime.text import clipped, one_line, printable
 from prose_kernel.sessions.providers.acp_policy import Call, address_of, command_of, paths_of
 from prose_kernel.sessions.tools import files
@@ -137,6 +137,16 @@ class Calls:
             if after != before and not self._access.granted("write", place):
                 found.append(FileWrite(self._access.shown(place), before, after))
         return tuple(found)
+
+    def reads(self) -> tuple[FileRead, ...]:
+        """The files that the agent said it had read. Reads files: call it in a thread."""
+        for reported in self._reported.values():
+            if reported.call.kind == "read" and reported.status == "completed":
+                for path in paths_of(reported.call):
+                    place = self._place(path)
+                    if place is not None and place.path not in self._before:
+                        self._access.saw(place)
+        return self._access.reads
 
     def _text(self, place: Place) -> str | None:
         try:

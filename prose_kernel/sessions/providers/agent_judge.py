@@ -42,7 +42,7 @@ class AgentJudge:
         """Yes, no, uncertain; of a loop also that it makes no progress."""
         words = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
         form = f'{{"reason": "one short sentence", "answer": {_either(words)}}}'
-        question = f"Is this statement true?\n{request.text}\n\n`uncertain` when the material does not settle it."
+        question = f"Is this statement true?\n{request.question}\n\n`uncertain` when the material does not settle it."
         if request.loop is not None:
             question += " `no_progress` when the passes of the loop change nothing any more."
         answer, reason, details = await self._ask(message(request, question), form, lambda said: _one_of(said, words))
@@ -52,7 +52,7 @@ class AgentJudge:
         """The label of the option that fits best."""
         numbered = "\n".join(f"{number}: {label}" for number, label in enumerate(labels, 1))
         form = f'{{"reason": "one short sentence", "answer": {_either(range(1, len(labels) + 1))}}}'
-        question = f"Which option fits best? Answer with its number.\n{request.text}\n\nOptions:\n{numbered}"
+        question = f"Which option fits best? Answer with its number.\n{request.question}\n\nOptions:\n{numbered}"
         number, reason, details = await self._ask(
             message(request, question), form, lambda said: _number(said, len(labels))
         )

@@ -18,7 +18,7 @@ AGENT = "acp:"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who was chosen. `name` is the server or the agent, `model` what stood behind the server's colon."""
+    """The chosen provider. `name` is the server or the agent, `model` the part after the server's colon."""
 
     kind: Kind
     name: str = ""
@@ -26,12 +26,12 @@ class Choice:
 
     @property
     def live(self) -> bool:
-        """Whether it is a model or an agent: somebody who can judge, too."""
+        """Whether it is a model or an agent, which can judge too."""
         return self.kind in ("model", "agent")
 
 
 def choice_of(name: str | None, options: SessionOptions) -> Choice:
-    """The choice that a name stands for; None is nobody in particular. Raises `UsageError` for an unknown name."""
+    """Return the choice that a name stands for; None means none was chosen. Raises `UsageError` for an unknown name."""
     if not name:
         return Choice("nobody")
     for kind in KEYLESS:
@@ -47,7 +47,7 @@ def choice_of(name: str | None, options: SessionOptions) -> Choice:
 
 
 def judge_choice(options: SessionOptions) -> Choice:
-    """Who judges what rules leave open: as chosen, else the provider of sessions when it can."""
+    """Return the judge for what the rules leave open: as chosen, else the provider of sessions if it can judge."""
     name = options.judge.provider
     if name in ("off", "human"):
         return Choice("nobody")

@@ -13,7 +13,8 @@ from prose_kernel.runtime.text import printable
 from prose_kernel.sessions.providers import nobody
 from prose_kernel.sessions.request import answered, asked, assemble, permission_lines
 
-HELP = "Answer below; end with a line that is only `.` (:skip, :fail MESSAGE, :show, :quit)"
+HELP = "Enter ends your answer; `:more` opens several lines (:skip, :fail MESSAGE, :show, :quit)"
+MORE = "Several lines: end with a line that is only `.`"
 PROMPT = "> "
 LONGEST = 4000
 """Characters of one section that are shown at first; `:show` shows all of it."""
@@ -22,8 +23,9 @@ LONGEST = 4000
 class HumanSessions:
     """The `Sessions` port, answered by a person; concurrent sessions are asked one at a time.
 
-    An answer has any number of lines and ends with a line that is only `.`; `..` stands for a line with one dot, and
-    `::` at the start of a line for one colon. `interrupt` ends the run: what `:quit` calls.
+    An answer is one line and ends with Enter. `:more` opens several lines, which end with a line that is only `.`; `..`
+    stands for a line with one dot, and `::` at the start of a line for one colon. What a larger box gives at once is
+    one answer. `interrupt` ends the run: what `:quit` calls.
     """
 
     def __init__(self, asker: Asker, interrupt: Callable[[], object] | None = None) -> None:
@@ -45,14 +47,19 @@ class HumanSessions:
 
     async def _converse(self, request: SessionRequest) -> SessionResult:
         self._show(request)
-        lines: list[str] = []
+        several: list[str] | None = None
         while True:
+            lines: list[str] = [] if several is None else several
             # a front end with a larger box may give several lines at once
             for line in (await self._asker.ask(PROMPT)).split("\n"):
                 command, _, rest = line.strip().partition(" ")
                 match command:
                     case "." if not rest:
-                        return answered("\n".join(lines), provider="human", origin="human")
+                        if several is not None or lines:
+                            return _answered(lines)
+                    case ":more" if not rest and several is None:
+                        several = lines
+                        self._asker.show(MORE)
                     case ":skip" if not rest:
                         return SessionResult("", "skipped", "human", "human", {"skipped": True})
                     case ":fail":
@@ -63,9 +70,11 @@ class HumanSessions:
                         await self._quit()
                     case _:
                         lines.append(_unescaped(line))
+            if several is None and any(line.strip() for line in lines):
+                return _answered(lines)
 
     def _show(self, request: SessionRequest, *, whole: bool = False) -> None:
-        self._asker.show(printable(to_answer(request, whole=whole)) + "\n\n" + HELP)
+        self._asker.show(printable(to_answer(request, whole=whole)))
 
     async def _quit(self) -> None:
         if self._interrupt is None:
@@ -74,20 +83,26 @@ class HumanSessions:
         await asyncio.get_running_loop().create_future()  # until the interrupt arrives as a cancellation
 
 
+def _answered(lines: list[str]) -> SessionResult:
+    return answered("\n".join(lines), provider="human", origin="human")
+
+
 def _unescaped(line: str) -> str:
     return line[1:] if line.strip() == ".." or line.startswith("::") else line
 
 
 def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
-    """A session as the one who is to answer is shown it: who is asked, what is allowed, the message with the context in
-    it, for nobody reads files to answer a question. The output instruction is left out: the answer is typed."""
+    """A session as the one who is to answer is shown it: who is asked, what is allowed, the material with the context
+    in it (nobody reads files to answer a question), how to answer, and last, above the box, the question."""
     lines = [asked(request)]
     if request.permissions:
         lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]
     if request.skills:
         lines.append(f"Skills: {', '.join(request.skills)}")
-    parts = [part.text for part in assemble(request, by_value=True).parts if part.section != "output"]
-    return "\n".join([*lines, "", "\n\n".join(parts if whole else map(_clipped, parts))])
+    parts = [part for part in assemble(request, by_value=True).parts if part.section != "output"]
+    texts = {part.section: part.text if whole else _clipped(part.text) for part in parts}
+    question = texts.pop("task", "")
+    return "\n\n".join(("\n".join(lines), *texts.values(), f"({HELP})", question)).rstrip()
 
 
 def _clipped(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -27,17 +27,19 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPartDelta,
 )
-from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.usage import UsageLimits
+from pydantic_ai.usage import RunUsage, UsageLimits
 
 from prose_kernel.errors import ProviderBadReply, ProviderError
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
+from prose_kernel.sessions.usage import consumed
 
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
 CONNECT = 20.0  # seconds for a connection to be made
@@ -67,33 +69,43 @@ class ServerLink:
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
-        listener = _Listener(on_text)
+        listener, used = _Listener(on_text), RunUsage()
         try:
             model = self._model(asked.model)
+            denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
             agent = Agent(
-                model,
+                _Withholding(model, frozenset(asked.denied)),
                 output_type=[str, type(None)],  # no text is no failure of its own: the answer may be in a file
                 instructions=_sendable(asked.system or "") or None,
-                tools=[_tool(asked, spec.name, spec.description, spec.parameters, listener) for spec in asked.tools],
-                retries={"tools": TOOL_SLIPS, "output": 0},
+                tools=[
+                    *(_tool(asked, spec.name, spec.description, spec.parameters, listener) for spec in asked.tools),
+                    *denied,
+                ],
+                # a call of a tool that there is not is answered, and the loop goes on: `rounds` bounds it
+                retries={"tools": max(TOOL_SLIPS, asked.rounds), "output": 0},
             )
             result = await agent.run(
                 _sendable(asked.message),
                 event_stream_handler=listener.hear,
+                usage=used,
                 usage_limits=UsageLimits(request_limit=asked.rounds),
                 model_settings=self._settings(model),
             )
-        except Exception as problem:
+        except BaseException as problem:
+            self._consumed(asked.model, used)
+            if not isinstance(problem, Exception):
+                raise
             if listener.ours is not None and not isinstance(listener.ours, ProviderError):
                 raise listener.ours from None
             raise provider_error(problem, self._at, asked.model) from None
         if self._says_its_end and _unended(result.response):
+            self._consumed(asked.model, used)
             raise provider_error(ConnectionResetError(), self._at)
         return _reply(result, result.output or "")
 
     async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
         """One reply that is an object with these fields."""
-        shape = _shape(fields)
+        shape, used = _shape(fields), RunUsage()
         try:
             model = self._model(asked.model)
             agent = Agent(
@@ -104,12 +116,20 @@ class ServerLink:
             )
             result = await agent.run(
                 _sendable(asked.message),
+                usage=used,
                 usage_limits=UsageLimits(request_limit=1),
                 model_settings=self._settings(model),
             )
-        except Exception as problem:
+        except BaseException as problem:
+            self._consumed(asked.model, used)
+            if not isinstance(problem, Exception):
+                raise
             raise provider_error(problem, self._at, asked.model) from None
         return _reply(result, "", result.output.model_dump())
+
+    def _consumed(self, model: str, used: RunUsage) -> None:
+        """Count what an attempt consumed that leaves no result."""
+        consumed(self._at.name, model, _usage(used))
 
     def prepare(self, model: str) -> None:
         """Make the model, which loads its vendor's client and prices. What fails now fails again when it is used."""
@@ -277,6 +297,28 @@ def _tool(asked: Conversation, name: str, about: str, schema: Mapping[str, objec
     return Tool.from_schema(call, name, about, dict(schema))
 
 
+class _Withholding(WrapperModel):
+    """A model that is not told of some tools. A call of one still reaches us: it is refused, and the loop goes on."""
+
+    def __init__(self, wrapped: Model[Any], names: frozenset[str]) -> None:
+        super().__init__(wrapped)
+        self._names = names
+
+    async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
+        return await super().request(messages, model_settings, self._told(model_request_parameters))
+
+    @contextlib.asynccontextmanager
+    async def request_stream(
+        self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
+    ) -> AsyncIterator[StreamedResponse]:
+        told = self._told(model_request_parameters)
+        async with super().request_stream(messages, model_settings, told, run_context) as stream:
+            yield stream
+
+    def _told(self, asked: ModelRequestParameters) -> ModelRequestParameters:
+        return replace(asked, function_tools=[tool for tool in asked.function_tools if tool.name not in self._names])
+
+
 # ---------------------------------------------------------------- objects
 
 
@@ -313,14 +355,12 @@ def _sendable(text: str) -> str:
 
 def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] | None = None) -> Reply:
     last = result.response
-    used = result.usage
-    usage = Usage(
-        requests=used.requests,
-        tokens_in=used.input_tokens,
-        tokens_out=used.output_tokens,
-        cost=None if used.cost is None else float(used.cost),
-    )
-    return Reply(text, last.model_name or "", usage, last.finish_reason == "length", fields or {})
+    return Reply(text, last.model_name or "", _usage(result.usage), last.finish_reason == "length", fields or {})
+
+
+def _usage(used: RunUsage) -> Usage:
+    cost = None if used.cost is None else float(used.cost)
+    return Usage(used.requests, used.input_tokens, used.output_tokens, cost)
 
 
 def _unended(last: ModelResponse) -> bool:

@@ -27,7 +27,10 @@ CallTool = Callable[[str, Mapping[str, object]], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A message to a model, the tools it may call, and how often it may be asked before it must have answered."""
+    """A message to a model, the tools it may call, and how often it may be asked before it must have answered.
+
+    The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
+    """
 
     model: str
     message: str
@@ -35,6 +38,7 @@ class Conversation:
     tools: tuple[ToolSpec, ...] = ()
     call: CallTool | None = None
     rounds: int = 50
+    denied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

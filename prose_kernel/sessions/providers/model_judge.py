@@ -6,22 +6,19 @@ What the program's texts say is material, fenced and called so: a text that says
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 
-from prose_kernel.errors import ProseError, ProviderBadReply, ProviderError, ProviderRateLimit, Undecided
+from prose_kernel.errors import ProviderBadReply, ProviderError, ProviderRateLimit, Undecided
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.content import data_or_text, preview
+from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, material
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.session_attempts import jittered
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
-from prose_kernel.runtime.text import NAME, one_line
-from prose_kernel.runtime.values import Reference, Value, inserted_text
+from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Reply, Way
 
-WHOLE = 20_000  # characters of one binding that the question names
-ALL = 100_000  # characters of all of them
-OTHERS = 50  # other bindings, a few words each
 PAUSES = (1.0, 4.0)  # seconds before a judgement is tried again that the server could not take
 LONGEST_PAUSE = 30.0  # however long the server asks to wait
 
@@ -63,14 +60,14 @@ class ModelJudge:
         if request.loop is not None:
             about += " `no_progress` when the passes of the loop change nothing any more."
         asked = Field("answer", about, "one of", options)
-        said, details = await self._ask(request, f"Is this statement true?\n{request.text}", asked)
+        said, details = await self._ask(request, f"Is this statement true?\n{request.question}", asked)
         answer = str(said["answer"])
         return Verdict(ANSWERS[answer], "model", _reason(said), answer == "no_progress", details)
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the option that fits best."""
         numbered = "\n".join(f"{number}: {label}" for number, label in enumerate(labels, 1))
-        question = f"Which option fits best?\n{request.text}\n\nOptions:\n{numbered}"
+        question = f"Which option fits best?\n{request.question}\n\nOptions:\n{numbered}"
         numbers = tuple(str(number) for number in range(1, len(labels) + 1))
         asked = Field("option", "The number of the option that fits best.", "one of", numbers)
         said, details = await self._ask(request, question, asked)
@@ -105,13 +102,13 @@ class ModelJudge:
         try:
             model = vendors.model_id(self._way.name, server, self._model)
             asked = Conversation(model, message(request, question, text), SYSTEM)
-            reply = await self._reply(asked, (REASON, *fields), output_mode(server))
+            reply = await self._reply(request.at, asked, (REASON, *fields), output_mode(server))
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
         details: dict[str, object] = {"provider": self._way.name, "model": reply.model, "usage": asdict(reply.usage)}
         return reply.fields, details
 
-    async def _reply(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
+    async def _reply(self, at: str, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
         link = await self._way.open(asked.model)
         strange, pauses = 0, list(PAUSES)
         while True:
@@ -128,7 +125,7 @@ class ModelJudge:
                 pause = pauses.pop(0)
                 if isinstance(problem, ProviderRateLimit) and problem.retry_after is not None:
                     pause = min(problem.retry_after, LONGEST_PAUSE)
-                await self._clock.sleep(pause)
+                await self._clock.sleep(jittered(pause, at, 2 - len(pauses)))
 
 
 def output_mode(server: ModelServer) -> JudgeOutput:
@@ -144,8 +141,12 @@ def _reason(said: Mapping[str, object]) -> str:
 
 
 def message(request: JudgeRequest, question: str, text: str | None = None) -> str:
-    """The question and its material, each piece between fences that it cannot hold itself."""
-    pieces = [("the text", _cut(text, ALL))] if text is not None else list(_bindings(request))
+    """The question and its material, each piece between fences that it cannot hold itself.
+
+    The question is made of the program's own words; what a model or a command wrote is material.
+    """
+    pieces = [(f"the value of {name}", value) for name, value in request.inserted]
+    pieces += [("the text", cut(text, MATERIAL))] if text is not None else _bindings(request)
     if text is None and request.recent:
         pieces.append(("the last events", "\n".join(map(one_line, request.recent))))
     fence = "====="
@@ -165,42 +166,11 @@ def _pass(request: JudgeRequest) -> str:
     return f"This is asked before pass {request.loop_index + 1}{of} of a loop; {ends}."
 
 
-def _bindings(request: JudgeRequest) -> Iterable[tuple[str, str]]:
-    """The bindings that the question names, whole up to a limit; the latest others in a few words."""
-    named = [name for name in dict.fromkeys(NAME.findall(request.text)) if name in request.bindings]
-    left = ALL
-    for name in named:
-        piece = _cut(_read(request.bindings[name]), min(WHOLE, max(left, 200)))
-        left -= len(piece)
-        yield name, piece
-    others = [name for name in request.bindings if name not in named]
-    if others:
-        shown = [f"{name}: {_preview(request.bindings[name])}" for name in others[-OTHERS:]]
-        if len(others) > OTHERS:
-            shown.append(f"and {len(others) - OTHERS} earlier names")
-        yield "other names", "\n".join(shown)
-
-
-def _read(value: Value) -> str:
-    try:
-        return inserted_text(value)
-    except ProseError:
-        return "(cannot be read)"
-
-
-def _preview(value: Value) -> str:
-    try:
-        if isinstance(value, Reference):
-            return one_line(value.summary, 60)  # no file is read for a mere mention
-        return preview(value)
-    except ProseError:
-        return "(cannot be read)"
-
-
-def _cut(text: str, length: int) -> str:
-    """The beginning and the end of a long text, and how much is missing between them."""
-    if len(text) <= length:
-        return text
-    head = length * 2 // 3
-    tail = length - head
-    return f"{text[:head]}\n[{len(text) - length:,} characters left out]\n{text[-tail:]}"
+def _bindings(request: JudgeRequest) -> list[tuple[str, str]]:
+    sent = material(request)
+    pieces = list(sent.whole.items())
+    others = [f"{name}: {words}" for name, words in sent.previews.items()]
+    others += [f"and {sent.more} earlier names"] if sent.more else []
+    if sent.names:
+        others.append(", ".join(sent.names))
+    return [*pieces, ("other names", "\n".join(others))] if others else pieces

@@ -56,7 +56,15 @@ class ModelSessions:
             bench = self._workbench(request, on_progress) if server.tools else None
             specs = bench.specs if bench is not None else ()
             message, system = spoken(request, by_value=not any(spec.name == "read" for spec in specs))
-            asked = Conversation(model, message, system, specs, bench.call if bench else None, self._rounds)
+            asked = Conversation(
+                model,
+                message,
+                system,
+                specs,
+                bench.call if bench else None,
+                self._rounds,
+                bench.denied if bench else (),
+            )
             reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
         if reply.cut:
             on_progress(SessionProgress("note", "the reply ends here because the limit of tokens was reached"))

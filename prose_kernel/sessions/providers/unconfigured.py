@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from prose_kernel.errors import CassetteMiss, NoProvider
+from prose_kernel.errors import CassetteMiss, NoProvider, StaleRecording
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Sessions
 from prose_kernel.runtime.services import Asker
@@ -14,11 +14,31 @@ from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.sessions.providers import FIX, nobody, vendors
 from prose_kernel.sessions.providers.choice import Choice
 
-NOTICE = """\
-No model is configured, so you are answering this program's sessions yourself.
-Choose who answers with `%provider NAME`, `prose run --provider NAME` or PROSE_PROVIDER: anthropic, openai, acp:AGENT …
-Models need one more package: `%pip install prose_kernel[llm]`, in a terminal `pip install 'prose_kernel[llm]'`.
-To only see what each session would be asked: `%provider dry-run`, `prose run --provider dry-run`."""
+
+def notice(asker: Asker, options: SessionOptions | None, where: Surroundings | None) -> str:
+    """Why the person answers, and how to choose a model, in commands that work where this is shown."""
+    cause, model = _cause(options, where)
+    choose = f"`%provider {model}`" if getattr(asker, "magics", True) else f"`prose run --provider {model} FILE`"
+    install = ""
+    if find_spec("pydantic_ai") is None:
+        command = "%pip" if getattr(asker, "magics", True) else "pip"
+        install = f" (first `{command} install 'prose_kernel[llm]'`)"
+    return f"{cause}, so you answer this program's sessions yourself.\nTo use a model: {choose}{install}."
+
+
+def _cause(options: SessionOptions | None, where: Surroundings | None) -> tuple[str, str]:
+    """What is missing, and what to choose instead."""
+    for vendor in VENDORS if options is not None and where is not None else ():
+        assert options is not None and where is not None
+        server = vendors.find(vendor, options)
+        if server.key and where.environment.get(server.key, "").strip():
+            if not server.model:
+                return f"{server.key} is set, but {vendor} has no default model", f"{vendor}:MODEL"
+            if not options.autodetect:
+                return f"{server.key} is set, but autodetect is off", vendor
+            return f"{server.key} is set, but the packages for models are not installed", vendor
+    return "No model is configured", "anthropic"
+
 
 NOBODY = "no model is configured, and nobody is here to answer this session"
 
@@ -37,7 +57,12 @@ class Unconfigured:
         asker: Asker,
         interrupt: Callable[[], object] | None = None,
         detected: Callable[[], Sessions | None] = lambda: None,
+        *,
+        options: SessionOptions | None = None,
+        where: Surroundings | None = None,
     ) -> None:
+        self._options = options
+        self._where = where
         self._asker = serial(asker)
         self._interrupt = interrupt
         self._detected = detected
@@ -55,7 +80,7 @@ class Unconfigured:
         async with self._asker.turn():
             if not self._noticed:
                 self._noticed = True
-                self._asker.show(NOTICE)
+                self._asker.show(notice(self._asker, self._options, self._where))
             return await HumanSessions(self._asker, self._interrupt).run(request, on_progress)
 
 
@@ -71,7 +96,7 @@ class UnrecordedIsNobody:
         try:
             return await self._recorded.run(request, on_progress)
         except CassetteMiss as miss:
-            if self._asker.available:
+            if self._asker.available or isinstance(miss, StaleRecording):
                 raise
             raise NoProvider(NOBODY, hint=f"{FIX} ({miss})") from None
 
@@ -79,18 +104,18 @@ class UnrecordedIsNobody:
 # ---------------------------------------------------------------- a key in the environment
 
 VENDORS = ("anthropic", "openai")
-"""Whose keys are looked for, in this order; one without a model (`[models.openai] default`) is passed over."""
+"""The vendors whose keys are looked for, in this order; one without a default model is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """A vendor whose key is there: never the key itself."""
+    """A vendor whose key is set; never holds the key itself."""
 
     variable: str
     choice: Choice
 
     def notice(self, model: str, mode: str) -> str:
-        """What the person is told before the first use."""
+        """The notice that is shown before the first use."""
         recorded = {
             "auto": "answers are recorded, and recorded ones are used (cassette mode auto)",
             "record": "every answer is recorded anew (cassette mode record)",
@@ -105,7 +130,7 @@ class Detected:
 
 
 def detect(options: SessionOptions, where: Surroundings) -> Detected | None:
-    """The vendor that would be used, if any: a key, the packages for it, and no word against it."""
+    """Return the vendor that would be used: its key is set, its packages are installed, and autodetect is on."""
     if options.provider is not None or not options.autodetect or not where.attended:
         return None
     for vendor in VENDORS:
@@ -125,7 +150,7 @@ class Announced:
         self._told = False
 
     def choice(self) -> Choice | None:
-        """The vendor, now that the person knows; None where nobody is here."""
+        """Return the vendor, after the person has been told; None where no person is here."""
         if not self._asker.available:
             return None
         if not self._told:

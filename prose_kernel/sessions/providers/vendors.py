@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from prose_kernel.errors import ProviderError, UsageError
-from prose_kernel.language.openprose.nearest import Nearest, did_you_mean
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions
 
 ALIASES = ("sonnet", "opus", "haiku")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -11,11 +13,11 @@ from typing import Final
 from prose_kernel.permissions.grants import Reach
 from prose_kernel.permissions.paths import is_below
 from prose_kernel.permissions.policy import Ask, Kind, PermissionDesk, Policy, Ruling, who
-from prose_kernel.permissions.safe_files import Place, resolve
-from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.permissions.safe_files import Place, opened, resolve
+from prose_kernel.runtime.ports import FileRead, SessionRequest
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.sessions.request import memory_file, segment_file
-from prose_kernel.sessions.tools.tool import ToolRefused
+from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
 
 _RUN: Final = re.compile(r"(runs/)\d{8}-\d{6}-[a-z0-9]{6}")
 _TASK: Final = re.compile(r"\btask_[0-9a-f]{16}\b")
@@ -38,6 +40,9 @@ class Access:
         self._desk = desk
         self._own = frozenset(own_files(request))
         self._context = frozenset(item.location for item in request.context or () if item.location)
+        self._state = os.path.join(where.cwd, where.state_dir)  # noqa: PTH118
+        self._seen: dict[str, FileRead] = {}
+        self._changed: set[str] = set()
 
     # ------------------------------------------------------------ files
 
@@ -66,6 +71,28 @@ class Access:
         """Whether it is one of the session's own files, or one of its context that is read."""
         places = self._own if kind == "write" else self._own | self._context
         return any(os.path.realpath(os.path.join(self.cwd, own)) == place.path for own in places)  # noqa: PTH118
+
+    # ------------------------------------------------------------ what an answer depends on
+
+    def saw(self, place: Place) -> None:
+        """Remember what a file of the workspace held when the session first read it. Reads it: call it in a thread."""
+        root = os.path.realpath(self.cwd)
+        if place.path in self._seen or place.path in self._changed or self.granted("read", place):
+            return
+        if not is_below(place.path, root) or is_below(place.path, os.path.realpath(self._state)):
+            return
+        with contextlib.suppress(ToolFailed, ToolRefused), opened(place) as descriptor:
+            digest = hashlib.file_digest(open(descriptor, "rb", closefd=False), "sha256").hexdigest()  # noqa: SIM115
+            self._seen[place.path] = FileRead(place.path[len(root) :].lstrip("/"), digest)
+
+    def changes(self, place: Place) -> None:
+        """The session writes this file: what it reads there later is its own."""
+        self._changed.add(place.path)
+
+    @property
+    def reads(self) -> tuple[FileRead, ...]:
+        """The workspace files that the session read before it wrote them."""
+        return tuple(self._seen.values())
 
     def _rule(self, kind: Kind) -> str:
         return self.policy.rule(kind, "/").why

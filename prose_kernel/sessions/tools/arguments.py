@@ -34,12 +34,12 @@ def check(schema: Mapping[str, Any], arguments: Mapping[str, object]) -> None:
             raise ToolFailed(f"invalid arguments: there is no '{name}' (known: {', '.join(properties) or 'none'})")
 
 
-def _check_value(name: str, schema: Mapping[str, Any], value: object) -> None:
+def _check_value(name: str, schema: Mapping[str, Any], value: object, of: str = "") -> None:
     kind = schema.get("type")
     if isinstance(kind, str) and kind in _TYPES:
         wrong_boolean = isinstance(value, bool) and kind != "boolean"
         if not isinstance(value, _TYPES[kind]) or wrong_boolean:
-            raise ToolFailed(f"invalid arguments: '{name}' must be {'an' if kind[0] in 'aeiou' else 'a'} {kind}")
+            raise ToolFailed(f"invalid arguments: {of}'{name}' must be {'an' if kind[0] in 'aeiou' else 'a'} {kind}")
     if isinstance(value, (int, float)):
         for limit, words, broken in (("minimum", "at least", value.__lt__), ("maximum", "at most", value.__gt__)):
             if limit in schema and broken(schema[limit]) is True:
@@ -48,7 +48,7 @@ def _check_value(name: str, schema: Mapping[str, Any], value: object) -> None:
         raise ToolFailed(f"invalid arguments: '{name}' must be one of {', '.join(map(str, schema['enum']))}")
     if isinstance(value, Sequence) and not isinstance(value, str) and "items" in schema:
         for item in value:
-            _check_value(name, schema["items"], item)
+            _check_value(name, schema["items"], item, "every item of ")
 
 
 def text(arguments: Mapping[str, object], name: str, default: str | None = None, *, empty: bool = False) -> str:

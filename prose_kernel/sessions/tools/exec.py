@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -52,11 +53,11 @@ _REFUSALS: Final = ("permission_denied", "fs_denied")
 def exec_tools(
     request: SessionRequest, policy: Policy, desk: PermissionDesk, programs: Programs | None, workspace: str
 ) -> tuple[Tool, ...]:
-    """The `Exec` tool of one session, or nothing: it must be switched on, and the session's rules must grant it."""
+    """The `Exec` tool of one session. It is offered where it is switched on and the session's rules grant it; a call
+    of one that is not offered is refused and audited."""
     if programs is None:
         return ()
-    caller = _caller(request, policy, workspace)
-    return (ExecTool(request, policy, desk, programs, caller),) if programs.offers(caller) else ()
+    return (ExecTool(request, policy, desk, programs, _caller(request, policy, workspace)),)
 
 
 def _caller(request: SessionRequest, policy: Policy, workspace: str, *, network: str | None = None) -> ExecCaller:
@@ -70,7 +71,10 @@ def _caller(request: SessionRequest, policy: Policy, workspace: str, *, network:
 
 
 class ExecTool:
-    """The tool of one session. Asks the person where a rule says `prompt`: for each program, once for the network."""
+    """The tool of one session; `Programs` checks and audits the arguments.
+
+    Asks the person where a rule says `prompt`: for each program, once for the network.
+    """
 
     def __init__(
         self, request: SessionRequest, policy: Policy, desk: PermissionDesk, programs: Programs, caller: ExecCaller
@@ -80,12 +84,19 @@ class ExecTool:
         self._desk = desk
         self._programs = programs
         self._caller = caller
+        self.offered = programs.offers(caller)
         self._asked = False
         self._calls = itertools.count(1)
+
+    checks_arguments = True
 
     @property
     def spec(self) -> ToolSpec:
         return _SPEC
+
+    def traced(self, answer: str) -> str:
+        """The answer without the duration, so that a trace is the same in every run."""
+        return re.sub(r', "duration_s": [\d.e-]+', "", answer)
 
     def summary(self, arguments: Mapping[str, object]) -> str:
         """The arguments on one line, without what looks like a secret."""
@@ -94,7 +105,8 @@ class ExecTool:
 
     async def call(self, arguments: Mapping[str, object]) -> str:
         """Raises `ToolRefused`, `ToolFailed`; what is answered does not differ from run to run by itself."""
-        await self._ask(arguments)
+        if self.offered and _well_formed(arguments):
+            await self._ask(arguments)
         number = next(self._calls)
         outcome = await self._programs.call(self._caller, f"{self._request.at}/exec{number}", arguments)
         if outcome.ok:
@@ -120,7 +132,12 @@ class ExecTool:
                 self._caller = _caller(self._request, self._policy, self._caller.workspace, network="deny")
 
 
+def _well_formed(arguments: Mapping[str, object]) -> bool:
+    """Whether the person can be asked about it; anything else is refused by its shape."""
+    argv = arguments.get("argv")
+    return isinstance(argv, list | tuple) and bool(argv) and all(isinstance(item, str) for item in argv)
+
+
 def _answer(outcome: ExecOutcome) -> str:
-    """The result for the model, without the duration: what a trace shows is the same in every run."""
-    result = {name: value for name, value in outcome.result.items() if name != "duration_s"}
-    return json.dumps(result, ensure_ascii=False)
+    """The result for the model: all seven fields, and those that were added."""
+    return json.dumps(dict(outcome.result), ensure_ascii=False)

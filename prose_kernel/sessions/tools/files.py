@@ -58,7 +58,13 @@ class ReadTool:
         path = text(arguments, "path")
         first, limit = number(arguments, "offset", 1), number(arguments, "limit", 0)
         place = await self._access.file("read", path, path)
-        return await in_thread(lambda stop: _lines(place, first, limit, stop))
+
+        def read(stop: Stop) -> str:
+            shown = _lines(place, first, limit, stop)
+            self._access.saw(place)
+            return shown
+
+        return await in_thread(read)
 
 
 def _lines(place: Place, first: int, limit: int, stop: Stop) -> str:
@@ -234,13 +240,15 @@ def _edited(place: Place, old: str, new: str, *, everywhere: bool) -> tuple[str,
 class Writes:
     """The files that were written, one entry a file: its text before the first write and after the last."""
 
-    def __init__(self, shown: Callable[[Place], str], own: Callable[[Place], bool]) -> None:
-        self._shown = shown
-        self._own = own
+    def __init__(self, access: Access) -> None:
+        self._shown = access.shown
+        self._access = access
+        self._changes = access.changes
         self._files: dict[str, FileWrite] = {}
 
     def __call__(self, place: Place, before: str | None, after: str) -> None:
-        if not self._own(place):
+        self._changes(place)
+        if not self._access.granted("write", place):
             former = self._files.get(place.path)
             first = former.before if former is not None else before
             self._files[place.path] = FileWrite(self._shown(place), first, after)

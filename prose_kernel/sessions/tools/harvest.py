@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel.runtime.binding_text import value_of
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
+from prose_kernel.runtime.structured_text import value_of
 from prose_kernel.sessions.request import memory_file, segment_file, summarise
 from prose_kernel.sessions.tools.tool import Workbench
 
@@ -46,6 +46,7 @@ class Outputs:
             memory_after=memory if memory is not None else said.memory_after,
             segment=segment if segment is not None else said.segment,
             trace=bench.trace if bench is not None else said.trace,
+            reads=bench.reads if bench is not None else said.reads,
             writes=bench.writes if bench is not None else said.writes,
         )
 

@@ -61,9 +61,11 @@ class SearchTool:
         matches = matcher(wanted, regex=flag(arguments, "regex"), ignore_case=flag(arguments, "ignore_case"))
         place, reach = await self._place(path, wanted)
         if reach is None:
-            return await in_thread(lambda stop: _report(_in_file(place, matches, stop, deadline)))
+            return await in_thread(lambda stop: _report(_in_file(place, matches, stop, deadline), self._access))
         visible = Visible(self._access, reach)
-        return await in_thread(lambda stop: _report(_below(place, pattern, visible, matches, stop, deadline)))
+        return await in_thread(
+            lambda stop: _report(_below(place, pattern, visible, matches, stop, deadline), self._access)
+        )
 
     async def _place(self, path: str, wanted: str) -> tuple[Place, Reach | None]:
         """A file (no reach), or a directory and what of it may be seen."""
@@ -99,25 +101,26 @@ def matcher(wanted: str, *, regex: bool, ignore_case: bool) -> Matches:
     return lambda line: compiled.search(line, timeout=LINE_SECONDS, concurrent=True) is not None
 
 
-def _report(found: Iterator[str]) -> str:
+def _report(found: Iterator[tuple[Place, str]], access: Access) -> str:
     lines: list[str] = []
-    for line in found:
+    for place, line in found:
         if len(lines) == MATCH_LIMIT:
             return "\n".join(lines) + f"\n\n[more than {MATCH_LIMIT}: search for less, or in fewer files]"
         lines.append(line)
+        access.saw(place)
     return "\n".join(lines) or "[no match]"
 
 
 def _below(
     place: Place, pattern: str, visible: Visible, matches: Matches, stop: Stop, deadline: float
-) -> Iterator[str]:
+) -> Iterator[tuple[Place, str]]:
     glob = Glob(pattern) if pattern else None
     for entry in walk(place, visible, stop, deep=True):
         if not entry.is_directory and not entry.is_link and (glob is None or glob.matches(entry.name)):
             yield from _in_entry(entry, place, matches, stop, deadline)
 
 
-def _in_entry(entry: Entry, place: Place, matches: Matches, stop: Stop, deadline: float) -> Iterator[str]:
+def _in_entry(entry: Entry, place: Place, matches: Matches, stop: Stop, deadline: float) -> Iterator[tuple[Place, str]]:
     shown = entry.name if place.named in (".", "./") else f"{place.named.rstrip('/')}/{entry.name}"
     found = Place(shown, entry.path)
     try:
@@ -127,7 +130,7 @@ def _in_entry(entry: Entry, place: Place, matches: Matches, stop: Stop, deadline
     yield from _matching(found, content, matches, stop, deadline)
 
 
-def _in_file(place: Place, matches: Matches, stop: Stop, deadline: float) -> Iterator[str]:
+def _in_file(place: Place, matches: Matches, stop: Stop, deadline: float) -> Iterator[tuple[Place, str]]:
     return _matching(place, _content(place), matches, stop, deadline)
 
 
@@ -138,7 +141,7 @@ def _content(place: Place) -> str:
     return "" if len(data) > FILE_LIMIT or b"\0" in data[:8192] else data.decode("utf-8", "replace")
 
 
-def _matching(place: Place, content: str, matches: Matches, stop: Stop, deadline: float) -> Iterator[str]:
+def _matching(place: Place, content: str, matches: Matches, stop: Stop, deadline: float) -> Iterator[tuple[Place, str]]:
     for number, line in enumerate(content.split("\n"), 1):
         if number % 1000 == 1:
             stop.check()
@@ -150,4 +153,4 @@ def _matching(place: Place, content: str, matches: Matches, stop: Stop, deadline
             raise ToolFailed("the regular expression takes too long: use a simpler one") from None
         if found:
             shown = line.rstrip("\r")
-            yield f"{place.named}:{number}: {shown if len(shown) <= LINE_LIMIT else shown[:LINE_LIMIT] + '…'}"
+            yield place, f"{place.named}:{number}: {shown if len(shown) <= LINE_LIMIT else shown[:LINE_LIMIT] + '…'}"

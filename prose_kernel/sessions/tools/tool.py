@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from prose_kernel.permissions.safe_files import ToolFailed, ToolRefused
-from prose_kernel.runtime.ports import FileWrite, ToolUse
+from prose_kernel.runtime.ports import FileRead, FileWrite, ToolUse
 
 __all__ = ["Tool", "ToolFailed", "ToolRefused", "ToolSpec", "Workbench"]
 
@@ -51,6 +51,11 @@ class Workbench(Protocol):
 
     @property
     def trace(self) -> tuple[ToolUse, ...]: ...
+
+    @property
+    def reads(self) -> tuple[FileRead, ...]:
+        """The workspace files that the tools read, with the digest of what was in them."""
+        ...
 
     @property
     def writes(self) -> tuple[FileWrite, ...]:

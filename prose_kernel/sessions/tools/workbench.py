@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 from prose_kernel.permissions.policy import PermissionDesk, Policy
-from prose_kernel.runtime.ports import FileWrite, SessionProgress, SessionRequest, ToolUse
+from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import clipped, one_line, printable
 from prose_kernel.sessions.tools import arguments as argument_rules
@@ -23,6 +24,23 @@ OnProgress = Callable[[SessionProgress], None]
 Outcome = Literal["ok", "refused", "failed"]
 
 DETAIL: Final = 2000
+_SHELL: Final = "`bash: allow` in permissions"
+GRANTS: Final[Mapping[str, str]] = {
+    "read": '`read: ["PATTERN"]` in permissions',
+    "write": '`write: ["PATTERN"]` in permissions',
+    "edit": '`write: ["PATTERN"]` in permissions',
+    "list": '`read: ["PATTERN"]` in permissions',
+    "search": '`read: ["PATTERN"]` in permissions',
+    "fetch": '`network: ["HOST"]` in permissions',
+    "exec_command": _SHELL,
+    "TaskList": _SHELL,
+    "TaskStatus": _SHELL,
+    "TaskOutput": _SHELL,
+    "TaskStop": _SHELL,
+    "Exec": '`execute: ["/PATH/OF/PROGRAM"]` in permissions, and `[exec] enabled = true` in prose.toml',
+}
+"""The tools that there are, and what grants each of them."""
+
 _TELLING: Final = ("command", "cmd", "path", "url", "argv", "task_id")
 
 
@@ -60,8 +78,10 @@ class SessionWorkbench:
         self.outputs = Outputs(request, where)
         self._access = Access(request, policy, desk, where)
         self._on_progress = on_progress
-        self._writes = Writes(self._access.shown, lambda place: self._access.granted("write", place))
-        self._tools = {tool.spec.name: tool for tool in (*self._ours(request, policy), *more)}
+        self._writes = Writes(self._access)
+        tools = (*self._ours(request, policy), *more)
+        self._tools = {tool.spec.name: tool for tool in tools if getattr(tool, "offered", True)}
+        self._withheld = {tool.spec.name: tool for tool in tools if tool.spec.name not in self._tools}
         self._trace: list[ToolUse] = []
         self._turn = asyncio.Lock()
 
@@ -84,8 +104,17 @@ class SessionWorkbench:
         return tuple(tool.spec for tool in self._tools.values())
 
     @property
+    def denied(self) -> tuple[str, ...]:
+        """The known tools that this session was not granted: a call of one is answered, not offered."""
+        return tuple(name for name in GRANTS if name not in self._tools)
+
+    @property
     def trace(self) -> tuple[ToolUse, ...]:
         return tuple(self._trace)
+
+    @property
+    def reads(self) -> tuple[FileRead, ...]:
+        return self._access.reads
 
     @property
     def writes(self) -> tuple[FileWrite, ...]:
@@ -95,7 +124,8 @@ class SessionWorkbench:
         """Run a tool and say what came of it, as text for the model; only cancellation leaves it as an exception."""
         async with self._turn:
             outcome, answer = await self._outcome(name, arguments)
-            detail = clipped(printable(self._access.neutral(answer)), DETAIL)
+            traced = getattr(self._tools.get(name), "traced", str)(answer)
+            detail = clipped(printable(self._access.neutral(traced)), DETAIL)
             use = ToolUse(name, self._summary(name, arguments), outcome, detail)
             self._trace.append(use)
         self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use))
@@ -103,10 +133,13 @@ class SessionWorkbench:
 
     async def _outcome(self, name: str, arguments: Mapping[str, object]) -> tuple[Outcome, str]:
         tool = self._tools.get(name)
+        if tool is None and name in GRANTS:
+            return "refused", await self._denied(name, arguments)
         if tool is None:
             return "failed", f"there is no tool '{one_line(name)}' here (tools: {', '.join(self._tools) or 'none'})"
         try:
-            argument_rules.check(tool.spec.parameters, arguments)
+            if not getattr(tool, "checks_arguments", False):
+                argument_rules.check(tool.spec.parameters, arguments)
             return "ok", await tool.call(arguments)
         except ToolRefused as refused:
             return "refused", f"refused: {refused}"
@@ -114,6 +147,13 @@ class SessionWorkbench:
             return "failed", f"failed: {failed}"
         except Exception as error:  # a fault of the tool ends the call, not the session
             return "failed", f"failed: the tool broke ({type(error).__name__})"
+
+    async def _denied(self, name: str, arguments: Mapping[str, object]) -> str:
+        """The answer to a call that was not granted. A tool with an audit of its own hears of it."""
+        with contextlib.suppress(ToolRefused, ToolFailed):
+            if name in self._withheld:
+                await self._withheld[name].call(arguments)
+        return f"refused: permission_denied: this session may not use `{name}`; what would grant it: {GRANTS[name]}"
 
     def _summary(self, name: str, arguments: Mapping[str, object]) -> str:
         summarise = getattr(self._tools.get(name), "summary", None)

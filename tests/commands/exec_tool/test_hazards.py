@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -171,11 +172,19 @@ async def test_hazard_49_no_descriptors_left(bench: Bench) -> None:
     agent = bench.agent(*SYSTEM)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = len(list(Path("/proc/self/fd").iterdir()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 6, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 20, hard))
+    held: list[int] = []
     try:
+        with suppress(OSError):  # the limit is one of numbers, so those that are free below it are taken, too
+            while True:
+                held.append(os.dup(0))
+        for _ in range(4):
+            os.close(held.pop())
         outcome = await bench("/bin/true", agent=agent, cwd="/usr")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in held:
+            os.close(descriptor)
     assert outcome.error in ("tool_failed", "fs_denied")
     assert len(list(Path("/proc/self/fd").iterdir())) <= opened
     assert result(await bench("/bin/true", agent=agent, cwd="/usr"))["exit_code"] == 0

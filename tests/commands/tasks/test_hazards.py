@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from commands.tasks.desk import AGENT, PERSON, Desk, MakeDesk
 from commands.tasks.test_acceptance import start_kernel
-from waiting import PATIENCE, appears, eventually
+from waiting import PATIENCE, appears, command_line, eventually, processes
 
 from prose_kernel.commands import system
 from prose_kernel.commands.process_table import carries_prefix, members
@@ -48,16 +48,8 @@ async def test_4_35_what_detached_ends_with_its_task(desk: Desk) -> None:
 
 
 def running(program: str) -> list[int]:
-    """The live processes with these arguments; the numbers in them are the test's own."""
-    wanted = program.replace(" ", "\0").encode() + b"\0"
-    return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if _read(p) == wanted]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    """The live processes with these arguments."""
+    return [pid for pid in processes(program) if command_line(pid) == f"{program} "]
 
 
 @pytest.mark.linux

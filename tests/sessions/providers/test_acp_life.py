@@ -80,7 +80,7 @@ async def test_a_bad_start_is_one_clear_error_with_a_hint(
         assert failed.value.retryable == (error in (ProviderConnection, ProviderBadReply))
 
 
-@pytest.mark.parametrize(("start", "method", "seconds"), [("hang", "initialize", 1), ("deaf", "session/new", 6)])
+@pytest.mark.parametrize(("start", "method", "seconds"), [("hang", "initialize", 1), ("deaf", "session/new", 12)])
 async def test_an_agent_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, start: str, method: str, seconds: float
 ) -> None:

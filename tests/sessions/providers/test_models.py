@@ -15,6 +15,7 @@ from stubs.model_server import ANSWER, MARKDOWN, StubServer
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, ProviderTimeout
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, SessionProgress, Target, ToolUse, Usage
+from prose_kernel.sessions.usage import CountedSessions, UsageTotals
 
 pytestmark = pytest.mark.parametrize("wire", WIRES)
 
@@ -382,3 +383,40 @@ def test_nothing_heavy_is_imported_before_a_session_runs(wire: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+async def test_a15_a_tool_that_was_not_granted_never_ends_the_session(
+    stub: StubServer, wire: str, tmp_path: Path
+) -> None:
+    """The model asks for a tool that it was not offered, again and again, and then for one that does not exist."""
+    calls = [{"calls": [{"name": name, "arguments": {"cmd": "ls"}}]} for name in [*["exec_command"] * 5, "nonsense"]]
+    model = stub.script("ungranted", *calls, "I go on.")
+    async with Live(stub, wire, model, tmp_path) as live:
+        result = await live.run()
+    assert result.text == "I go on."
+    assert [(use.tool, use.outcome) for use in result.trace] == [("exec_command", "refused")] * 5
+    assert "permission_denied" in result.trace[0].detail and "bash: allow" in result.trace[0].detail
+    assert stub.last is not None and "exec_command" not in stub.last.asked.tools
+
+
+async def test_a14_the_tokens_of_failed_and_cancelled_attempts_are_counted(
+    stub: StubServer, wire: str, tmp_path: Path
+) -> None:
+    totals = UsageTotals()
+    fails = stub.script("fails", {"calls": [{"name": "list", "arguments": {}}]}, {"error": 500})
+    async with Live(stub, wire, fails, tmp_path) as live:
+        with pytest.raises(ProviderError):
+            await CountedSessions(live.sessions, totals).run(asked(), lambda _: None)
+    (line,) = totals.lines
+    assert line.sessions == 0 and line.requests >= 1 and line.tokens_in > 0 and line.tokens_out > 0
+
+    cancelled = UsageTotals()
+    slow = stub.script("slow", {"calls": [{"name": "list", "arguments": {}}]}, {"text": "late", "wait": 60})
+    async with Live(stub, wire, slow, tmp_path) as live:
+        seen = asyncio.Event()
+        running = asyncio.create_task(CountedSessions(live.sessions, cancelled).run(asked(), lambda _: seen.set()))
+        await asyncio.wait_for(seen.wait(), 30)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert cancelled.total.tokens_in > 0 and cancelled.total.sessions == 0

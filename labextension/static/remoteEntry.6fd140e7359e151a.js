@@ -322,7 +322,7 @@
   };
 
   const indent = (state, after, context) => {
-    const unit = state.unit || context.unit;
+    const unit = state.unit || 2; // Prose is written with two spaces, whatever JupyterLab's settings say for Python
     if (state.inside) return null; // text keeps the indentation of the line before
     if (state.brackets.length) {
       const column = state.brackets[state.brackets.length - 1];

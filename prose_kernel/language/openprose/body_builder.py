@@ -1,0 +1,358 @@
+"""Reductions to bodies, compounds and pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, cast
+
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.expression_builder import is_hole
+from prose_kernel.language.openprose.nodes import maker
+from prose_kernel.language.openprose.spawn_builder import SpawnBuilder
+from prose_kernel.language.openprose.tree import (
+    Array,
+    Assign,
+    Binary,
+    Body,
+    Constant,
+    Discretion,
+    Duration,
+    Expression,
+    ExpressionStatement,
+    Index,
+    Let,
+    Logical,
+    Member,
+    Name,
+    Not,
+    Number,
+    ProgramCall,
+    Statement,
+    Text,
+)
+from prose_kernel.language.source import Span
+
+NO_EFFECT: Final = "this statement has no effect"
+
+_evaluation = maker(ExpressionStatement)
+_arm = maker(tree.Arm)
+_block_call = maker(tree.BlockCall)
+_session = maker(tree.Session)
+_exec = maker(tree.Exec)
+
+_FORGETTABLE: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})
+"""Whose body is missing when the statement below is not indented (E147); elsewhere an empty body is a remark."""
+_STRATEGIES: Final = ("all", "first", "any")
+_POLICIES: Final = ("fail-fast", "continue", "ignore")
+
+
+class Pipeline:
+    """A pipeline while it grows."""
+
+    __slots__ = ("operations", "source")
+
+    def __init__(self, source: Expression) -> None:
+        self.source = source
+        self.operations: list[tree.PipeOperation] = []
+
+
+class BodyBuilder(SpawnBuilder):
+    """What a header with a body becomes: conditions, loops, branches, handlers, pipelines."""
+
+    def body(self, start: int, end: int, statements: Sequence[Statement] = ()) -> Body:
+        return tuple(statements)
+
+    def _empty(self, start: int, end: int, word: str, body: Body) -> bool:
+        """W120, or E147 (then True) where the statement below was probably meant to be the body.
+
+        `end` lies on the header's last line. Nothing is said when the body is empty because it could not be read.
+        """
+        if body or self.findings.error_since(start):
+            return False
+        line = self.findings.unindented_below(start, end) if word in _FORGETTABLE else None
+        if line is None:
+            self.add("W120", start, start + len(word), f"the body of `{word}` is empty")
+            return False
+        hint = f'indent line {line} by two spaces to put it under "{word}"'
+        self.add("E147", start, start + len(word), f"the body of `{word}` is empty", hint)
+        return True
+
+    # ---- compounds
+
+    def do(self, start: int, end: int, body: Body) -> tree.Do:
+        self._empty(start, end, "do", body)
+        return tree.Do(body, span=Span(start, end))
+
+    def block_call(self, start: int, end: int, name: Name, arguments: tuple[Expression, ...] | None) -> tree.BlockCall:
+        return _block_call(start, end, name, arguments or ())
+
+    def arguments(
+        self, start: int, end: int, first: Expression | None, others: Sequence[Expression] = ()
+    ) -> tuple[Expression, ...]:
+        if first is None:
+            return ()
+        values = (first, *others)
+        if self.is_strict:
+            self._strict_arguments(values)
+        return values
+
+    def parallel(self, start: int, end: int, modifiers: tree.Modifiers | None, body: Body) -> tree.Parallel:
+        self._empty(start, end, "parallel", body)
+        seen: set[str] = set()
+        branches = []
+        for statement in body:
+            branch = _branch(statement)
+            branches.append(branch)
+            if branch.name is not None and branch.name.id in seen:
+                self.add("E154", *branch.name.span, f"two branches are named `{branch.name.id}`")
+            elif branch.name is not None:
+                seen.add(branch.name.id)
+        span = Span(start, end)
+        return tree.Parallel(modifiers or tree.Modifiers(span=span), tuple(branches), span=span)
+
+    def modifier(self, start: int, end: int, value: Expression) -> tuple[Name | None, Expression]:
+        return None, value
+
+    def named_modifier(self, start: int, end: int, name: Name, value: Expression) -> tuple[Name | None, Expression]:
+        return name, value
+
+    def modifiers(
+        self,
+        start: int,
+        end: int,
+        first: tuple[Name | None, Expression],
+        others: Sequence[tuple[Name | None, Expression]] = (),
+    ) -> tree.Modifiers:
+        given: dict[str, Any] = {}
+        for name, value in (first, *others):
+            word = name.id if name else "strategy"
+            span = name.span if name else value.span
+            if word in given or word not in ("strategy", "on-fail", "count"):
+                problem = f"`{word}` is given twice" if word in given else f"unknown modifier `{word}`"
+                self.add("E155", *span, problem, 'modifiers are "all", "first" or "any", `on-fail:` and `count:`')
+            else:
+                given[word] = self._modifier(word, value)
+        count = given.get("count")
+        strategy: Literal["all", "first", "any"] = given.get("strategy") or "all"
+        if count is not None and strategy != "any" and given.get("strategy", strategy) is not None:
+            at = next(value for name, value in (first, *others) if name is not None and name.id == "count")
+            self.add("E152", *at.span, '`count` needs the strategy "any"', f'write `("any", count: {count})`')
+            count = None
+        return tree.Modifiers(strategy, given.get("on-fail") or "fail-fast", count, span=Span(start, end))
+
+    def _modifier(self, word: str, value: Expression) -> Any:
+        """The checked value of a modifier; None after a report."""
+        text = _word_of(value)
+        if word == "strategy":
+            if isinstance(value, Text) and text in _STRATEGIES:
+                return text
+            if isinstance(value, Text) or text in _STRATEGIES:
+                hint = f'put it in quotes: `("{text}")`' if isinstance(value, Name) else None
+                self.add("E150", *value.span, 'the strategy must be "all", "first" or "any"', hint)
+            else:
+                self.add("E155", *value.span, f"unknown modifier{f' `{text}`' if text else ''}")
+        elif word == "on-fail":
+            if text in _POLICIES:
+                return text
+            self.add("E151", *value.span, "`on-fail` must be fail-fast, continue or ignore")
+        elif isinstance(value, Number) and isinstance(value.value, int) and value.value >= 1:
+            return value.value
+        else:
+            self.add("E153", *value.span, "`count` must be an integer of at least 1")
+        return None
+
+    def for_(
+        self, start: int, end: int, item: Name, index: Name | None, collection: Expression, body: Body
+    ) -> tree.For:
+        self._loop_over(start, end, "for", collection, body)
+        return tree.For(item, index, collection, body, span=Span(start, end))
+
+    def parallel_for(
+        self,
+        start: int,
+        end: int,
+        item: Name,
+        index: Name | None,
+        collection: Expression,
+        modifiers: tree.Modifiers | None,
+        body: Body,
+    ) -> tree.For:
+        self._loop_over(start, end, "parallel for", collection, body)
+        span = Span(start, end)
+        if modifiers is not None:
+            self.strict(*modifiers.span, "`parallel for` takes no modifiers (strict)")
+        return tree.For(item, index, collection, body, modifiers or tree.Modifiers(span=span), span=span)
+
+    def _loop_over(self, start: int, end: int, word: str, collection: Expression, body: Body) -> None:
+        self._empty(start, end, word, body)
+        if not isinstance(collection, Name | Array | ProgramCall):
+            self.strict(*collection.span, "a collection is a name or an array (strict)")
+
+    def repeat(self, start: int, end: int, count: Expression, variable: Name | None, body: Body) -> tree.Repeat:
+        self._empty(start, end, "repeat", body)
+        return tree.Repeat(self._count(count), variable, body, span=Span(start, end))
+
+    def _count(self, count: Expression) -> Expression:
+        span = count.span
+        if isinstance(count, Number):
+            if isinstance(count.value, int) and count.value > 0:
+                return count
+            code = "E160" if isinstance(count.value, int) else "E161"
+            self.add(code, *span, f"the count must be {'positive' if code == 'E160' else 'an integer'}")
+        elif isinstance(count, Name):
+            self.strict(*span, "the count must be a number (strict)")
+            return count
+        elif isinstance(count, Text | Duration | Constant) and not is_hole(count):
+            self.add("E161", *span, "the count must be an integer")
+        elif not is_hole(count):
+            self.add("E004", *span, "the count must be a number or a name", "bind it first: `let n = ...`")
+        return Number(1, span=span)
+
+    def loop(
+        self,
+        start: int,
+        end: int,
+        mode: Name | None,
+        condition: Expression | None,
+        maximum: int | None,
+        variable: Name | None,
+        body: Body,
+    ) -> tree.Loop:
+        self._empty(start, end, "loop", body)
+        if condition is not None and mode is not None:
+            self._condition(condition, "E165", f"loop {mode.id}")
+        word = cast('Literal["until", "while"] | None', mode.id if mode else None)
+        return tree.Loop(word, condition, maximum, variable, body, span=Span(start, end))
+
+    def maximum(self, start: int, end: int, value: Expression) -> int:
+        if isinstance(value, Number) and isinstance(value.value, int):
+            if value.value > 0:
+                return value.value
+            self.add("E163", *value.span, "`max` must be positive")
+        else:
+            self.add("E164", *value.span, "`max` must be an integer")
+        return 1
+
+    def try_(self, start: int, end: int, body: Body, catch: tree.Catch | None, final: Body | None) -> tree.Try:
+        forgotten = self._empty(start, start, "try", body)
+        if catch is None and final is None and not forgotten:
+            self.add("E180", start, start + 3, "`try` needs a `catch` or a `finally`")
+        return tree.Try(body, catch, final, span=Span(start, end))
+
+    def catch(self, start: int, end: int, name: Name | None, body: Body) -> tree.Catch:
+        self._empty(start, end, "catch", body)
+        return tree.Catch(name, body, span=Span(start, end))
+
+    def finally_(self, start: int, end: int, body: Body) -> Body:
+        self._empty(start, end, "finally", body)
+        return body
+
+    def choice(self, start: int, end: int, criteria: Discretion, options: tuple[tree.Option, ...]) -> tree.Choice:
+        if not criteria.text.parts:
+            self.add("E191", *criteria.span, "empty criteria", "say what to choose by: `choice **the best fit**:`")
+        if not options and not self.findings.error_since(start):
+            self.add("E190", start, start + 6, "`choice` has no options", 'add `option "label":` lines')
+        return tree.Choice(criteria, options, span=Span(start, end))
+
+    def options(self, start: int, end: int, options: Sequence[tree.Option] = ()) -> tuple[tree.Option, ...]:
+        return tuple(options)
+
+    def option(self, start: int, end: int, label: Text, body: Body) -> tree.Option:
+        return tree.Option(label, body, span=Span(start, end))
+
+    def if_(self, start: int, end: int, first: tree.Arm, *rest: Any) -> tree.If:
+        others, otherwise = rest if len(rest) == 2 else ((), rest[0])
+        return tree.If((first, *others), otherwise, span=Span(start, end))
+
+    def arm(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
+        self._empty(start, end, "if", body)
+        self._condition(condition, "E192", "if")
+        return _arm(start, end, condition, body)
+
+    def elif_(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
+        self._empty(start, end, "elif", body)
+        self._condition(condition, "E192", "elif")
+        return _arm(start, end, condition, body)
+
+    def else_(self, start: int, end: int, body: Body) -> Body:
+        self._empty(start, end, "else", body)
+        return body
+
+    def _condition(self, condition: Expression, code: str, head: str, *, strict: bool = True) -> None:
+        """A condition of `if` or `loop`: not a lone string (2.1), not an empty marker (1.7)."""
+        if self.depths:
+            self.depths.clear()
+        if isinstance(condition, Discretion):
+            if not condition.text.parts:
+                self.add(code, *condition.span, "empty condition", f"say what to judge: `{head} **...**:`")
+        elif isinstance(condition, Text):
+            hint = f"a condition in words needs `**`: `{head} **{condition.raw}**:`"
+            self.add("E004", *condition.span, "a condition cannot be a string", hint)
+        elif strict and self.is_strict and not isinstance(condition, Binary | Logical | Not) and not is_hole(condition):
+            self.strict(*condition.span, "a condition is a marker or a comparison (strict)", "write `**...**`")
+
+    # ---- pipelines
+
+    def pipe(self, start: int, end: int, source: Expression | Pipeline, operation: tree.PipeOperation) -> Pipeline:
+        if not isinstance(source, Pipeline):
+            if isinstance(source, Member | Index):
+                self.strict(*source.span, "a pipeline starts with a name or an array (strict)")
+            source = Pipeline(source)
+        source.operations.append(operation)
+        return source
+
+    open_pipe = pipe
+
+    def pipeline(self, start: int, end: int, parts: Pipeline) -> tree.Pipe:
+        return tree.Pipe(parts.source, tuple(parts.operations), span=Span(start, end))
+
+    def operation(self, start: int, end: int, kind: Name, body: Body) -> tree.PipeOperation:
+        return self._operation(start, end, kind.id, (), body)
+
+    def reduction(self, start: int, end: int, total: Name, item: Name, body: Body) -> tree.PipeOperation:
+        return self._operation(start, end, "reduce", (total, item), body)
+
+    def _operation(self, start: int, end: int, kind: str, names: tuple[Name, ...], body: Body) -> tree.PipeOperation:
+        if body and self.bare.pop(id(body[-1]), None) is not None:
+            self.strict(*body[-1].span, "the last line of a body must be a statement (strict)")
+        return tree.PipeOperation(cast("Any", kind), names, body, span=Span(start, end))
+
+    def line_operation(self, start: int, end: int, kind: Name, value: Expression) -> tree.PipeOperation:
+        return self._line_operation(start, end, kind.id, (), value)
+
+    def line_reduction(self, start: int, end: int, total: Name, item: Name, value: Expression) -> tree.PipeOperation:
+        return self._line_operation(start, end, "reduce", (total, item), value)
+
+    def _line_operation(
+        self, start: int, end: int, kind: str, names: tuple[Name, ...], value: Expression
+    ) -> tree.PipeOperation:
+        self.strict(*value.span, "a body begins on its own line (strict)")
+        statement = _evaluation(*value.span, value)
+        return tree.PipeOperation(cast("Any", kind), names, (statement,), span=Span(start, end))
+
+    def line_session(self, start: int, end: int, title: Text) -> tree.Session:
+        return _session(start, end, title, None, None, ())
+
+    def line_agent(self, start: int, end: int, agent: Name) -> tree.Session:
+        return _session(start, end, None, None, agent, ())
+
+    def line_exec(self, start: int, end: int, command: Text) -> tree.Exec:
+        return _exec(start, end, command, ())
+
+
+def _word_of(value: Expression) -> str | None:
+    if isinstance(value, Text):
+        return value.raw
+    return value.id if isinstance(value, Name) else None
+
+
+def _branch(statement: Statement) -> tree.Branch:
+    name: Name | None = None
+    if isinstance(statement, Assign):
+        name = statement.name
+    elif isinstance(statement, Let) and statement.kind == "let" and not statement.destructured:
+        name = statement.names[0]
+    else:
+        return tree.Branch(None, statement, span=statement.span)
+    held = _evaluation(*statement.value.span, statement.value)
+    return tree.Branch(name, held, span=statement.span)

@@ -1,0 +1,177 @@
+"""Reductions to expressions, and what all semantic actions share; builder.py has the statements around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.diagnostic_collector import Findings
+from prose_kernel.language.openprose.nodes import maker
+from prose_kernel.language.openprose.tree import (
+    Array,
+    Binary,
+    Constant,
+    Discretion,
+    Expression,
+    ExpressionStatement,
+    Index,
+    Logical,
+    Member,
+    Name,
+    Not,
+    Number,
+    Object,
+    ProgramCall,
+    Text,
+)
+from prose_kernel.language.source import Span
+
+_member = maker(Member)
+_binary = maker(Binary)
+_entry = maker(tree.Entry)
+_object = maker(Object)
+_array = maker(Array)
+
+DEPTH_LIMIT: Final = 50
+"""Levels of operators, members, calls and literals inside one expression; deeper ones are E005."""
+
+
+class ExpressionBuilder:
+    """Expressions, and what all actions share: the findings, the profile, the depth of the expression being read."""
+
+    def __init__(self, profile: Profile, findings: Findings) -> None:
+        self.is_strict = profile == "strict"
+        self.findings = findings
+        self.add = findings.add
+        self.bare: dict[int, ExpressionStatement] = {}  # expressions as statements, legal at the end of a pipe body
+        self.sums: dict[int, Binary] = {}  # strict: sums that are no argument and no index yet
+        self.definitions: list[tree.Definition] = []
+        self.depths: dict[int, int] = {}  # of the composite parts of the expression being read
+        self.positional_calls: list[ProgramCall] = []
+        self.truncated = Span(-1, -1)  # of the last expression cut off; those around it share an end with it
+
+    def strict(self, start: int, end: int, message: str, hint: str | None = None, code: str = "E004") -> None:
+        """Report what the strict profile alone refuses."""
+        if self.is_strict:
+            self.add(code, start, end, message, hint)
+
+    # ---- expressions
+
+    def disjunction(self, start: int, end: int, first: Expression, others: Sequence[Expression]) -> Expression:
+        return self._logical(start, end, "or", first, others)
+
+    def conjoined(self, start: int, end: int, first: Expression, others: Sequence[Expression]) -> Expression:
+        return self._logical(start, end, "and", first, others)
+
+    def _logical(
+        self, start: int, end: int, operator: Literal["and", "or"], first: Expression, others: Sequence[Expression]
+    ) -> Expression:
+        self.strict(start, end, f"`{operator}` is not in the strict language")
+        operands = (first, *others)
+        return self._nested(Logical(operator, operands, span=Span(start, end)), operands)
+
+    def negated(self, start: int, end: int, operand: Expression) -> Expression:
+        self.strict(start, end, "`not` is not in the strict language")
+        return self._nested(Not(operand, span=Span(start, end)), (operand,))
+
+    def compare(self, start: int, end: int, left: Expression, operator: str, right: Expression) -> Expression:
+        if operator == "is":
+            self.strict(left.span.end + 1, left.span.end + 3, "`is` is not in the strict language", "write `==`")
+        return self._nested(_binary(start, end, operator, left, right), (left, right))
+
+    def binary(self, start: int, end: int, left: Expression, operator: str, right: Expression) -> Expression:
+        node = _binary(start, end, operator, left, right)
+        if self.is_strict:
+            self.sums.pop(id(left), None)
+            self.sums.pop(id(right), None)
+            if isinstance(left, Array) or isinstance(right, Array):
+                self.strict(start, end, "lists cannot be added in the strict language")
+            else:
+                self.sums[id(node)] = node
+        return self._nested(node, (left, right))
+
+    def member(self, start: int, end: int, value: Expression, name: Name) -> Expression:
+        return self._nested(_member(start, end, value, name), (value,))
+
+    def index(self, start: int, end: int, value: Expression, index: Expression) -> Expression:
+        self.sums.pop(id(index), None)
+        return self._nested(Index(value, index, span=Span(start, end)), (value, index))
+
+    def _nested(self, node: Expression, parts: Sequence[Expression]) -> Expression:
+        """`node` with its depth noted; a node that is too deep is reported, and cut off."""
+        depths = self.depths
+        if not depths:
+            depths[id(node)] = 1
+            return node
+        depth = 1 + max([depths.get(id(part), 0) for part in parts], default=0)
+        if depth > DEPTH_LIMIT:
+            if not set(self.truncated) & set(node.span):
+                self.add("E005", *node.span, "this expression is nested too deeply", "bind a part of it with `let`")
+            self.truncated = node.span
+            return parts[0]
+        depths[id(node)] = depth
+        return node
+
+    def negative(self, start: int, end: int, number: Number) -> Number:
+        return Number(-number.value, span=Span(start, end))
+
+    def array(self, start: int, end: int, first: Expression | None, others: Sequence[Expression] = ()) -> Expression:
+        elements = () if first is None else (first, *others)
+        if self.is_strict:
+            for element in elements:
+                if not isinstance(element, Text | Name | Array | Member | Index):
+                    self.strict(*element.span, "an array holds strings and names (strict)")
+        return self._nested(_array(start, end, elements), elements)
+
+    def object(self, start: int, end: int, first: tree.Entry | None, others: Sequence[tree.Entry] = ()) -> Expression:
+        entries = () if first is None else (first, *others)
+        return self._nested(_object(start, end, entries), [entry.value for entry in entries])
+
+    def entry(self, start: int, end: int, key: Name | Text, value: Expression) -> tree.Entry:
+        self.strict(start, key.span.end, "an object lists names (strict)", "leave the key out")
+        return _entry(start, end, key.id if isinstance(key, Name) else key.raw, value, False)
+
+    def shorthand(self, start: int, end: int, path: Expression) -> tree.Entry:
+        if isinstance(path, Name):
+            return _entry(start, end, path.id, path, True)
+        self.strict(start, end, "an object lists names (strict)")
+        return _entry(start, end, _last_name(path), path, True)
+
+    def call(
+        self, start: int, end: int, program: Name, first: tree.Argument | None, others: Sequence[tree.Argument] = ()
+    ) -> Expression:
+        arguments = () if first is None else (first, *others)
+        node = ProgramCall(program, arguments, span=Span(start, end))
+        if any(not argument.name.id for argument in arguments):
+            self.positional_calls.append(node)
+        return self._nested(node, [argument.value for argument in arguments])
+
+    def argument(self, start: int, end: int, name: Name, value: Expression) -> tree.Argument:
+        if self.is_strict:
+            self._strict_arguments((value,))
+        return tree.Argument(name, value, span=Span(start, end))
+
+    def positional(self, start: int, end: int, value: Expression) -> tree.Argument:
+        return tree.Argument(Name("", span=Span(start, start)), value, span=Span(start, end))
+
+    def _strict_arguments(self, values: Sequence[Expression]) -> None:
+        for value in values:
+            self.sums.pop(id(value), None)
+            if isinstance(value, Constant | Discretion):
+                self.strict(*value.span, "this value is not in the strict language")
+
+
+def is_hole(value: object) -> bool:
+    """Whether error recovery, and not the author, has put the value there."""
+    return isinstance(value, Constant) and value.span.start == value.span.end
+
+
+def _last_name(path: Expression) -> str:
+    """The key of a shorthand entry: the last name of its path."""
+    while isinstance(path, Index):
+        path = path.value
+    if isinstance(path, Member):
+        return path.name.id
+    return path.id if isinstance(path, Name) else ""

@@ -1,0 +1,213 @@
+"""Reductions to sessions, resumes, commands and their properties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.expression_builder import ExpressionBuilder, is_hole
+from prose_kernel.language.openprose.nodes import maker
+from prose_kernel.language.openprose.tree import (
+    Constant,
+    Expression,
+    Name,
+    OnReject,
+    Property,
+    Text,
+)
+from prose_kernel.language.source import Span
+
+_property = maker(Property)
+_exec = maker(tree.Exec)
+_session = maker(tree.Session)
+
+UNREAD: Final = "..."
+"""Stands for text that could not be read."""
+_ALIASES: Final = {"on_fail": "on-fail", "on-reject": "on_reject", "on_reject": "on_reject"}
+_UNUSUAL: Final = frozenset({OnReject, Constant})
+_ONE_LINE: Final = frozenset(
+    {
+        "model",
+        "prompt",
+        "persist",
+        "retry",
+        "backoff",
+        "skills",
+        "timeout",
+        "on-fail",
+        "cwd",
+        "stdin",
+        "env",
+        "max-output",
+        "format",
+        "allow",
+        "on_reject",
+    }
+)
+
+Head = tuple[str, Any, Any, Any, tuple[Property, ...]]
+"""A spawn without its block: kind, then title or command, label, agent, properties on the line."""
+
+
+class SpawnBuilder(ExpressionBuilder):
+    """What a session, a resume and a command become, with the property blocks below them."""
+
+    # ---- spawns
+
+    def spawn(self, start: int, end: int, head: Head, block: tree.Properties | Text) -> tree.Spawn:
+        if isinstance(block, Text):
+            at = block.span.start if self.is_strict else start  # the text is what `strict` does not expect
+            self._legacy(at, "session", "the prompt of a session belongs into `prompt:`", 'write `prompt: "..."`')
+            block = (_property(*block.span, Name("prompt", span=block.span), block),)
+        return self._spawn(start, end, head, block)
+
+    def _spawn(self, start: int, end: int, head: Head, block: tree.Properties) -> tree.Spawn:
+        kind, title, label, agent, line = head
+        if (title is not None or agent is not None) and kind == "session" and not line:
+            return _session(start, end, title, label, agent, block)
+        if kind == "exec":
+            return _exec(start, end, title, block)
+        if kind == "resume":
+            return tree.Resume(agent, block, span=Span(start, end))
+        properties = line + block if line else block
+        if title is None and agent is None:
+            self._unassigned(start, properties)
+        return _session(start, end, title, label, agent, properties)
+
+    def _unassigned(self, start: int, properties: tree.Properties) -> None:
+        """A session without title and agent (2.3 rows 46, 73)."""
+        hint = 'write `session "prompt"` or `session: agent`'
+        if self.is_strict or not any(p.name.id == "prompt" for p in properties):
+            if not self.findings.error_since(start):
+                self.add("E003", start, start + 7, "session without prompt and agent", hint)
+        else:
+            self.add("W107", start, start + 7, "a session without agent is an old form", hint)
+
+    def _legacy(self, start: int, word: str, message: str, hint: str) -> None:
+        code = "E004" if self.is_strict else "W107"
+        self.add(code, start, start + len(word), message, hint)
+
+    def link(self, start: int, end: int, spawn: Head | tree.Spawn) -> tree.Spawn:
+        if isinstance(spawn, tuple):
+            return self._spawn(start, end, spawn, ())
+        return spawn
+
+    def arrow(self, start: int, end: int, links: list[tree.Spawn], last: tree.Spawn) -> tree.Arrow:
+        return tree.Arrow((*links, last), span=Span(start, end))
+
+    def titled(self, start: int, end: int, title: Text) -> Head:
+        return ("session", title, None, None, ())
+
+    def titled_colon(self, start: int, end: int, title: Text) -> Head:
+        self._legacy(start, "session", "the colon after a session's text is an old form", "leave the colon out")
+        return ("session", title, None, None, ())
+
+    def titled_parenthesis(
+        self, start: int, end: int, title: Text, first: Property | None, others: Sequence[Property | None] = ()
+    ) -> Head:
+        return self.titled_line(start, end, title, (first, *others))
+
+    def titled_line(self, start: int, end: int, title: Text, properties: Sequence[Property | None]) -> Head:
+        self._legacy(start, "session", "properties on the session's line are an old form", "indent them below it")
+        return ("session", title, None, None, tuple([p for p in properties if p is not None]))
+
+    def inline_property(self, start: int, end: int, name: Name, value: Expression) -> Property | None:
+        return self.property(start, end, name, value)
+
+    def agent_head(self, start: int, end: int, label: Name | None, agent: Name | None) -> Head:
+        return ("session", None, label, agent, ())
+
+    def resume(self, start: int, end: int, agent: Name) -> Head:
+        return ("resume", None, None, agent, ())
+
+    def exec(self, start: int, end: int, command: Text) -> Head:
+        return ("exec", command, None, None, ())
+
+    def text_block(self, start: int, end: int, text: Text) -> Text:
+        return text
+
+    # ---- properties
+
+    def properties(self, start: int, end: int, properties: Sequence[Property | None] = ()) -> tree.Properties:
+        return tuple([p for p in properties if p is not None])
+
+    def property(self, start: int, end: int, name: Name, value: Expression | OnReject) -> Property | None:
+        if self.depths:
+            self.depths.clear()
+        if self.is_strict or name.id in _ALIASES or value.__class__ in _UNUSUAL:
+            return self._unusual(start, end, name, value)
+        return _property(start, end, name, value)
+
+    def _unusual(self, start: int, end: int, name: Name, value: Expression | OnReject) -> Property | None:
+        """A property that needs a second look: names with an alias, values that only some may have."""
+        word = _ALIASES.get(name.id, name.id)
+        if word != name.id:
+            name = Name(word, span=name.span)
+        if word == "on_reject":
+            value = self._on_reject(value)
+        elif isinstance(value, OnReject):
+            value = self._word(value)
+        elif is_hole(value) and self.findings.error_since(start):
+            return self._unread(start, end, name)
+        elif is_hole(value) and word in _ONE_LINE:
+            self._no_value(name)
+        elif self.is_strict and word == "context" and isinstance(value, Text):
+            self.strict(*value.span, "`context` takes names, not text (strict)")
+        return _property(start, end, name, value)
+
+    def _unread(self, start: int, end: int, name: Name) -> Property | None:
+        """A property whose value could not be read: a prompt counts as given, others as absent."""
+        if name.id != "prompt":
+            return None
+        return _property(start, end, name, Text((UNREAD,), span=name.span))
+
+    def _no_value(self, name: Name) -> None:
+        self.add("E004", name.span.end + 1, name.span.end + 1, f"`{name.id}:` needs a value on its line")
+
+    def _on_reject(self, value: Expression | OnReject) -> OnReject:
+        if isinstance(value, OnReject):
+            return value
+        span = value.span
+        if isinstance(value, Name) and value.id == "retry":
+            return OnReject("retry", span=span)
+        if isinstance(value, Text) and not self.is_strict:
+            self.add("W107", *span, "a bare text after `on_reject:` is an old form", 'write `on_reject: throw "..."`')
+            return OnReject("throw", value, span=span)
+        if not is_hole(value) or not self.findings.error_since(span.start):
+            self.add("E199", *span, "`on_reject` must be throw, retry, continue or session")
+        return OnReject("throw", span=span)
+
+    def _word(self, value: OnReject) -> Expression:
+        if value.text is not None:
+            self.add("E004", *value.span, f"`{value.action}` may only stand after `on_reject:`")
+        return Name(value.action, span=value.span)
+
+    def on_reject_throw(self, start: int, end: int, text: Text | None) -> OnReject:
+        return OnReject("throw", text, span=Span(start, end))
+
+    def on_reject_continue(self, start: int, end: int) -> OnReject:
+        return OnReject("continue", span=Span(start, end))
+
+    def on_reject_session(self, start: int, end: int, text: Text) -> OnReject:
+        return OnReject("session", text, span=Span(start, end))
+
+    def property_block(self, start: int, end: int, name: Name, entries: Sequence[tree.Argument]) -> Property:
+        span = Span(start, end)
+        value: Expression | tree.Permissions | tree.ContextBlock = Constant(None, span=Span(end, end))
+        if not entries:
+            if name.id != "permissions" and not self.findings.error_since(start):
+                self._no_value(name)
+        elif name.id == "permissions":
+            kinds = tuple(tree.Permission(entry.name, entry.value, span=entry.span) for entry in entries)
+            value = tree.Permissions(kinds, span=span)
+        else:
+            self.strict(*name.span, "`context` takes names on its line (strict)")
+            value = tree.ContextBlock(tuple(entries), span=span)
+        return Property(name, value, span=span)
+
+    def entries(self, start: int, end: int, entries: Sequence[tree.Argument] = ()) -> Sequence[tree.Argument]:
+        return entries
+
+    def entry_line(self, start: int, end: int, name: Name, value: Expression) -> tree.Argument:
+        return tree.Argument(name, value, span=Span(start, end))

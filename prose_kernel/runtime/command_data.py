@@ -1,0 +1,182 @@
+"""Data in what a command printed (docs/reference/openprose.md 5.4): JSON, JSONL, CSV, lines.
+
+The value of `exec` stays a text. A path, an index or a loop over it works on the data that the text holds; only a whole
+text will do, because half a list would look like a list (E220).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from typing import Final, cast
+
+from prose_kernel.errors import ValueTypeError
+from prose_kernel.runtime.values import ExecText, Value, full_text, inserted_text
+
+LONGEST_OUTPUT: Final = 100_000_000
+"""What `max-output` may be at most."""
+
+_NAMES: Final = {"json": "JSON", "jsonl": "JSONL", "csv": "CSV", "lines": "lines"}
+_METADATA_HINT: Final = "use a marker, `if **result shows a failure**:`, or pass it as context"
+_LINES_HINT: Final = 'to use its lines, write `format: "lines"` below the `exec`'
+
+
+class NotData(ValueError):
+    """The text is not in the format; line and column of the data count from 1."""
+
+    def __init__(self, reason: str, line: int, column: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+        self.column = column
+
+
+# ---------------------------------------------------------------- whole values
+
+
+def require_whole(value: Value) -> None:
+    """Raise E220 when the value, or a part of it, is only the beginning of what a command printed."""
+    if isinstance(value, (str, int, float)):
+        return
+    stack: list[Value] = [value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, ExecText):
+            if part.result.stdout_truncated:
+                raise _half(part)
+        elif isinstance(part, list):
+            stack += part
+        elif isinstance(part, dict):
+            stack += part.values()
+
+
+def _half(value: ExecText) -> ValueTypeError:
+    printed, kept = value.result.stdout_bytes, len(value.text)
+    of = f" of {printed:,} bytes" if printed else ""
+    message = f"the value is cut: it holds only the first {kept:,} characters{of} that the command printed"
+    if printed <= LONGEST_OUTPUT:
+        hint = f"to keep all of it, write `max-output: {max(printed, 2 * kept)}` below the `exec`"
+    else:
+        hint = "let the command write to a file, and print only the part that you need"
+    return ValueTypeError(message, code="E220", hint=hint)
+
+
+# ---------------------------------------------------------------- data
+
+
+def parsed(value: ExecText, *, position: bool = False) -> Value:
+    """The data that the text holds, for a path or (`position`) an index.
+
+    Raises E220 for a part of a text, E138 for one that is no JSON, E209 for one that is not what it is declared to be.
+    """
+    require_whole(value)
+    try:
+        return parse(value.text, value.format or "json")
+    except NotData as problem:
+        raise _not_data(value, problem, _LINES_HINT if position else _METADATA_HINT) from None
+
+
+def _not_data(value: ExecText, problem: NotData, hint: str) -> ValueTypeError:
+    where = f"line {problem.line}, column {problem.column} of the data"
+    if value.format:
+        return ValueTypeError(f"the output is not {_NAMES[value.format]}: {problem.reason} at {where}")
+    message = f"the output of the command is text, not JSON: {problem.reason} at {where}"
+    return ValueTypeError(message, code="E138", hint=hint)
+
+
+def parse(text: str, form: str) -> Value:
+    """The value of a text in the format `json`, `jsonl`, `csv` or `lines`. Raises `NotData`."""
+    return _PARSERS[form](text.removeprefix("\ufeff"))
+
+
+def _json(text: str) -> Value:
+    return _json_value(text, 1)
+
+
+def _json_value(text: str, line: int) -> Value:
+    try:
+        return cast("Value", json.loads(text, parse_constant=_no_constant))
+    except json.JSONDecodeError as error:
+        raise NotData(error.msg.removesuffix(" at").lower(), line + error.lineno - 1, error.colno) from None
+    except RecursionError:
+        raise NotData("nested too deeply", line, 1) from None
+    except _Constant as error:
+        at = text.find(str(error))
+        before = text[:at]
+        raise NotData(f"unexpected `{error}`", line + before.count("\n"), at - before.rfind("\n")) from None
+    except ValueError:
+        raise NotData("a number with too many digits", line, 1) from None
+
+
+class _Constant(Exception):
+    """NaN or Infinity, which JSON does not know."""
+
+
+def _no_constant(name: str) -> object:
+    raise _Constant(name)
+
+
+def _json_lines(text: str) -> Value:
+    numbered = enumerate(text.split("\n"), 1)
+    return [_json_value(line, number) for number, line in numbered if line.strip()]
+
+
+def _lines(text: str) -> Value:
+    return cast("list[Value]", text.removesuffix("\n").replace("\r\n", "\n").split("\n")) if text else []
+
+
+def _csv(text: str) -> Value:
+    """An object for each row, by the names in the first one; the values are text."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[Value] = []
+    names: list[str] = []
+    begins = 1
+    try:
+        for cells in reader:
+            if not cells:
+                pass
+            elif not names:
+                names = _header(cells, begins)
+            elif len(cells) != len(names):
+                raise NotData(f"{len(cells)} values for {len(names)} columns", begins, 1)
+            else:
+                rows.append(dict(zip(names, cells, strict=True)))
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise NotData(str(error), begins, 1) from None
+    return rows
+
+
+def _header(cells: list[str], line: int) -> list[str]:
+    names = [cell.strip() for cell in cells]
+    for at, name in enumerate(names):
+        if not name or name in names[:at]:
+            column = 1 + sum(len(cell) + 1 for cell in cells[:at])
+            problem = f"two columns are called `{name}`" if name else "a column without a name"
+            raise NotData(problem, line, column)
+    return names
+
+
+_PARSERS: Final[dict[str, Callable[[str], Value]]] = {
+    "json": _json,
+    "jsonl": _json_lines,
+    "csv": _csv,
+    "lines": _lines,
+}
+
+
+# ---------------------------------------------------------------- text for a command
+
+
+def input_text(value: Value) -> str:
+    """A value as standard input: text as it is, an array or object as JSON, nothing for null. Raises E220."""
+    require_whole(value)
+    return "" if value is None else full_text(value)
+
+
+def variable_text(value: Value) -> str:
+    """A value as an environment variable: as it would be inserted into a text. Raises E220."""
+    require_whole(value)
+    return inserted_text(value)

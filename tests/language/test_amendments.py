@@ -1,0 +1,141 @@
+"""Rulings that win over the reference, as far as a program's text decides them: A1, and A3 and A4 before a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.openprose import compile_source
+from prose_kernel.language.source import Source
+
+_HEADERS = {
+    "if": "if **tests passed well**:",
+    "for": 'for x in ["a"]:',
+    "repeat": "repeat 2:",
+    "loop": "loop (max: 2):",
+    "try": "try:",
+}
+
+
+def found(text: str, profile: Profile = "default") -> list[tuple[str, int, int]]:
+    return [(d.code, d.line, d.column) for d in compile_source(Source.of(text), profile=profile).diagnostics]
+
+
+@pytest.mark.parametrize("profile", ["default", "strict"])
+@pytest.mark.parametrize("word", _HEADERS)
+def test_a1_a_statement_below_an_empty_body_was_meant_to_be_in_it(word: str, profile: Profile) -> None:
+    text = f'{_HEADERS[word]}\n\nexec "make publish"\n'
+    (error,) = compile_source(Source.of(text), profile=profile).diagnostics
+    assert (error.code, error.line, error.column) == ("E147", 1, 1)
+    assert error.message == f"the body of `{word}` is empty"
+    assert error.hint == f'indent line 3 by two spaces to put it under "{word}"'
+
+
+@pytest.mark.parametrize(("header", "line"), [("elif **it is red now**:", 3), ("else:", 3)], ids=["elif", "else"])
+def test_a1_later_arms_count_too(header: str, line: int) -> None:
+    text = f'if **it is green**:\n  exec "a"\n{header}\nexec "b"\n'
+    assert found(text) == [("E147", line, 1)]
+
+
+@pytest.mark.parametrize("header", ["catch as e:", "finally:"])
+def test_a1_parts_of_try_count_too(header: str) -> None:
+    assert found(f'try:\n  exec "a"\n{header}\nexec "b"\n') == [("E147", 3, 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'if **tests passed well**:\n  # later\nexec "a"\n',  # a comment fills the body
+        'do:\nexec "a"\n',
+        'parallel:\nexec "a"\n',
+        'block f:\nexec "a"\n',
+        'do:\n  if **tests passed well**:\nexec "a"\n',  # another column
+        "if **tests passed well**:\n",  # nothing below
+        'if **tests passed well**:\nelse:\n  exec "a"\n',  # an arm, no statement
+    ],
+)
+def test_a1_other_empty_bodies_are_a_remark(text: str) -> None:
+    assert [code for code, _, _ in found(text)] == ["W120"]
+
+
+def test_a1_what_follows_from_the_missing_indentation_is_not_reported() -> None:
+    arms = 'if **it is green**:\nexec "a"\nelif **it is red now**:\nexec "b"\nelse:\nexec "c"\n'
+    assert found(arms) == [("E147", 1, 1)]
+    assert found('try:\nexec "a"\ncatch as e:\nexec "b"\n') == [("E147", 1, 1)]
+
+
+def test_a1_a_header_that_could_not_be_read_is_one_error() -> None:
+    assert found('if tests pass:\nexec "a"\n') == [("E004", 1, 10)]
+
+
+_PROPERTIES = 'let x = "a"\nexec "wc"\n  stdin: x\n  env: { x, N: 1 }\n  max-output: 500\n  format: "lines"\n'
+
+
+def test_a3_the_new_properties_are_known_in_the_default_profile_only() -> None:
+    assert found(_PROPERTIES) == []
+    strict = [item for item in found(_PROPERTIES, "strict") if item[0] == "W005"]
+    assert strict == [("W005", line, 3) for line in (3, 4, 5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("max-output: 0", "`max-output` must be a whole number from 1 to 100,000,000"),
+        ("max-output: 100000001", "`max-output` must be a whole number from 1 to 100,000,000"),
+        ('max-output: "5"', "`max-output` must be a whole number from 1 to 100,000,000"),
+        ("env: x", "`env` takes names and values"),
+        ("env: { a-b: x }", "`a-b` cannot be an environment variable"),
+        ("env: { BASH_ENV: x }", "`env` does not set `BASH_ENV`: it could make the command load other code"),
+        ("env: { LD_PRELOAD: x }", "`env` does not set `LD_PRELOAD`: it could make the command load other code"),
+        ("env: { PROSE_JOB: x }", "`env` does not set `PROSE_JOB`: it could make the command load other code"),
+        ('format: "xml"', "unknown `format`"),
+        ("stdin:", "`stdin:` needs a value on its line"),
+    ],
+)
+def test_a3_values_that_are_refused(line: str, message: str) -> None:
+    (error,) = compile_source(Source.of(f'let x = "a"\nexec "ls"\n  {line}\n')).diagnostics
+    assert (error.code, error.message) == ("E004", message)
+
+
+def test_a3_names_in_stdin_and_env_are_checked() -> None:
+    assert found('exec "ls"\n  stdin: gone\n  env: { lost }\n') == [("E131", 2, 10), ("E131", 3, 10)]
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ('"echo {x}"', '`exec "echo \\"$x\\""`, and below it `env: { x }`'),
+        (
+            "\"echo '{x}'\"",
+            "`exec \"echo ''\\\"$x\\\"''\"`, and below it `env: {{ x }}`".replace("{{", "{").replace("}}", "}"),
+        ),
+        ('"cp {o.a} {x}"', '`exec "cp \\"$a\\" \\"$x\\""`, and below it `env: { a: o.a, x }`'),
+        ('"""\nmake FOO="{x}"\n"""', '`make FOO="$x"`, and below it `env: { x }`'),
+    ],
+)
+def test_a3_w051_shows_the_line_in_its_safe_form(command: str, hint: str) -> None:
+    text = f'let x = "a"\nlet o = {{ a: 1 }}\nexec {command}\n'
+    (warning,) = compile_source(Source.of(text)).diagnostics
+    assert (warning.code, warning.hint is not None and hint in warning.hint) == ("W051", True)
+
+
+def test_a3_the_safe_form_of_w051_has_no_findings() -> None:
+    assert found('let x = "a"\nexec "echo \\"$x\\""\n  env: { x }\nexec "wc"\n  stdin: x\n') == []
+
+
+def test_a3_escapes_of_the_shell_are_no_finding_in_a_long_command() -> None:
+    assert found('exec """\necho \\$HOME \\(a\\) \\033[1m \\`x\\`\n"""\n') == []
+    assert found('exec """\necho \\q\n"""\n') == [("W104", 2, 6)]
+    assert found('session """\necho \\$HOME\n"""\n') == [("W104", 2, 6)]
+
+
+def test_a4_paths_and_indexes_of_output_are_decided_while_it_runs() -> None:
+    text = 'let r = exec "cat rows.json"\nlet a = r[0].name\nlet b = r.name\n'
+    assert found(text) == []
+    strict = [item for item in found(text, "strict") if item[0] != "E004"]
+    assert strict == [("E138", 2, 11), ("E138", 3, 11)]
+
+
+def test_a4_exit_code_and_stderr_are_no_members_unless_the_output_is_declared() -> None:
+    assert found('let r = exec "ls"\nlet a = r.exit_code\n') == [("E138", 2, 11)]
+    assert found('let r = exec "ls"\n  format: "json"\nlet a = r.exit_code\n') == []

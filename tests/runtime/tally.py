@@ -1,0 +1,344 @@
+"""Tally: a language of a few statements with a machine of its own on the runtime. It proves that the seam holds.
+
+    let n = 2                       a number, a text, a name, or a call
+    def twice(x) = x + x            a function: a value, which sees the names around it by reference
+    ask a "Who?"                    a session; a failure is a value, not an error of the program
+    each r = twice over n n n       calls beside each other; none is ever cancelled
+    deep r = twice 100000           a call in a call in a call
+
+A text is one statement a line. The value of the last one is the value of the text; without any it is `nothing`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from prose_kernel.errors import CompileError, RunError, ValueTypeError
+from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.language.source import Source, Span
+from prose_kernel.languages import Language, Words
+from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step
+from prose_kernel.runtime.events import Bound, Place
+from prose_kernel.runtime.execution_context import ExecutionContext, Run
+from prose_kernel.runtime.forks import iterate
+from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
+from prose_kernel.runtime.ports import Binding, Key, LoadedProgram, LoadRequest, SessionRequest, SessionResult
+from prose_kernel.runtime.session_attempts import Failure, SessionAttempts
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import LanguageValue, Value
+
+# ---------------------------------------------------------------- texts
+
+
+@dataclass(frozen=True)
+class Node:
+    span: Span
+    name: str
+    words: tuple[str, ...]
+
+
+class Let(Node): ...
+
+
+class Def(Node): ...
+
+
+class Ask(Node): ...
+
+
+class Each(Node): ...
+
+
+class Deep(Node): ...
+
+
+class Operand(Node): ...
+
+
+@dataclass(frozen=True)
+class Text:
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    source: Source
+    program: Text
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.diagnostics
+
+
+_FORMS = {
+    Let: re.compile(r"let (\w+) = (\w+(?:\(\w+\))?)"),
+    Def: re.compile(r"def (\w+)\((\w+)\) = (\w+) \+ (\w+)"),
+    Ask: re.compile(r'ask (\w+) "([^"]*)"'),
+    Each: re.compile(r"each (\w+) = (\w+) over ([\w ]+)"),
+    Deep: re.compile(r"deep (\w+) = (\w+) (\d+)"),
+}
+
+
+def compile_text(source: Source, **_: Any) -> Compiled:
+    items: list[Node] = []
+    wrong: list[Diagnostic] = []
+    at = 0
+    for number, line in enumerate(source.text.split("\n"), 1):
+        found = [(kind, match) for kind, form in _FORMS.items() if (match := form.fullmatch(line))]
+        items += [kind(Span(at, at + len(line)), match[1], match.groups()[1:]) for kind, match in found]
+        if line and not found:
+            wrong.append(Diagnostic("E001", number, 1, f"no statement: {line}"))
+        at += len(line) + 1
+    return Compiled(source, Text(tuple(items)), tuple(wrong))
+
+
+def format_text(program: Text) -> str:
+    return "".join(f"{type(node).__name__.lower()} {node.name} {' '.join(node.words)}\n" for node in program.items)
+
+
+# ---------------------------------------------------------------- values and names
+
+
+@dataclass(frozen=True)
+class Function(LanguageValue):
+    """A closure by reference: it sees what `names` hold when it is called."""
+
+    kind: ClassVar[str] = "function"
+    parameter: str
+    operands: tuple[str, str]
+    names: dict[str, Value]
+
+    def __str__(self) -> str:
+        return f"function of {self.parameter}"
+
+
+class Nothing(LanguageValue):
+    kind: ClassVar[str] = "nothing"
+
+    def __str__(self) -> str:
+        return "nothing"
+
+
+NOTHING = Nothing()
+
+
+@dataclass(eq=False)
+class Variable:
+    key: Key
+    value: Value
+    source: str
+
+    def binding(self) -> Binding:
+        return Binding(self.key, "let", self.value, self.source)
+
+
+class TallyRun(Run):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.names: dict[str, Value] = {}
+        self.variables: dict[str, Variable] = {}
+        self.supplied: Mapping[str, Value] = {}
+
+
+class Context(ExecutionContext):
+    __slots__ = ("names",)
+    run: TallyRun
+
+    def __init__(self, run: TallyRun, source: Source, cwd: str, path: str) -> None:
+        super().__init__(run, source, cwd, path)
+        self.names = run.names
+
+    def _inner(self, iteration: int | None, path: str) -> Self:
+        return type(self)(self.run, self.source, self.cwd, path)
+
+    def place(self, node: Any) -> Place:
+        kind = type(node).__name__.lower()
+        return Place(self.source, node.span, self.run.ordinal, branches=self.branches, kind=kind, at=self.path)
+
+    def bind(self, node: Node, value: Value) -> Value:
+        self.names[node.name] = value
+        variable = Variable(Key(node.name), value, self.source.slice(node.span))
+        self.run.variables[node.name] = variable
+        self.run.changed(variable)
+        self.emit(Bound(self.place(node), node.name, "let", value, variable.key))
+        return value
+
+    def value(self, word: str, names: Mapping[str, Value]) -> Value:
+        if word.isdigit():
+            return int(word)
+        if word not in names:
+            raise ValueTypeError(f"'{word}' is not defined here", code="E208")
+        return names[word]
+
+
+# ---------------------------------------------------------------- code
+
+COMPILER = Compiler()
+
+
+class Statements(Body):
+    compiler = COMPILER
+
+
+@COMPILER.expression(Operand)
+class OperandCode(Code):
+    def __init__(self, node: Operand, parts: Any = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.now = lambda s: s.value(node.name, s.names)
+
+
+async def invoke(s: Context, function: Value, argument: Value, depth: int = 1) -> Value:
+    """Call a function of its own result, `depth` times one inside the other."""
+    if not isinstance(function, Function):
+        raise ValueTypeError("only a function can be called")
+    inner = await call(invoke(s, function, argument, depth - 1)) if depth > 1 else argument
+    names = {**function.names, function.parameter: inner}
+    left, right = (s.value(word, names) for word in function.operands)
+    if not isinstance(left, int) or not isinstance(right, int):
+        raise ValueTypeError("only numbers can be added")
+    return (left + right) % 1_000_007
+
+
+@COMPILER.statement(Let)
+class LetStep(Step):
+    async def _run(self, s: Context) -> Value:
+        word, _, argument = self.node.words[0].rstrip(")").partition("(")
+        value = COMPILER.compile_expression(Operand(self.node.span, word, ())).now(s)  # type: ignore[misc]
+        if argument:
+            value = await call(invoke(s, value, s.value(argument, s.names)))
+        return s.bind(self.node, value)
+
+
+@COMPILER.statement(Def)
+class DefStep(Step):
+    async def _run(self, s: Context) -> Value:
+        parameter, left, right = self.node.words
+        return s.bind(self.node, Function(parameter, (left, right), s.names))
+
+
+@COMPILER.statement(Ask)
+class AskStep(Step):
+    async def _run(self, s: Context) -> Value:
+        request = SessionRequest("session", self.node.words[0], s.at("session"))
+        ended = await Attempts(s, self.node, request, Key(self.node.name), bound_to=self.node.name, retries=1).run()
+        if isinstance(ended, Failure):
+            return s.bind(self.node, {"error": {"kind": ended.error.details["kind"], "message": ended.error.message}})
+        return s.bind(self.node, ended.value)
+
+
+class Attempts(SessionAttempts):
+    def keep(self, result: SessionResult) -> Value:
+        return result.text
+
+
+@dataclass(frozen=True)
+class NeverCancels:
+    strategy: Any = "all"
+    count: int | None = None
+    on_fail: Any = "continue"
+
+
+@COMPILER.statement(Each)
+class EachStep(Step):
+    async def _run(self, s: Context) -> Value:
+        function, words = s.value(self.node.words[0], s.names), self.node.words[1].split()
+
+        async def one(branch: Context, index: int) -> Value:
+            await branch.outside(branch.host.ports.clock.sleep(len(words) - index))
+            return await call(invoke(branch, function, branch.value(words[index], branch.names)))
+
+        fork = await iterate(s, self.node, len(words), NeverCancels(), one, "")
+        failed = next((outcome.error for outcome in fork.outcomes if outcome.error is not None), None)
+        if failed is not None:
+            raise failed
+        return s.bind(self.node, [outcome.value for outcome in fork.outcomes])
+
+
+@COMPILER.statement(Deep)
+class DeepStep(Step):
+    async def _run(self, s: Context) -> Value:
+        function, times = self.node.words
+        return s.bind(self.node, await call(invoke(s, s.value(function, s.names), 1, int(times))))
+
+
+# ---------------------------------------------------------------- machine and record
+
+
+class TallyMachine(Machine):
+    new_run = TallyRun
+
+    def _context(self, source: Source, path: str) -> Context:
+        return Context(self._run, source, self.cwd, path)
+
+    async def _execute(self, context: Any, program: Text) -> Value:
+        context.run.begin(program)
+        value: Value = NOTHING
+        for node in program.items:
+            context.run.ordinal += 1
+            context.run.in_cell += 1
+            context.path, context.counts = f"c{context.run.cell}/{context.run.in_cell}", {}
+            value = await call(Statements([node], True).run(context))
+        return value
+
+    def _valued(self, program: Text) -> str:
+        return type(program.items[-1]).__name__.lower() if program.items else ""
+
+    def known(self) -> frozenset[str]:
+        return frozenset(self._run.names)
+
+    def bindings(self) -> dict[str, BindingInfo]:
+        return {
+            name: BindingInfo("let", variable.value, variable.key, variable.source, Source("").location(0))
+            for name, variable in self._run.variables.items()
+        }
+
+    def outputs(self) -> dict[str, Value]:
+        return {name: variable.value for name, variable in self._run.variables.items()}
+
+    def definitions(self) -> tuple[Definition, ...]:
+        return ()
+
+    async def preview(self, program: Text, source: Source) -> tuple[Preview, ...]:
+        return ()
+
+
+class NoPrograms:
+    def load_contract(self, path: str) -> None:
+        raise RunError("there are no imports")
+
+    async def load_program(self, request: LoadRequest) -> LoadedProgram:
+        raise RunError("there are no imports")
+
+
+def decode(data: bytes, name: str) -> Source:
+    try:
+        return Source(data.decode("ascii"), name)
+    except UnicodeDecodeError:
+        raise CompileError([Diagnostic("E109", 1, 1, "tally is ASCII")]) from None
+
+
+def programs(base: Path, **_: Any) -> NoPrograms:
+    return NoPrograms()
+
+
+TALLY = Language(
+    "tally",
+    (".tally",),
+    "tally",
+    decode,
+    compile_text,
+    format_text,
+    lambda text: ("complete", ""),
+    lambda text: frozenset(),
+    lambda: Words({}, {}),
+    lambda: TallyMachine,
+    programs,
+    lambda program: (),
+    lambda program: frozenset(),
+    lambda program: (),
+)
