@@ -249,7 +249,7 @@ def test_key_in_the_environment(
         assert "no model is configured, and nobody is here" in outcome.text
         assert stub.stats.requests == 0
     elif off:
-        assert outcome.text.count(NOTICE) == 1
+        assert outcome.text.count("ANTHROPIC_API_KEY is set, but autodetect is off, so you answer") == 1
         assert stub.stats.requests == 0
         assert outcome.origins() == ["human"]
     else:

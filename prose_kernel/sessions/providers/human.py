@@ -13,7 +13,7 @@ from prose_kernel.runtime.text import printable
 from prose_kernel.sessions.providers import nobody
 from prose_kernel.sessions.request import answered, asked, assemble, permission_lines
 
-HELP = "Enter ends your answer; `:more` opens several lines (:skip, :fail MESSAGE, :show, :quit)"
+HELP = "Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
 MORE = "Several lines: end with a line that is only `.`"
 PROMPT = "> "
 LONGEST = 4000
