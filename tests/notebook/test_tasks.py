@@ -161,7 +161,7 @@ async def test_commands_start_in_the_directory_of_the_run(notebook: Notebook) ->
         ("%stop 7", "there is no task 7"),
         ("%tasks now", "not understood"),
         ("%%task\n", "there is no command"),
-        ("%%task echo\necho", "below the line"),
+        ("%%task echo\necho", "below this line"),
     ],
 )
 async def test_wrong_uses_are_told(notebook: Notebook, line: str, message: str) -> None:
@@ -174,7 +174,7 @@ async def test_wrong_uses_are_told(notebook: Notebook, line: str, message: str) 
 def test_there_is_no_background_flag() -> None:
     with pytest.raises(UsageError) as raised:
         read_options("--background sleep 60", "%exec")
-    assert "becomes a task" in (raised.value.hint or "")
+    assert "become tasks" in (raised.value.hint or "")
 
 
 async def test_the_same_command_shows_the_running_task(notebook: Notebook) -> None:
