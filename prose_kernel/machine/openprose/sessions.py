@@ -72,7 +72,7 @@ async def prepared(
 ) -> tuple[SessionRequest, Binding]:
     """What the first attempt is asked, and the binding that will hold its answer. Raises E018 and what the texts and
     values in it raise."""
-    own: Properties = {p.name.id: p.value for p in node.properties}
+    own = s.run.properties("session", node.properties)
     entry = _agent(s, node)
     agent: Properties = {p.name.id: p.value for p in entry.node.properties} if entry is not None else {}
     memory = _memory(s, node, entry)
@@ -105,7 +105,7 @@ class _Attempts(SessionAttempts):
         binding: Binding,
         bound_to: str | None,
     ) -> None:
-        own: Properties = {p.name.id: p.value for p in node.properties}
+        own = s.run.properties("session", node.properties)
         retry = own.get("retry")
         super().__init__(
             s,
