@@ -15,8 +15,8 @@ from jupyter_client import KernelManager
 
 import prose_kernel
 
-# An installed package has its byte code, and so has the floor's. A checkout may have none (PYTHONDONTWRITEBYTECODE); then
-# the start would measure Python's compiler.
+# An installed package has its byte code, and so has the floor's. A checkout may have none: then a start would measure
+# Python's compiler.
 compileall.compile_dir(Path(prose_kernel.__file__).parent, quiet=1)
 
 FLOOR = [sys.executable, str(Path(__file__).with_name("floor_kernel.py")), "-f", "{connection_file}"]

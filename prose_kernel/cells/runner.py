@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prose_kernel.languages import Compiled
     from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.presentation.output_window import Limits
-    from prose_kernel.runtime.services import TaskFollowUp
+    from prose_kernel.runtime.services import Asker, TaskFollowUp
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Workspace
 
@@ -122,7 +122,7 @@ class Cells:
         await asyncio.gather(*kept, return_exceptions=True)
 
     def warm_up(self) -> None:
-        """Import what the first cell needs, ahead of time. May run in a thread."""
+        """Import what the first cell needs, ahead of time."""
         from prose_kernel import languages
         from prose_kernel.language.source import Source
         from prose_kernel.presentation import cell_view
