@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -10,6 +11,7 @@ from types import ModuleType
 
 
 def main() -> None:
+    gc.disable()  # imports leave no garbage to look for; `ProseApp.start` turns it on again
     _import_ipykernel_alone()
     from prose_kernel.notebook.app import ProseApp
 

@@ -15,7 +15,6 @@ from prose_kernel.cells.registry import in_cell
 from prose_kernel.cells.scan import Segment, segments
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, Output, Problem
-from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
