@@ -7,6 +7,7 @@ cell does (exec-and-tasks.md 1.2, spawn point 8).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import secrets
@@ -246,13 +247,17 @@ class Engine:
         _, status = os.waitpid(child.pid, os.WNOHANG)
         child.reaped(status)
 
-    def table(self) -> list[process_table.Member]:
-        """The process table, read at most once every few milliseconds however many ladders run."""
+    def table(self, *, fresh: bool = False) -> list[process_table.Member]:
+        """The process table, read at most once every few milliseconds however many ladders run, or now (`fresh`).
+
+        When no descriptor is left to read it, it is the table as it was seen last: the same object, so that a ladder
+        does not take its command for ended.
+        """
         taken, table = self._table
-        now = self.loop.time()
-        if now - taken > 0.002:
-            table = process_table.members()
-            self._table = (self.loop.time(), table)
+        if fresh or self.loop.time() - taken > 0.002:
+            with contextlib.suppress(OSError):
+                table = process_table.members()
+                self._table = (self.loop.time(), table)
         return table
 
 

@@ -150,7 +150,7 @@ class MonitorOwner(Protocol):
 
     def forget(self, leader: int) -> None: ...
 
-    def table(self) -> list[Member]: ...
+    def table(self, *, fresh: bool = False) -> list[Member]: ...
 
 
 @dataclass(slots=True)
@@ -359,7 +359,7 @@ class MonitoredProcess:
         """KILL to all below the monitor, and to the program's own group and session."""
         assert self._popen is not None
         for _ in range(3):  # what was forked while looking
-            table = process_table.members()
+            table = self._owner.table(fresh=True)
             below: dict[int, list[Member]] = {}
             for member in table:
                 below.setdefault(member.parent, []).append(member)

@@ -141,7 +141,7 @@ class Owner(Protocol):
 
     def adopt(self, child: Child) -> None: ...
 
-    def table(self) -> list[process_table.Member]: ...
+    def table(self, *, fresh: bool = False) -> list[process_table.Member]: ...
 
 
 class Process:
@@ -494,7 +494,7 @@ class Process:
         scope = GroupScope(leader)
         if scope.surely_empty():
             return []
-        left = scope.members(process_table.members())
+        left = scope.members(self._owner.table(fresh=True))
         if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
             return []  # the leader is reaped: whoever has its number now is a stranger
         return left

@@ -131,7 +131,10 @@ class Watchdog:
     # ------------------------------------------------------------ its life
 
     def _open(self) -> None:
-        reader, self._pipe = os.pipe()
+        try:
+            reader, self._pipe = os.pipe()
+        except OSError:  # no descriptor is left: the next command tries again
+            return
         os.set_blocking(self._pipe, False)
         self._behind[:] = b"".join(self._groups.values()) + self._announced
         if self._journal is None and watchdog_process.private(str(self._state_dir)):

@@ -705,9 +705,12 @@ async def test_red_team_patterns_bind_files(bench: Bench, tmp_path: Path) -> Non
 
     (tmp_path / "a.md").write_text("open")
     (tmp_path / "key.pem").write_text("secret")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "log").write_text("")
+    grants = (("", "r", "/*.md"), ("/out", "rw", ""), ("/log", "rw", ""))
     record = CapabilityRecord(
         tool_grants=frozenset({"Exec"}),
-        fs_grants=(FsGrant("/usr", "r"), FsGrant(str(tmp_path), "r", "/*.md")),
+        fs_grants=(FsGrant("/usr", "r"), *(FsGrant(f"{tmp_path}{place}", mode, rest) for place, mode, rest in grants)),
         lists_bind="strict",
     )
     bench.capabilities.create("patterned", record)
@@ -716,6 +719,10 @@ async def test_red_team_patterns_bind_files(bench: Bench, tmp_path: Path) -> Non
         for name in ("a.md", "key.pem")
     ]
     assert answers == ["open", ""]
+    # as for file tools: `out` without `/` at its end is the directory alone
+    for name in ("out/new", "log"):
+        result(await bench("/bin/cp", f"{tmp_path}/a.md", f"{tmp_path}/{name}", agent="patterned", cwd=str(tmp_path)))
+    assert not (tmp_path / "out" / "new").exists() and (tmp_path / "log").read_text() == "open"
 
 
 async def test_red_team_lists_that_cannot_bind_are_refused(bench: Bench) -> None:
