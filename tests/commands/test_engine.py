@@ -85,7 +85,6 @@ async def test_acceptance_10_a_background_process_is_gone_after_shutdown(engine:
     assert processes(number) == []
 
 
-@pytest.mark.linux
 @pytest.mark.timing
 async def test_hazard_90_shutdown_with_stubborn_children(engine: Engine, run: Runner) -> None:
     stubborn = "trap '' INT TERM; touch ready{}; while :; do sleep 0.05; done"
@@ -255,7 +254,6 @@ async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -
         stranger.wait()
 
 
-@pytest.mark.linux
 @pytest.mark.timing
 @pytest.mark.slow
 async def test_hazard_50_a_large_kernel_does_not_slow_the_spawn(run: Runner) -> None:
