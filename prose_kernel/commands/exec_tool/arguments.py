@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from prose_kernel.commands.exec_tool.environment import refused_name
 
-NAMES = ("argv", "cwd", "env", "timeout_s", "max_output_bytes", "stream")
+NAMES = ("argv", "cwd", "env", "timeout_s", "max_output_bytes")
 TIMEOUT = 60
 LONGEST = 600
 OUTPUT = 262_144
@@ -28,7 +28,6 @@ class Arguments:
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: int = TIMEOUT
     max_output_bytes: int = OUTPUT
-    stream: bool = False
 
 
 def parse(given: Mapping[str, object], refused: Iterable[str], relaxed: Iterable[str] = ()) -> Arguments:
@@ -43,7 +42,6 @@ def parse(given: Mapping[str, object], refused: Iterable[str], relaxed: Iterable
         _env(given.get("env"), tuple(refused), frozenset(relaxed)),
         _timeout(given.get("timeout_s", TIMEOUT)),
         _output(given.get("max_output_bytes", OUTPUT)),
-        _stream(given.get("stream", False)),
     )
 
 
@@ -108,10 +106,4 @@ def _output(given: object) -> int:
     low, high = OUTPUT_RANGE
     if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
         raise InvalidArguments(f"max_output_bytes is a whole number from {low} to {high}")
-    return given
-
-
-def _stream(given: object) -> bool:
-    if not isinstance(given, bool):
-        raise InvalidArguments("stream is true or false")
     return given

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from prose_kernel.commands.exec_tool.audit import AuditFailure, AuditLog, hidden
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, CapabilityStore
 from prose_kernel.commands.exec_tool.checks import Refused
-from prose_kernel.runtime.services import ExecChunk, ExecErrorKind, ExecOutcome
-
-OnChunk = Callable[[ExecChunk], None]
+from prose_kernel.runtime.services import ExecErrorKind, ExecOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,6 @@ class Call:
     record: CapabilityRecord
     id: str
     arguments: Mapping[str, object]
-    on_chunk: OnChunk | None
     dispatched: Callable[[Mapping[str, object]], None]
 
 
@@ -61,9 +58,7 @@ class Dispatcher:
         self._store = store
         self._audit = audit
 
-    async def dispatch(
-        self, agent: str, call: str, tool: object, arguments: object, on_chunk: OnChunk | None = None
-    ) -> ExecOutcome:
+    async def dispatch(self, agent: str, call: str, tool: object, arguments: object) -> ExecOutcome:
         """Never raises but for cancellation; every refusal leaves one event."""
         started: list[bool] = []
 
@@ -77,7 +72,7 @@ class Dispatcher:
         try:
             handler, record = self._admitted(agent, tool, arguments)
             assert isinstance(arguments, Mapping)
-            result = await handler(Call(agent, record, call, arguments, on_chunk, dispatched))
+            result = await handler(Call(agent, record, call, arguments, dispatched))
             if not isinstance(result, Mapping):
                 raise Refused("tool_failed", f"{tool} answered with no object")
         except Refused as problem:

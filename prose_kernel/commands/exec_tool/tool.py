@@ -20,7 +20,7 @@ from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.running import Ended, Run, launch
 from prose_kernel.commands.exec_tool.sandbox_plan import Plan
 from prose_kernel.commands.sandbox import Mechanisms, mechanisms
-from prose_kernel.runtime.services import ExecCaller, ExecChunk, ExecOutcome
+from prose_kernel.runtime.services import ExecCaller, ExecOutcome
 
 NAME = capabilities.TOOL
 
@@ -71,7 +71,7 @@ class ExecTool:
         env = environment.build(self._kernel(), arguments.env, home)
         job = launch(self._engine, arguments, checked, plan, self._options, env)
         call.dispatched({"program": checked.program.path, "cwd": checked.cwd.path})
-        run = Run(self._engine, job, arguments.max_output_bytes, call.on_chunk if arguments.stream else None)
+        run = Run(self._engine, job, arguments.max_output_bytes)
         return run.ended(await run.wait())
 
     def _finished(self, call: Call, ended: Ended) -> None:
@@ -152,11 +152,9 @@ class AgentPrograms:
     def shown(self, argv: Sequence[object]) -> str:
         return shlex.join(display([str(item) for item in argv]))
 
-    async def call(
-        self, caller: ExecCaller, call: str, arguments: object, on_chunk: Callable[[ExecChunk], None] | None = None
-    ) -> ExecOutcome:
+    async def call(self, caller: ExecCaller, call: str, arguments: object) -> ExecOutcome:
         await asyncio.to_thread(self._known, caller)
-        return await self._dispatcher.dispatch(caller.agent, call, NAME, arguments, on_chunk)
+        return await self._dispatcher.dispatch(caller.agent, call, NAME, arguments)
 
     def _known(self, caller: ExecCaller) -> CapabilityRecord:
         """The agent's record, made at its first call."""
