@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.commands import process_table
 from prose_kernel.commands.background_processes import BackgroundProcesses
-from prose_kernel.commands.exit_watch import ExitWatch
-from prose_kernel.commands.spawn import Child
+from prose_kernel.commands.spawn import Child, ExitWatch
 from prose_kernel.commands.termination import GRACE
 from prose_kernel.commands.watchdog import Watchdog
 
@@ -225,12 +224,8 @@ class Engine:
         if not self._running:
             self._idle.set()
 
-    def remember(self, leader: int, member: process_table.Member) -> None:
-        """A program under a monitor runs: the watchdog ends it if kernel and monitor are both killed."""
-        self._watchdog.started(leader, member.ticks)
-
     def forget(self, leader: int) -> None:
-        """It is over."""
+        """A program under a monitor is over; until then the watchdog ends it if kernel and monitor are both killed."""
         self._watchdog.ended(leader)
 
     def guards(self, number: int) -> bool:

@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from prose_kernel.commands import system, watchdog_process
-from prose_kernel.commands.exit_watch import ExitWatch
 from prose_kernel.commands.process_table import Member, member_of
-from prose_kernel.commands.spawn import close
+from prose_kernel.commands.spawn import ExitWatch, close
 
 _SCRIPT = Path(__file__).with_name("watchdog_process.py")
 _ATTEMPTS = 2

@@ -6,6 +6,7 @@ A thin door: every call crosses into the engine's loop, where the manager does t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -61,7 +62,7 @@ class TaskService:
         def make() -> Manager:
             from prose_kernel.commands.tasks.manager import Manager  # with what an ordinary cell does not need
 
-            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer)
+            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer, self._tell)
 
         self._make = make
         self._directory = run_directory
@@ -75,7 +76,6 @@ class TaskService:
                 raise TaskRefused("runtime_closed", "the run has ended")
             if self._manager is None:
                 self._manager = self._make()
-                self._manager.subscribe(self._tell)
             return await work(self._manager)
 
         try:
@@ -237,7 +237,8 @@ class TaskService:
 
     def _tell(self, event: TaskEvent) -> None:
         for listener in tuple(self._listeners):
-            listener(event)
+            with contextlib.suppress(Exception):  # a listener that raises must not stop a task's bookkeeping
+                listener(event)
 
     async def news(self) -> tuple[TaskSnapshot, ...]:
         if not self.used:
