@@ -1,4 +1,4 @@
-"""The dispatcher of tools: who may call what; whatever a tool does, the session goes on (exec-and-tasks.md 3.2).
+"""The dispatcher of tools: which agent may call which; no failure ends the session (exec-and-tasks.md 3.2).
 
 Checks 1 to 3 are made here; a tool makes its own, says so in the audit log, and raises `Refused`.
 """
@@ -74,7 +74,7 @@ class Dispatcher:
             assert isinstance(arguments, Mapping)
             result = await handler(Call(agent, record, call, arguments, dispatched))
             if not isinstance(result, Mapping):
-                raise Refused("tool_failed", f"{tool} answered with no object")
+                raise Refused("tool_failed", f"{tool} did not return an object")
         except Refused as problem:
             return self._refused(agent, call, tool, arguments, problem, bool(started))
         except AuditFailure as failure:
@@ -89,7 +89,7 @@ class Dispatcher:
         if handler is None:
             raise Refused("tool_not_found", f"there is no tool {tool!r}" if tool else "the call names no tool")
         if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
-            raise Refused("invalid_args", "the arguments are an object")
+            raise Refused("invalid_args", "the arguments must be an object")
         record = self._store.find(agent) if self._store is not None else None
         if record is None or not record.tool(tool):
             raise Refused("permission_denied", f"this agent may not call {tool}", missing=f"tool {tool}")

@@ -26,7 +26,7 @@ NAME = capabilities.TOOL
 
 
 class ExecTool:
-    """The handler of `Exec`. `warn` is told, once each, what is not enforced on this machine."""
+    """The handler of `Exec`. `warn` gets each thing that is not enforced on this machine, once."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ExecTool:
 
 
 def register_exec(registry: Registry, tool: ExecTool) -> str:
-    """The operator's word that there shall be an `Exec` tool; returns its name. Repeating it is harmless."""
+    """Add `Exec` to the registry, on behalf of the operator; returns its name. May be repeated."""
     return registry.register(NAME, tool)
 
 
@@ -173,7 +173,7 @@ class AgentPrograms:
         ]
         if record.tool_grants:
             lines += [
-                f"Exec: {place} is granted; whoever may run it may run any command"
+                f"Exec: {place} is granted; an agent that can run it can run any command"
                 for place in capabilities.dangerous(record)
             ]
         for line in lines:

@@ -1,4 +1,4 @@
-"""The commands and tasks of one run: who may start, what becomes of them, what is recorded when.
+"""The commands and tasks of one run: what may start, how it ends, and when it is recorded.
 
 Everything here happens in the engine's loop, so there is one order of events: a record is kept before anybody is told,
 and a process never runs as a task without a record (exec-and-tasks.md 4.2, registration order).
@@ -168,7 +168,7 @@ class Manager:
             shown = call.workdir or "the workspace"
             raise TaskRefused(
                 "workdir_not_found",
-                f"workdir: {shown} is no directory that commands can run in",
+                f"workdir: {shown} is not a directory that commands can run in",
                 hint="workdir is relative to the workspace root, or absolute",
                 details={"workdir": shown},
             )

@@ -122,7 +122,7 @@ def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
         return None
     if record.spawn_kind == "cwd":
         shown = command.call.workdir or "the workspace"
-        return TaskRefused("workdir_not_found", f"workdir: {shown} is no directory that commands can run in")
+        return TaskRefused("workdir_not_found", f"workdir: {shown} is not a directory that commands can run in")
     return TaskRefused("command_spawn_failed", record.spawn_error or "the command could not be started", retryable=True)
 
 

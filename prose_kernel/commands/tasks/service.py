@@ -1,6 +1,6 @@
 """The `Tasks` port on the process engine: what the workspace creates for a run, and closes with it.
 
-A thin door: every call crosses into the engine's loop, where the manager does the work.
+Every call crosses into the engine's loop, where the manager does the work.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TaskService:
 
     @property
     def used(self) -> bool:
-        """Whether there may be anything to be told about."""
+        """Whether there may be news."""
         return self._manager is not None
 
     # ------------------------------------------------------------ starting
@@ -291,7 +291,7 @@ def _closed() -> TaskRefused:
 
 def _name(task_id: object) -> str:
     if not isinstance(task_id, str) or not task_id.strip() or not encodable(task_id):
-        raise TaskRefused("invalid_input", "task_id: the id of a task is needed", details={"field": "task_id"})
+        raise TaskRefused("invalid_input", "task_id: must be the id of a task", details={"field": "task_id"})
     return task_id.strip()
 
 
