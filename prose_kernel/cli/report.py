@@ -215,7 +215,9 @@ def _line(line: Line) -> str:
         cost = f"${line.cost:.4f}" if line.cost or not line.unpriced else "cost unknown"
         told += [_count(line.requests, "request"), f"{line.tokens_in:,} tokens in, {line.tokens_out:,} out", cost]
         if line.uncounted:
-            told[-2] = f"{told[-2]} + {line.uncounted:,} unknown" if line.tokens_in or line.tokens_out else "tokens unknown"
+            told[-2] = (
+                f"{told[-2]} + {line.uncounted:,} unknown" if line.tokens_in or line.tokens_out else "tokens unknown"
+            )
     return f"usage of {who}: {', '.join(told)}"
 
 

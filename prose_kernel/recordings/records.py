@@ -210,11 +210,6 @@ def key_of(req: Mapping[str, Any]) -> str:
     return PREFIX + hashlib.sha256(canonical(req)).hexdigest()
 
 
-def plain_data(data: object) -> Any:
-    """Data as it is when it has been written and read again."""
-    return _plain(_write.encode(data))
-
-
 def mapping(raw: msgspec.Raw) -> dict[str, Any]:
     """A part of a record as plain data; anything that is no object is empty."""
     try:

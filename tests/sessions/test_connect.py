@@ -152,6 +152,7 @@ async def test_nobody_pays_for_a_key_in_the_environment_before_they_are_told(
     assert "ANTHROPIC_API_KEY" in notice
     assert "Model: ok-1" in notice
     assert "sk-not" not in notice
+    assert notice.endswith("To answer yourself: `%provider human`.")
     for unasked in (replace(told, autodetect=False), told):
         elsewhere = where if unasked is not told else replace(where, attended=False)
         assert connect(person, unasked, elsewhere).detected is None
@@ -329,7 +330,7 @@ async def test_an_agent_that_nobody_could_end_is_not_started(tmp_path: Path, opt
     doors = connect(
         ScriptedPerson(), replace(options, provider="acp:a", agents={"a": AgentCommand(("a",))}), somewhere(tmp_path)
     )
-    with pytest.raises(NoProvider, match="nobody would end its process"):
+    with pytest.raises(NoProvider, match="no process engine would end it"):
         await run(doors)
 
 
