@@ -91,7 +91,7 @@ class RecordedSessions:
         if mode == "fail":
             raise StaleRecording(
                 told,
-                hint="record the session again, or accept old answers: `--cassette-stale=warn`, `%cassette --stale warn`",
+                hint="record it again, or accept old answers: `--cassette-stale=warn`, `%cassette --stale warn`",
             )
         if mode == "warn":
             shelf.warn(f"{told}; its answer may be out of date")

@@ -220,7 +220,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
         return re.compile(expression)
     except re.error as problem:
         raise UsageError(
-            f"cassette redaction: `{expression}` is no regular expression: {problem}",
+            f"cassette redaction: `{expression}` is not a regular expression: {problem}",
             hint="correct it in prose.toml, `[cassette] redact`",
         ) from None
 

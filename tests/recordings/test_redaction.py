@@ -73,7 +73,7 @@ def test_values_of_secret_looking_variables() -> None:
 def test_own_expressions() -> None:
     redaction = Redaction({}, [r"project \w+", r"(?i)customer-\d+"])
     assert redaction.text("Project X, project Zeta: CUSTOMER-12") == "Project X, «secret:custom»: «secret:custom»"
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         Redaction({}, ["("])
     assert Redaction({}, ["x*"]).text("axb") == "a«secret:custom»b"
 

@@ -140,10 +140,10 @@ async def test_a_script_file(tmp_path: Path) -> None:
         ("a: {replay: x}\n", "script: `a` has no `replay`"),
         ("a: {delay: soon}\n", "script: the delay of `a` is no duration"),
         ("a: []\n", "script: `a` has an empty list of replies"),
-        ("a: [[b]]\n", "script: the answer of `a` is no text"),
-        ("/(/: b\n", "script: `/(/` is no regular expression: missing ), unterminated subpattern at position 0"),
+        ("a: [[b]]\n", "script: the answer of `a` is not text"),
+        ("/(/: b\n", "script: `/(/` is not a regular expression: missing ), unterminated subpattern at position 0"),
         ("judge: yes\n", "script: `judge` is no mapping of a pattern to a reply"),
-        ("judge: {a: {b: c}}\n", "script: the answer of `a` is no text"),
+        ("judge: {a: {b: c}}\n", "script: the answer of `a` is not text"),
         ("\x00", "script s.yaml is no YAML"),
     ],
 )

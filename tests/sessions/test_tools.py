@@ -405,7 +405,7 @@ async def test_search(tree: Path) -> None:
     assert await bench("search", text="needle", path="README.md") == "README.md:1: the needle of README.md"
     assert await bench("search", text="^second.*e$", regex=True, pattern="*.md") == "README.md:2: second line"
     assert await bench("search", text="second.", pattern="*.md") == "[no match]"
-    assert (await bench("search", text="(", regex=True)).startswith("failed: this is no regular expression: ")
+    assert (await bench("search", text="(", regex=True)).startswith("failed: this is not a regular expression: ")
     assert await bench("search", text="x", path="nowhere") == "failed: 'nowhere': there is no such file or directory"
     assert bench.bench.trace[0].summary == "NEEDLE in src"
 
@@ -513,7 +513,7 @@ async def test_looking_around_is_reading_too(tree: Path) -> None:
 
 async def test_where_nobody_is_here_prompt_is_no(cwd: Path) -> None:
     assert await Bench(cwd, {"write": "prompt"})("write", path="a", content="x") == (
-        "refused: writing 'a' is not allowed: it needs a yes, and nobody is here to give it"
+        "refused: writing 'a' is not allowed: it needs approval, and nobody is here to approve it"
     )
 
 

@@ -259,7 +259,7 @@ async def test_nobody_here_means_no(bench: Bench) -> None:
     result = await bench.run(RM, permissions={"bash": "prompt"})
     assert result.text == "answer: no-1 "
     assert result.trace == (
-        ToolUse("bash", "rm -rf build", "refused", "it needs a yes, and nobody is here to give it"),
+        ToolUse("bash", "rm -rf build", "refused", "it needs approval, and nobody is here to approve it"),
     )
 
 
