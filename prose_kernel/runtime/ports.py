@@ -204,12 +204,13 @@ class FileWrite(Struct, frozen=True):
 
 class Usage(Struct, frozen=True):
     """What a session or a judgement consumed: requests to the model, tokens in and out, cost in US dollars where it is
-    known. A replayed answer consumes nothing."""
+    known. `counted` is False where the provider did not report tokens. A replayed answer consumes nothing."""
 
     requests: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     cost: float | None = None
+    counted: bool = True
 
 
 class SessionResult(Struct, frozen=True):

@@ -33,6 +33,7 @@ from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.request import next_segment, summarise
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, in_thread
+from prose_kernel.sessions.usage import discarded
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -256,13 +257,16 @@ class RememberingSessions:
         directory = self._resolved(memory)
         async with self._memories.turns[directory], self._locked(directory, memory, on_progress):
             files = await in_thread(lambda _stop: MemoryFiles(directory, memory))
+            result: SessionResult | None = None
             try:
-                result = await self._inner.run(self._told(request, memory, files), on_progress)
-                await in_thread(lambda _stop: files.keep(request, result, self._clock.now()))
+                result = answer = await self._inner.run(self._told(request, memory, files), on_progress)
+                await in_thread(lambda _stop: files.keep(request, answer, self._clock.now()))
             except BaseException:
+                if result is not None:
+                    discarded(result)
                 files.restore()
                 raise
-            return result
+            return answer
 
     def _resolved(self, memory: AgentMemory) -> str:
         return os.path.realpath(os.path.join(self._where.cwd, memory.directory))  # noqa: PTH118 - text in, text out

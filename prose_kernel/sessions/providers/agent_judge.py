@@ -9,14 +9,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from msgspec import structs
-
 from prose_kernel.errors import ProviderError, Undecided
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value
 from prose_kernel.sessions.providers.acp import AcpSessions
 from prose_kernel.sessions.providers.model_judge import ANSWERS, SYSTEM, message
+from prose_kernel.sessions.usage import consumed, discarded, plain, reported
 
 TRIES = 2
 ORDER = """\
@@ -65,6 +64,7 @@ class AgentJudge:
         question = f"What is `{path}` in the text? Give it as it stands there."
         found, reason, details = await self._ask(message(request, question, value), form, _found)
         if found is None:
+            consumed(str(details["provider"]), str(details["model"]), reported(details.get("usage")))
             raise Undecided(f"the agent finds no `{path}` in the text: {reason}")
         return Finding(found[0], "agent", reason, details)
 
@@ -93,10 +93,11 @@ class AgentJudge:
             try:
                 answer = read(said)
             except (KeyError, TypeError, ValueError):
+                discarded(result)
                 continue
             details: dict[str, object] = {"provider": result.provider, "model": result.details.get("model", "")}
             if result.usage is not None:
-                details["usage"] = structs.asdict(result.usage)
+                details["usage"] = plain(result.usage)
             return answer, one_line(str(said.get("reason", "")), 300), details
         if problem is not None:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint)
