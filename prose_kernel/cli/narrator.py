@@ -102,7 +102,7 @@ class Narrator:
         if not self._screen.shares_terminal(event.stream):
             self._order.say(event.place.branches, _Text(event.stream, event.text))
             return
-        if text := shown.window.feed(event.stream, event.text):
+        if text := shown.window.feed(event.stream, event.text, event.omitted):
             self._order.say(event.place.branches, _Text(event.stream, text))
         if shown.window.left_out():
             line = f"… {clip(shown.window.last_line, LAST_LINE_COLUMNS)}"

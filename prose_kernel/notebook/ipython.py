@@ -56,6 +56,7 @@ class Bindings(Mapping[str, object]):
         self._bind = bind
 
     def __getitem__(self, name: str) -> object:
+        __tracebackhide__ = True  # IPython shows the line that asked for the name, not this one
         values = self._cells.values()
         if name not in values:
             raise NotBound(name, tuple(values))
@@ -113,7 +114,7 @@ class ProseCellError(Exception):
     problem: Problem
 
     def _render_traceback_(self) -> list[str]:
-        return list(self.problem.traceback)
+        return self.problem.lines("%prose explain")
 
 
 def as_exception(problem: Problem) -> ProseCellError:
@@ -326,9 +327,12 @@ class Front:
     def line(self, line: str) -> CellResult | None:
         """`%prose …`: a statement (`%prose let x = 1`), or a line magic of the kernel without its `%`.
 
-        What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic.
+        What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic. The
+        name of a binding shows it.
         """
         text = line.strip() or "help"
+        if text in self.bindings:
+            text = f"%binding {text}"
         return self._run(text if text.startswith("%") or self._is_program(text) else f"%{text}", {})
 
     def _is_program(self, text: str) -> bool:

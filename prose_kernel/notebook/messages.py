@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 
 def error_content(problem: Problem) -> dict[str, object]:
-    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": list(problem.traceback)}
+    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": problem.lines("%explain")}
 
 
 # ---------------------------------------------------------------- outputs

@@ -282,7 +282,7 @@ class CellView:
 
     def _command_output(self, event: CommandOutput) -> None:
         if (command := self._commands.get(event.spawn)) is not None:
-            command.feed(event.stream, event.text)
+            command.feed(event.stream, event.text, event.omitted)
         self._tell_progress(event, event.text)
 
     def _command_finished(self, event: CommandFinished) -> None:

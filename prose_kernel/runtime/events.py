@@ -14,11 +14,13 @@ from typing import Literal, NamedTuple
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.ports import (
+    NOTHING_OMITTED,
     CommandRequest,
     CommandResult,
     GateDecision,
     GateRequest,
     Key,
+    Omitted,
     SessionRequest,
     SessionResult,
     Stream,
@@ -128,9 +130,12 @@ class CommandStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput(Event):
+    """`omitted` came before `text` and is displayed by nobody."""
+
     spawn: int
     stream: Stream
     text: str
+    omitted: Omitted = NOTHING_OMITTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def _closed() -> Refused:
 class _Chunks:
     """Pieces on their way to the consumer; when it is behind they merge, and what waits stays bounded."""
 
-    def __init__(self, post: Callable[[Callable[[], None]], None], consumer: Callable[[ExecChunk], None]) -> None:
+    def __init__(self, post: Callable[[Callable[[], None]], object], consumer: Callable[[ExecChunk], None]) -> None:
         self._post = post
         self._consumer = consumer
         self._lock = threading.Lock()
