@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.notebook.stdin import StdinChannel
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.presentation.problems import simple
@@ -145,7 +146,8 @@ class ShellOutput:
     @property
     def in_place(self) -> bool:
         """Whether what was shown can be replaced later; a terminal would show it once more."""
-        return getattr(self._shell, "kernel", None) is not None
+        kernel = getattr(self._shell, "kernel", None)
+        return kernel is not None and replaces_displays(kernel.get_parent("shell"))
 
     def flush(self) -> None:
         sys.stdout.flush()
@@ -394,13 +396,13 @@ class Front:
         return await self.cells.run(code, output, live=live)
 
     def _begin(self) -> bool:
-        """Whether a person is watching this cell, and can be asked."""
+        """Whether a person is watching this cell where displays can be replaced. Whoever is there can be asked."""
         if self._channel is None:
             return False
         kernel = self.shell.kernel
         self._request = (kernel._get_shell_context_var(kernel._shell_parent_ident), kernel.get_parent("shell"))
         self._channel.available = bool(kernel._allow_stdin)
-        return self._channel.available
+        return self._channel.available and replaces_displays(self._request[1])
 
     def _wait(self, result: concurrent.futures.Future[T]) -> T:
         """Wait for the cell; a keyboard interrupt is passed on to it, and then its end is waited for."""
