@@ -176,6 +176,11 @@ class Workspace:
         if self._run is not None:
             self._run.machine.supply(name, value)
 
+    def declare(self, text: str) -> None:
+        """A text that is going to run declares inputs: from now on their values decide no gate of the run."""
+        compiled = self.language.compile(Source.of(text), cell=self.start.notebook)
+        self._inputs.update(self.language.inputs(compiled.program))
+
     def choose(self, **changes: object) -> None:
         """Who answers sessions and conditions, and what is recorded, from the next text on, in this run too.
 
