@@ -198,7 +198,7 @@ class Screen:
     def explain(self, code: str) -> None:
         """Tell a person at a terminal how to read about an error."""
         if code and self.shares_terminal("stderr"):
-            self.note(f"prose explain {code}")
+            self.note(f"more: prose explain {code}")
 
     def shares_terminal(self, stream: Stream) -> bool:
         file = self._files[stream]

@@ -38,7 +38,7 @@ class Problem:
 
     def lines(self, explain: str) -> list[str]:
         """The traceback, and what to type to read about the code: `explain` is that command in this front end."""
-        return [*self.traceback, f"\x1b[2m{explain} {self.code}\x1b[0m"] if self.code else list(self.traceback)
+        return [*self.traceback, f"\x1b[2mmore: {explain} {self.code}\x1b[0m"] if self.code else list(self.traceback)
 
 
 class Output(Protocol):

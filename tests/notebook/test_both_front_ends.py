@@ -99,8 +99,8 @@ def test_a_cell_shows_the_same(client: Client, python: Client, name: str) -> Non
 
 def test_an_error_ends_with_what_to_type_to_read_about_it(client: Client, python: Client) -> None:
     for code, program in (("E004", "exec ls"), ("E203", 'exec "exit 3"')):
-        assert client.run(program).error["traceback"][-1] == f"\x1b[2m%explain {code}\x1b[0m"
-        assert python.run(f"%%prose\n{program}").error["traceback"][-1] == f"\x1b[2m%prose explain {code}\x1b[0m"
+        assert client.run(program).error["traceback"][-1] == f"\x1b[2mmore: %explain {code}\x1b[0m"
+        assert python.run(f"%%prose\n{program}").error["traceback"][-1] == f"\x1b[2mmore: %prose explain {code}\x1b[0m"
         assert shown(python.run(f"%prose explain {code}")) == shown(client.run(f"%explain {code}"))
     assert "%" not in client.run("%nonsense").error["traceback"][-1].removeprefix("\x1b[2mhint: %help")
 
