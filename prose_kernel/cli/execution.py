@@ -148,7 +148,7 @@ class ProgramRun:
         return ended
 
     async def _feed(self, cell: Cell) -> None:
-        """A cell that may fail is told of and passed, as Jupyter's runners do."""
+        """Note the failure of a cell that may fail, and continue, as Jupyter's runners do."""
         try:
             await self.feed(cell)
         except (CompileError, RunError, UsageError) as problem:

@@ -132,7 +132,7 @@ class Narrator:
             self._order.say(branches, _Text(stream, text))
 
     def _failed(self, event: e.Failed) -> None:
-        """Remember the error of a command whose stderr has been passed through, so that nobody reads it twice."""
+        """Remember the error of a command whose stderr has been passed through, so that it is not shown twice."""
         raised = self._raised
         if raised is not None and raised.place.span == event.place.span:
             self.shown_error = event.error

@@ -33,7 +33,7 @@ from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.values import Value, verbatim
+from prose_kernel.runtime.values import verbatim
 
 T = TypeVar("T")
 _USAGE = "%%prose [--in NAME …] [--out NAME …]"
@@ -61,7 +61,7 @@ class Bindings(Mapping[str, object]):
         values = self._cells.values()
         if name not in values:
             raise NotBound(name, tuple(values))
-        return python_value(values[name])
+        return verbatim(values[name])
 
     def __setitem__(self, name: str, value: object) -> None:
         self._bind(name, value)
@@ -89,11 +89,6 @@ class NotBound(KeyError):
         shown = ", ".join(self._known[:_LISTED])
         more = len(self._known) - _LISTED
         return f"there is no binding {self.args[0]!r}; bound are {shown}" + (f" and {more:,} more" if more > 0 else "")
-
-
-def python_value(value: Value) -> object:
-    """A value of the run as Python has it; output of a command verbatim."""
-    return verbatim(value)
 
 
 class CellResult:

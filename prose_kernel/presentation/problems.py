@@ -162,7 +162,7 @@ def _listed(words: Sequence[str], last: str) -> str:
 
 
 def tail(text: str) -> str:
-    """The end of a stream, made visible; an ellipsis tells that something stands before it."""
+    """The end of a stream, made visible; an ellipsis marks omitted text."""
     end = text.rstrip("\n")[-_TAIL_CHARACTERS:]
     kept = end.split("\n")[-_TAIL_LINES:]
     cut = len("\n".join(kept)) < len(text.rstrip("\n"))
