@@ -198,7 +198,7 @@ class Builder(BodyBuilder):
 
     def evaluate(self, start: int, end: int, value: Expression) -> ExpressionStatement:
         statement = _evaluation(start, end, value)
-        if value.__class__ in _PLAIN:
+        if type(value) in _PLAIN:
             self.bare[id(statement)] = statement
         if self.depths:
             self.depths.clear()
