@@ -20,7 +20,11 @@ _run = click.option("--run", "run", metavar="RUN", help="The run, by its id.")
 _as = click.option("--as", "principal", metavar="NAME", default="user", help="Decide as this principal of the gate.")
 _comment = click.option("--comment", metavar="TEXT", default="", help="Kept with the decision.")
 _reason = click.option("--comment", "--reason", "comment", metavar="TEXT", default="", help="Kept with the decision.")
-_GONE = "the run has ended: nobody waits here"
+_OTHERWISE = {
+    "at the run": "answer at the run's own prompt",
+    "unreachable": "the run does not answer on its socket: answer at its own prompt",
+    "gone": "the run has ended: nobody waits here",
+}
 _target = click.argument("target", metavar="[RUN] GATE", nargs=-1, required=True)
 
 
@@ -43,15 +47,15 @@ def gates(run: str | None, state_dir: str | None) -> None:
 
 def _pending_text(gate: PendingGate) -> str:
     allow = [] if gate.allow == ("user",) else [f"  allow: {', '.join(gate.allow) or 'nobody'}"]
-    how = {"here": gate.command, "at the run": "answer at the run's own prompt", "gone": _GONE}[gate.how]
+    how = gate.command if gate.how == "here" else _OTHERWISE[gate.how]
     lines = [
         f"{gate.id}  (run {gate.run})",
-        *(f"  {line}" for line in visible(gate.prompt).splitlines()),
+        *(f"  {line}" for line in gate.prompt.splitlines()),
         *allow,
         f"  opened {_time(gate.opened)}, deadline {_time(gate.deadline)}",
         f"  {how}",
     ]
-    return "\n".join(lines)
+    return visible("\n".join(lines))  # of a run that has ended, only what its files say
 
 
 def _time(when: datetime) -> str:
@@ -105,10 +109,11 @@ def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None
 
     run, name = _run_and_gate(target, run)
     for event in gate_log(_directory(state_dir), name, run, clock=SystemClock()):
-        comment = f"  {visible(event.comment)}" if event.comment else ""
+        comment = f"  {event.comment}" if event.comment else ""
         metadata = f"  {json.dumps(dict(event.metadata))}" if event.metadata else ""
         kind = f"{event.event_type:<8}"
-        click.echo(f"{_time(event.timestamp)}  {event.gate_id}  {kind}  {event.principal}{comment}{metadata}")
+        line = f"{_time(event.timestamp)}  {event.gate_id}  {kind}  {event.principal}{comment}{metadata}"
+        click.echo(visible(line))
 
 
 def _resolve(

@@ -6,12 +6,14 @@ In a notebook of the Prose kernel every code cell is one; in a Python notebook t
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cached_property
 
 from prose_kernel import languages
 from prose_kernel.cells.runner import Cells
+from prose_kernel.cells.scan import segments
 from prose_kernel.cli import files
-from prose_kernel.cli.execution import Cell, ProgramRun
+from prose_kernel.cli.execution import Cell, Ended, ProgramRun
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.cell_view import CellView
@@ -76,6 +78,12 @@ class NotebookRun(ProgramRun):
     @property
     def workspace(self) -> Workspace:
         return self._cells.workspace
+
+    async def through(self, cells: Sequence[Cell]) -> Ended:
+        if self.request.inputs:
+            for piece in (piece for cell in cells for piece in segments(cell.text) if not piece.magic):
+                self.workspace.declare(piece.text)
+        return await super().through(cells)
 
     async def feed(self, cell: Cell) -> None:
         await self._cells.feed(cell)

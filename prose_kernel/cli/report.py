@@ -213,7 +213,11 @@ def _line(line: Line) -> str:
         told.append(f"{line.replayed} replayed")
     if line.requests:
         cost = f"${line.cost:.4f}" if line.cost or not line.unpriced else "cost unknown"
-        told += [f"{_count(line.requests, 'request')}", f"{line.tokens_in:,} tokens in, {line.tokens_out:,} out", cost]
+        told += [_count(line.requests, "request"), f"{line.tokens_in:,} tokens in, {line.tokens_out:,} out", cost]
+        if line.uncounted:
+            told[-2] = (
+                f"{told[-2]} + {line.uncounted:,} unknown" if line.tokens_in or line.tokens_out else "tokens unknown"
+            )
     return f"usage of {who}: {', '.join(told)}"
 
 

@@ -247,7 +247,7 @@ class TerminalAsker:
     Reading is left to the event loop, so that a cancelled question (a deadline, an interrupt) ends at once.
     """
 
-    magics = False
+    magic = ""
 
     def __init__(self, source: TextIO, screen: Screen, available: bool) -> None:
         self._source = source

@@ -35,6 +35,8 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value, verbatim
 
 T = TypeVar("T")
+MAGIC = "%prose "
+"""What the kernel's magics begin with in a Python notebook."""
 _USAGE = "%%prose [--in NAME …] [--out NAME …]"
 _POLL_SECONDS = 0.05
 _LISTED = 20
@@ -184,6 +186,8 @@ class ShellOutput:
 class TerminalAsker:
     """The person at an IPython prompt: questions are answered on the main thread, which waits for the cell anyway."""
 
+    magic = MAGIC
+
     def __init__(self) -> None:
         self.questions: queue.Queue[tuple[str, concurrent.futures.Future[str]]] = queue.Queue()
 
@@ -304,7 +308,7 @@ class Front:
         self._output: ShellOutput | None = None
         kernel = getattr(self.shell, "kernel", None)
         self._terminal = TerminalAsker() if kernel is None else None
-        self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show)
+        self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
         asker: Asker | None = self._channel or self._terminal
         assert asker is not None
         self.cells = Cells(Path.cwd(), asker)

@@ -218,8 +218,9 @@ def partial_display(request: SessionRequest, name: str | None, streamed: Streame
 
 
 def usage_facts(usage: Usage) -> dict[str, object]:
-    """What was consumed, for metadata; an unknown cost is left out."""
-    facts: dict[str, object] = {name: getattr(usage, name) for name in ("requests", "tokens_in", "tokens_out")}
+    """What was consumed, for metadata; unknown tokens and an unknown cost are left out."""
+    known = ("requests", "tokens_in", "tokens_out") if usage.counted else ("requests",)
+    facts: dict[str, object] = {name: getattr(usage, name) for name in known}
     if usage.cost is not None:
         facts["cost"] = round(usage.cost, 6)
     return facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -90,3 +91,20 @@ def test_without_runs_nothing_waits(tmp_path: Path, monkeypatch, capsys: pytest.
     assert main(["gates"]) == 0
     assert capsys.readouterr().out == "no gate waits for a decision\n"
     assert main(["gates", "--run", "x"]) == 1
+
+
+def test_a17_what_a_record_says_cannot_act_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    gates = Path(".prose/runs/r/gates")
+    gates.mkdir(parents=True)
+    evil = "\x1b]0;title\x07"
+    record = {"id": evil, "name": "go", "prompt": evil, "allow": [evil], "timeout": "1h", "timeout_seconds": 3600}
+    record |= {"on_reject": "throw", "execution_id": None, "attempt": 1, "process": "1:0"}
+    record |= {"created_at": "2026-01-01T00:00:00Z", "timeout_at": "9026-01-01T00:00:00Z"}
+    event = {"gate_id": "go", "event_type": "rejected", "principal": evil, "timestamp": "2026-01-01T00:00:00Z"}
+    (gates / "x.pending.json").write_text(json.dumps(record))
+    (gates / "audit.jsonl").write_text(json.dumps(event) + "\n")
+    assert main(["gates"]) == main(["gate", "log", "go"]) == 0
+    assert "\x1b" not in capsys.readouterr().out

@@ -134,3 +134,12 @@ def test_python_values_are_out_of_reach() -> None:
     write(Path("b.ipynb"), PYTHON, "%%prose --in name\noutput y = name")
     with pytest.raises(UsageError, match="no Python here"):
         read_cells("b.ipynb")
+
+
+def test_a6_an_input_of_a_later_cell_decides_no_gate(capfd: pytest.CaptureFixture[str]) -> None:
+    gate = 'gate go:\n  prompt: "Publish?"\nexec "echo published"'
+    write(Path("b.ipynb"), PROSE, gate, '%cd .\ninput go: "Go where?"')
+    assert main(["run", "b.ipynb", "--input", "go=approve"]) == 3
+    write(Path("b.ipynb"), PROSE, gate)
+    assert main(["run", "b.ipynb", "--input", "go=approve"]) == 0
+    assert capfd.readouterr().out == "published\n"

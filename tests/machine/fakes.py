@@ -6,9 +6,11 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import structs
 
 from prose_kernel.errors import NobodyToAsk, ProviderError, RunError, StateError, Undecided
 from prose_kernel.language.diagnostics import Profile
@@ -277,7 +279,7 @@ class MemoryStore:
         value = binding.value
         if not isinstance(value, (str, ExecText, ErrorValue)):
             value = full_text(value)
-        self.kept[self.stem(binding.key)] = replace(binding, value=value)
+        self.kept[self.stem(binding.key)] = structs.replace(binding, value=value)
 
     def read(self, key: Key) -> str:
         if self.location(key) in self.files:

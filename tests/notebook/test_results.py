@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from notebook.recording import Recording
-from notebook.test_cells import TRUST, Person, fine, wrong
+from notebook.test_cells import Person, fine, wrong
 
 from prose_kernel.cells.runner import Cells
 
@@ -211,7 +211,8 @@ async def test_warnings_of_one_code_are_one_line(cells: Cells) -> None:
     code = 'let a = "x"\nlet b = "y"\nexec "echo {a}"\nexec "echo {b}"\nexec "echo {a}"\nlet c = 1\nif a == "x":\n  let c = 2'
     warnings = (await fine(cells, code)).calls[0][1].data
     assert warnings["text/plain"].split("\n") == [
-        "Warning at lines 3, 4 and 5: the values of `a`, `b` go into the command unquoted" + TRUST,
+        "Warning at lines 3, 4 and 5: the shell reads the values of `a`, `b` as part of the command "
+        "(pass them with `env:` or `stdin:`) [W051]",
         "Warning at line 8: `c` is already declared further out; this acts as an assignment (write `c = ...`) [W136]",
     ]
     assert "<code>a</code>" in warnings["text/html"]
@@ -221,4 +222,7 @@ async def test_a_warning_lists_ten_names_and_counts_the_others(cells: Cells) -> 
     cells.show_warnings = True
     code = "".join(f'let v{n} = "{n}"\n' for n in range(14)) + "".join(f'exec "echo {{v{n}}}"\n' for n in range(14))
     (line,) = (await fine(cells, code)).texts[0].split("\n")
-    assert line.startswith("Warning at lines 15, 16, 17") and "and 4 more: the values of `v0`, `v1`" in line
+    assert (
+        line.startswith("Warning at lines 15, 16, 17")
+        and "and 4 more: the shell reads the values of `v0`, `v1`" in line
+    )

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import socket
+import subprocess
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +17,12 @@ import pytest
 from prose_kernel.errors import GateRefused, UsageError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.state.atomic import write_whole
+from prose_kernel.state.gates.decision_socket import NAME
 from prose_kernel.state.gates.decisions import Resolution, Verb, damaged_records, gate_log, pending_gates, resolve_gate
 from prose_kernel.state.gates.gatekeeper import Gatekeeper, Mode
-from prose_kernel.state.gates.records import FileRecords
+from prose_kernel.state.gates.peers import identity
+from prose_kernel.state.gates.records import FileRecords, record_data
 
 RUNS = ("20260301-101500-aaaaaa", "20260301-101600-bbbbbb")
 CLOCK = SystemClock()
@@ -39,6 +47,14 @@ def request(name: str = "ok", **changes: Any) -> GateRequest:
 
 def resolve(state_dir: Path, verb: Verb, gate: str, run: str | None = None, **options: Any) -> Resolution:
     return resolve_gate(state_dir, verb, gate, run, clock=CLOCK, environment=options.pop("environment", {}), **options)
+
+
+def leave(kept: FileRecords, gate: GateRequest) -> None:
+    """The record of a run that was killed at its gate."""
+    process = subprocess.Popen(["true"])
+    left = replace(kept.open(gate, outside=True), process=identity(process.pid))
+    process.wait()
+    write_whole(kept.directory / f"{gate.id}.pending.json", json.dumps(record_data(left)))
 
 
 class Absent:
@@ -118,7 +134,7 @@ def test_listing(tmp_path: Path, runs: Runs) -> None:
     assert pending_gates(tmp_path, CLOCK) == []
     runs.wait_at(request("a", allow=("ops",)))
     runs.wait_at(request("b", id="b__3"), RUNS[1], "ask")
-    records(tmp_path, RUNS[1]).open(request("late", timeout=0.0), outside=True)
+    leave(records(tmp_path, RUNS[1]), request("late", timeout=0.0))
     one, two = pending_gates(tmp_path, CLOCK)
     assert (one.run, one.id, one.prompt, one.allow, one.how) == (RUNS[0], "a", "Go?", ("ops",), "here")
     assert one.command == f"prose gate approve {RUNS[0]} a --state-dir {tmp_path}"
@@ -143,7 +159,7 @@ def test_the_command_is_short_in_the_usual_place(tmp_path: Path, monkeypatch: py
 
 
 def test_a10_a_gate_without_its_run(tmp_path: Path) -> None:
-    records(tmp_path).open(request(), outside=True)
+    leave(records(tmp_path), request())
     assert [gate.how for gate in pending_gates(tmp_path, CLOCK)] == ["gone"]
     with pytest.raises(GateRefused, match=f"run {RUNS[0]} has ended: nobody waits at gate ok"):
         resolve(tmp_path, "approve", "ok")
@@ -226,3 +242,56 @@ def test_a19_damaged_files_are_passed_over_and_named(tmp_path: Path) -> None:
     (kept.directory / "x.pending.json").write_text("{")
     assert [g.id for g in pending_gates(tmp_path, CLOCK)] == ["ok"]
     assert damaged_records(tmp_path, CLOCK) == [(RUNS[0], "x.pending.json")]
+
+
+def test_a19_what_is_put_among_the_records_ends_no_listing(tmp_path: Path) -> None:
+    kept = records(tmp_path)
+    leave(kept, request())
+    os.mkfifo(kept.directory / "pipe.pending.json")
+    (kept.directory / "link.pending.json").symlink_to("/dev/zero")
+    (kept.directory / "directory.pending.json").mkdir()
+    endless = {**record_data(kept.pending()[0]), "attempt": float("inf")}
+    (kept.directory / "endless.pending.json").write_text(json.dumps(endless))
+    ancient = {**endless, "attempt": 1, "created_at": "0001-01-01T00:00:00+23:59"}
+    (kept.directory / "ancient.pending.json").write_text(json.dumps(ancient))
+    assert [g.id for g in pending_gates(tmp_path, CLOCK)] == ["ok"]
+    assert [name.partition(".")[0] for _, name in damaged_records(tmp_path, CLOCK)] == [
+        *("ancient", "directory", "endless", "link", "pipe"),
+    ]
+    (kept.directory / "audit.jsonl").unlink()
+    os.mkfifo(kept.directory / "audit.jsonl")
+    with pytest.raises(GateRefused, match="no such gate: ok"):
+        gate_log(tmp_path, "ok", clock=CLOCK)
+
+
+def test_a8_a_run_that_cannot_be_asked_costs_itself(
+    tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the process of the test stands for a command that has put its own socket in the place of a run's."""
+    runs.wait_at(request("good"))
+    other = records(tmp_path, RUNS[1])
+    other.open(request("bad"), outside=True)
+    with pytest.raises(GateRefused, match=f"run {RUNS[1]} does not answer on its socket"):
+        resolve(tmp_path, "approve", "bad")
+    monkeypatch.chdir(other.directory)
+    look = "prose_kernel.state.gates.decision_socket.is_marked"
+    with socket.socket(socket.AF_UNIX) as forged:
+        forged.bind(NAME)
+        forged.listen()
+        asked = iter([False, True, False, True, True])
+        monkeypatch.setattr(look, lambda pid: next(asked))
+        assert [(g.id, g.how) for g in pending_gates(tmp_path, CLOCK)] == [("good", "here"), ("bad", "unreachable")]
+        with pytest.raises(GateRefused, match=f"run {RUNS[1]} cannot be asked: what listens in the place"):
+            resolve(tmp_path, "approve", "bad")
+    monkeypatch.setattr(look, lambda pid: False)
+    assert resolve(tmp_path, "approve", "good").status == "approved"
+
+
+def test_a_comment_of_any_text(tmp_path: Path, runs: Runs) -> None:
+    with pytest.raises(UsageError, match="a comment may have 10,000 characters, this one has 10,001"):
+        resolve(tmp_path, "approve", "ok", comment="x" * 10_001)
+    decision = runs.wait_at(request())
+    comment = "\udcff" * 10_000
+    assert resolve(tmp_path, "approve", "ok", comment=comment).status == "approved"
+    assert decision.result(30).comment == comment
+    assert gate_log(tmp_path, "ok", clock=CLOCK)[1].comment == "?" * 10_000

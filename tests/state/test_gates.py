@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -677,3 +678,122 @@ def test_a19_a_damaged_record_costs_itself(records: FileRecords) -> None:
         "audit.jsonl line 2",
         "audit.jsonl line 3",
     ]
+
+
+# ---------------------------------------------------------------- what is put in the way, and crowds
+
+
+DECISION = {
+    "ask": "decide",
+    "gate": "release_ok",
+    "created_at": "2026-03-01T10:15:00.000Z",
+    "decision": "approved",
+    "principal": "user",
+}
+
+
+@pytest.mark.parametrize("name", [".release_ok.pending.json.tmp", ".release_ok.resolved.json.tmp"])
+async def test_a8_what_is_put_in_place_of_a_temporary_file_is_replaced(
+    keeper: Keeper, records: FileRecords, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "mine").write_text("mine")
+    records.directory.mkdir(parents=True)
+    mine, place = tmp_path / "mine", records.directory / name
+    for put in (lambda: os.mkfifo(place), lambda: place.hardlink_to(mine), lambda: place.symlink_to(mine)):
+        put()
+        assert (await keeper(Person("y")).decide(request())).status == "approved"
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not (records.directory / name).exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
+async def test_a8_without_its_log_no_gate_is_decided(
+    keeper: Keeper, records: FileRecords, tmp_path: Path, kind: str
+) -> None:
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    log_file = records.directory / "audit.jsonl"
+    log_file.rename(tmp_path / "log")
+    put = {"pipe": os.mkfifo, "link": lambda place: place.symlink_to(tmp_path / "log"), "directory": os.mkdir}
+    put[kind](log_file)
+    said = await asked(records, **DECISION)
+    assert said["refused"].startswith("gate 'release_ok' could not be recorded")
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):  # not E219, which the program could catch
+        await task
+
+
+async def test_a8_a_link_in_place_of_the_directory_is_not_followed(
+    keeper: Keeper, records: FileRecords, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    records.directory.parent.mkdir(parents=True)
+    records.directory.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateError, match="could not be recorded: its directory is a link"):
+        await keeper(Person("y")).decide(request())
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+async def test_a9_a_decision_for_the_gate_before_retry_is_none_for_the_next(
+    keeper: Keeper, records: FileRecords, clock: TestClock
+) -> None:
+    """Reopened within the same millisecond."""
+    gates = keeper(Person("n"))
+    assert (await gates.decide(request())).status == "rejected"
+    task = asyncio.create_task(gates.decide(request(attempt=2)))
+    await settle()
+    assert await asked(records, **DECISION) == {"refused": None}
+    assert await asked(records, **DECISION, attempt=2) == {"ok": True}
+    assert (await task).status == "approved"
+
+
+@pytest.mark.parametrize("principal", ["system", ""])
+async def test_a9_nobody_decides_as_the_run_itself(
+    keeper: Keeper, records: FileRecords, clock: TestClock, principal: str
+) -> None:
+    gates = keeper(Person(), files=True)
+    task = asyncio.create_task(gates.decide(request(allow=("system", ""))))
+    await settle()
+    said = await asked(records, **{**DECISION, "principal": principal})
+    assert set(said) == {"refused"} and said["refused"]
+    await decide_by_file(records, principal=principal)
+    await clock.advance(1.0)
+    assert not task.done()
+    with pytest.raises(UsageError):
+        gates.prior.give("release_ok", Answer(True, principal))
+    await clock.advance(599.0)
+    assert (await task).status == "timeout"
+
+
+async def test_a8_silent_connections_keep_nobody_out_and_do_not_delay_the_end(
+    keeper: Keeper, records: FileRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    monkeypatch.chdir(records.directory)  # a short path
+    crowd = [await asyncio.open_unix_connection("decisions.sock") for _ in range(250)]
+    assert await asked(records, **DECISION) == {"ok": True}
+    assert (await task).status == "approved"
+    async with asyncio.timeout(8):  # less than a silent connection is given
+        assert [await reader.read() for reader, _ in crowd] == [b""] * 250
+    for _, writer in crowd:
+        writer.close()
+
+
+async def test_a_gate_that_is_cancelled_while_its_socket_is_made_leaves_the_next_one_whole(
+    keeper: Keeper, records: FileRecords
+) -> None:
+    gates = keeper(Person())
+    for steps in range(8):
+        task = asyncio.create_task(gates.decide(request()))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not (records.directory / "decisions.sock").exists()
+    task = asyncio.create_task(gates.decide(request()))
+    await settle()
+    assert await asked(records, **DECISION) == {"ok": True}
+    assert (await task).status == "approved"

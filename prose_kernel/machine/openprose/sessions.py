@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import cast
+
+from msgspec import structs
 
 from prose_kernel.errors import SessionError
 from prose_kernel.language.openprose import tree
@@ -81,7 +82,7 @@ async def prepared(
     key = destination.key if destination is not None else s.next_anonymous()
     kind = destination.kind if destination is not None else "let"
     binding = Binding(key, kind, "", statement_text(s.source, s.statement.span), request.label)
-    return dataclasses.replace(request, target=_target(s, binding)), binding
+    return structs.replace(request, target=_target(s, binding)), binding
 
 
 def _target(s: ProgramContext, binding: Binding) -> Target | None:
@@ -131,7 +132,7 @@ class _Attempts(SessionAttempts):
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
         if result.text is not None:
-            run.put(dataclasses.replace(self._binding, value=result.text))
+            run.put(structs.replace(self._binding, value=result.text))
         elif run.store.mark(key) in (None, self._before):
             raise SessionError(f"the session announced '{key.name}' but did not write it", code="E218")
         else:

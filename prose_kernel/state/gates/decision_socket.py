@@ -4,11 +4,13 @@ The run listens while a gate of it is open. One connection carries one request a
 
     {"ask": "list"}                                        -> {"gates": [{"id": "release", "prompt": ...}]}
     {"ask": "decide", "gate": "release", "created_at": ...,
-     "decision": "approved", "principal": "user", "comment": ""} -> {"ok": true} or {"refused": "too late: ..."}
+     "attempt": 1, "decision": "approved", "principal": "user", "comment": ""} -> {"ok": true} or {"refused": "..."}
 
 The socket file is private to the user (0600, in the run's own `gates/` directory). Whoever connects is looked at
 before a decision counts (`peers.py`), and the client looks at the run in the same way: a program that puts a socket
-of its own in this place must not be able to tell a person "approved".
+of its own in this place must not be able to tell a person "approved". A program that holds many connections open, or
+sends and reads slowly, delays neither the run nor other deciders: the oldest connection that has not sent its request
+gives way to a new one, and the end of the last gate ends them all.
 """
 
 from __future__ import annotations
@@ -20,18 +22,22 @@ import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from prose_kernel.state.gates.peers import PeerRefused, is_marked, peer_of, refuse_insiders
+from prose_kernel.state.gates.peers import Insider, PeerRefused, is_marked, peer_of, refuse_insiders
 
 NAME: Final = "decisions.sock"
 _LONGEST: Final = 100
 """Bytes of a socket's path that every system takes (108 on Linux, 104 on macOS)."""
 
 _LIMIT: Final = 65_536
+_LONGEST_ANSWER: Final = 256 * _LIMIT
 _SECONDS: Final = 10.0
+_MOST: Final = 100
+"""Connections at a time."""
 
 Answering = Callable[[Mapping[str, Any]], Mapping[str, object]]
 Inspect = Callable[[int], None]
@@ -57,17 +63,27 @@ class DecisionServer:
         self._inspect = inspect or (lambda pid: refuse_insiders(pid, started))
         self._server: asyncio.AbstractServer | None = None
         self._users = 0
-        self._replying: set[asyncio.Event] = set()
+        self._silent: dict[asyncio.Task[Any], None] = {}  # connections without a request, the oldest first
+        self._heard: set[asyncio.Task[Any]] = set()
 
     async def acquire(self) -> None:
-        """A gate has opened. Raises `OSError` when the system refuses the socket."""
-        if self._users == 0:
-            with _short(self._place) as place:
-                listening = _listen(place)
-            self._users = 1
-            self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LIMIT)
-        else:
+        """A gate has opened. Raises `OSError` when the system refuses the socket; then, and when the call is cancelled,
+        nothing is left of it."""
+        if self._users:
             self._users += 1
+            return
+        with _short(self._place) as place:
+            listening = _listen(place)
+            self._users = 1
+            # Does not pause before it listens, so that the server is known whenever the call is cancelled.
+            self._server = await asyncio.start_unix_server(
+                self._serve, sock=listening, limit=_LIMIT, start_serving=False
+            )
+        try:
+            await self._server.start_serving()
+        except BaseException:
+            await self.release()
+            raise
 
     async def release(self) -> None:
         """A gate is over; the last one closes the socket. Whoever has been heard gets an answer first."""
@@ -78,59 +94,95 @@ class DecisionServer:
             server.close()
             with contextlib.suppress(OSError):
                 self._place.unlink(missing_ok=True)
-            for reply in tuple(self._replying):
-                await reply.wait()
+            for connection in tuple(self._silent):
+                connection.cancel()
+            if self._heard:
+                await asyncio.wait(self._heard, timeout=_SECONDS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        replied = asyncio.Event()
+        task = asyncio.current_task()
+        assert task is not None
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all of it is in the system's buffer
         try:
+            if not self._admit(task):
+                return
             async with asyncio.timeout(_SECONDS):
                 request = _object(await reader.readline())
-            self._replying.add(replied)
-            said = await self._answered(request, writer.get_extra_info("socket"))
-            writer.write(json.dumps(dict(said)).encode() + b"\n")  # small enough for the socket's buffer
+                self._silent.pop(task, None)
+                self._heard.add(task)
+                said = await self._answered(request, writer.get_extra_info("socket"))
+                writer.write(json.dumps(dict(said)).encode() + b"\n")
+                await writer.drain()
         except (OSError, TimeoutError, ValueError):
             pass  # it went away, was too slow, or sent no line
         finally:
-            replied.set()
-            self._replying.discard(replied)
-            writer.close()
+            self._silent.pop(task, None)
+            self._heard.discard(task)
+            writer.transport.abort()
+
+    def _admit(self, task: asyncio.Task[Any]) -> bool:
+        """Whether there is room for a new connection, if need be that of the oldest one that has said nothing yet."""
+        if self._users == 0:
+            return False
+        if len(self._silent) + len(self._heard) >= _MOST:
+            oldest = next(iter(self._silent), None)
+            if oldest is None:
+                return False
+            del self._silent[oldest]
+            oldest.cancel()
+        self._silent[task] = None
+        return True
 
     async def _answered(self, request: dict[str, Any], transport: Any) -> Mapping[str, object]:
         try:
             # a descriptor of its own: the look at the process table happens in a thread
             with transport.dup() as connection:
-                if request.get("ask") == "decide":
-                    await asyncio.to_thread(self._look, connection)
+                await asyncio.to_thread(self._look, connection, request.get("ask") == "decide")
         except PeerRefused as refused:
-            return {"refused": f"called from inside a run: {refused}", "inside": True}
+            return {"refused": str(refused), "inside": isinstance(refused, Insider)}
         return self._answer(request)
 
-    def _look(self, connection: socket.socket) -> None:
+    def _look(self, connection: socket.socket, decides: bool) -> None:
         with peer_of(connection) as pid:
-            self._inspect(pid)
+            if decides:
+                self._inspect(pid)
 
 
 def ask(directory: Path, request: Mapping[str, object]) -> dict[str, Any] | None:
-    """Ask the run whose `gates/` directory this is; None when no run listens there.
+    """Ask the run whose `gates/` directory this is; None when no run listens there, or it does not answer.
 
     Raises `PeerRefused` when what listens there is not a run.
     """
+    until = time.monotonic() + 2 * _SECONDS
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(2 * _SECONDS)
         try:
             with _short(directory / NAME) as place:
-                connection.connect(place)
+                _connect(connection, place, until)
             with peer_of(connection) as pid:
                 if is_marked(pid):
                     raise PeerRefused("what listens in the place of the run was started by a run")
             connection.sendall(json.dumps(dict(request)).encode() + b"\n")
             said = b""
-            while not said.endswith(b"\n") and (piece := connection.recv(_LIMIT)):
+            while not said.endswith(b"\n") and len(said) < _LONGEST_ANSWER:
+                connection.settimeout(max(until - time.monotonic(), 0.001))
+                if not (piece := connection.recv(_LIMIT)):
+                    break
                 said += piece
         except OSError:
             return None
     return _object(said) or None
+
+
+def _connect(connection: socket.socket, place: str, until: float) -> None:
+    """Connect, also to a run that others keep busy: then the system takes the connection only after a while."""
+    connection.settimeout(2 * _SECONDS)
+    while True:
+        try:
+            return connection.connect(place)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.02)
 
 
 def _listen(place: str) -> socket.socket:

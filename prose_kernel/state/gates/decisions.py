@@ -24,8 +24,11 @@ from prose_kernel.state.gates.records import AuditEvent, FileRecords, Record, re
 Verb = Literal["approve", "reject"]
 _STATUS: Final[Mapping[Verb, Literal["approved", "rejected"]]] = {"approve": "approved", "reject": "rejected"}
 
-How = Literal["here", "at the run", "gone"]
-"""Whether a pending gate can be decided by `prose gate`, only where its run asks, or not any more."""
+How = Literal["here", "at the run", "unreachable", "gone"]
+"""Whether a pending gate can be decided by `prose gate`, only where its run asks, not while its run does not answer, or
+not any more."""
+
+_LONGEST_COMMENT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ def resolve_gate(
     """
     if peers.MARK in environment:
         raise _from_inside()
+    if len(comment) > _LONGEST_COMMENT:
+        raise UsageError(f"a comment may have {_LONGEST_COMMENT:,} characters, this one has {len(comment):,}")
     records, record, how = _find_pending(state_dir, clock, gate, run)
     if how == "gone":
         raise GateRefused(
@@ -112,12 +117,16 @@ def resolve_gate(
             f"gate {record.id} of run {record.run} takes no decision from outside",
             hint="this run accepts answers only at its own prompt",
         )
+    if how == "unreachable":
+        _ask(records, {"ask": "list"})  # says who stands in its place
+        raise _silent(records)
     said = _ask(
         records,
         {
             "ask": "decide",
             "gate": record.id,
             "created_at": record_data(record)["created_at"],
+            "attempt": record.request.attempt,
             "decision": _STATUS[verb],
             "principal": principal,
             "comment": comment,
@@ -130,6 +139,9 @@ def resolve_gate(
     if said is not None and said.get("refused"):
         claim = verb == "approve" and principal not in record.request.allow and record.request.allow
         raise GateRefused(str(said["refused"]), hint="--as NAME names the principal who decides" if claim else None)
+    event = records.last_event(record.id)
+    if said is None and (event is None or event.event_type == "created"):
+        raise _silent(records)
     raise _already(records, record.id)
 
 
@@ -178,12 +190,16 @@ def _pending(records: FileRecords) -> list[tuple[Record, How]]:
     kept = records.pending()
     if not kept:
         return []
-    said = _ask(records, {"ask": "list"}) if any(record.outside for record in kept) else None
+    try:
+        said = ask(records.directory, {"ask": "list"}) if any(record.outside for record in kept) else None
+    except peers.PeerRefused:
+        return [(record, "unreachable") for record in kept]
     told = said.get("gates") if said is not None else None
     if isinstance(told, list):
         live = (record_of(data, records.run_id) for data in told if isinstance(data, dict))
         return [(record, "here" if record.outside else "at the run") for record in live if record is not None]
-    return [(r, "at the run" if not r.outside and peers.is_alive(r.process) else "gone") for r in kept]
+    alive: dict[bool, How] = {True: "unreachable", False: "at the run"}
+    return [(r, alive[r.outside] if peers.is_alive(r.process) else "gone") for r in kept]
 
 
 def _find_pending(state_dir: Path, clock: Clock, gate: str, run: str | None) -> tuple[FileRecords, Record, How]:
@@ -208,6 +224,11 @@ def _not_pending(runs: list[FileRecords], gate: str) -> GateRefused:
         if records.last_event(gate) is not None:
             return _already(records, gate)
     return GateRefused(f"no such gate is pending: {gate}", hint="prose gates lists those that are")
+
+
+def _silent(records: FileRecords) -> GateRefused:
+    hint = "try again, or answer at the run's own prompt"
+    return GateRefused(f"run {records.run_id} does not answer on its socket", hint=hint)
 
 
 def _already(records: FileRecords, gate_id: str) -> GateRefused:

@@ -10,14 +10,18 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import structs
 
 from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
-from prose_kernel.runtime.services import Asker
 from prose_kernel.state.gates.decision_socket import DecisionServer
-from prose_kernel.state.gates.records import Record, Records, record_data
+from prose_kernel.state.gates.records import SYSTEM, Record, Records, record_data
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.services import Asker
 
 Mode = Literal["auto", "ask", "wait", "deny"]
 _POLL_SECONDS: Final = 1.0
@@ -68,7 +72,10 @@ class Prior:
         self._next: dict[str, deque[Answer]] = {}
 
     def give(self, name: str, answer: Answer) -> None:
-        """A decision for the next instance of the gate `name` (`%gate approve|reject NAME`)."""
+        """A decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError` for a
+        principal that nobody can be."""
+        if why := _unclaimable(answer.principal):
+            raise UsageError(why)
         self._next.setdefault(name, deque()).append(answer)
 
     def take(self, name: str) -> Answer | None:
@@ -145,7 +152,7 @@ class Gatekeeper:
         """
         self._closing = "cancelled"
         deadline = self._clock.monotonic() + request.timeout
-        request = replace(request, id=self._free(request.id))
+        request = structs.replace(request, id=self._free(request.id))
         gate = _Open(self._records.open(request, outside=self._watches), deadline)
         self._open[request.id] = gate
         try:
@@ -168,11 +175,12 @@ class Gatekeeper:
                 return self._keep(gate, decided)
             if self._asks or self._waits:
                 return await self._race(gate)
-            return self._keep(gate, GateDecision("rejected", "system", reason="nobody"))
+            return self._keep(gate, GateDecision("rejected", SYSTEM, reason="nobody"))
         except BaseException:
             # Cancelled, interrupted or broken: the record must not stay pending without anybody who waits for it.
             if gate.decision is None:
-                self._keep(gate, GateDecision("rejected", "system", reason=self._closing))
+                with contextlib.suppress(StateError):  # which must not take the place of an interrupt
+                    self._keep(gate, GateDecision("rejected", SYSTEM, reason=self._closing))
             raise
 
     # ------------------------------------------------------------ the table of 5.10
@@ -204,8 +212,8 @@ class Gatekeeper:
         """Decide a gate, unless it is decided: the only place where that happens. The look at the clock is part of the
         step, so that whoever is told "approved" has approved. Raises `StateError` when it cannot be kept."""
         if gate.decision is None:
-            late = proposal.by != "system" and self._clock.monotonic() >= gate.deadline
-            decision = GateDecision("timeout", "system") if late else proposal
+            late = proposal.source is not None and self._clock.monotonic() >= gate.deadline
+            decision = GateDecision("timeout", SYSTEM) if late else proposal
             self._records.resolve(gate.record, decision)
             gate.decision = decision
             gate.decided.set()
@@ -246,7 +254,7 @@ class Gatekeeper:
     async def _deadline(self, deadline: float) -> GateDecision:
         while (left := deadline - self._clock.monotonic()) > 0:
             await self._clock.sleep(left)
-        return GateDecision("timeout", "system")
+        return GateDecision("timeout", SYSTEM)
 
     async def _ask(self, conversation: _Conversation) -> GateDecision:
         async with self._turn:  # first come, first asked
@@ -288,11 +296,13 @@ class Gatekeeper:
         if request.get("ask") == "list":
             return {"gates": [record_data(gate.record) for gate in self._open.values() if gate.decision is None]}
         gate = self._open.get(str(request.get("gate")))
-        if gate is None or request.get("created_at") != record_data(gate.record)["created_at"]:
+        if gate is None or not _means(request, gate.record):
             return {"refused": None}
         status, by, comment = request.get("decision"), str(request.get("principal")), str(request.get("comment") or "")
         if status not in ("approved", "rejected"):
             return {"refused": "a decision is approved or rejected"}
+        if why := _unclaimable(by):
+            return {"refused": why}
         if status == "approved" and by not in gate.record.request.allow:
             return {"refused": _refusal(self._name(gate.record), gate.record.request, by)}
         proposal = GateDecision(status, by, comment, source="cli")
@@ -325,7 +335,7 @@ class _Conversation:
                 except EOFError:
                     return self._answered(GateDecision("rejected", "user", source=self._source))
                 except NobodyToAsk:
-                    return self._answered(GateDecision("rejected", "system", reason="nobody"))
+                    return self._answered(GateDecision("rejected", SYSTEM, reason="nobody"))
                 if answer is None:
                     prompt = "please answer approve or reject, with a comment after a colon if you like: "
                 elif answer.approved and answer.principal not in self._request.allow:
@@ -353,6 +363,19 @@ def question(name: str, request: GateRequest) -> str:
     """What a person is shown: the prompt verbatim, below it the gate, who may decide (unless anybody), the timeout."""
     allow = "" if request.allow == ("user",) else f", allow {', '.join(request.allow) or 'nobody'}"
     return f"{request.prompt}\ngate {name}{allow}, timeout {request.timeout_text}\napprove or reject? "
+
+
+def _means(request: Mapping[str, object], record: Record) -> bool:
+    """Whether a request means this very record, and not the one before it that `retry` opened again."""
+    asked = request.get("created_at"), request.get("attempt", 1)
+    return asked == (record_data(record)["created_at"], record.request.attempt)
+
+
+def _unclaimable(principal: str) -> str | None:
+    """Why no person can decide under this name; None if one can."""
+    if not principal:
+        return "a decision needs a principal"
+    return "system is the run itself, no principal who decides" if principal == SYSTEM else None
 
 
 def _refusal(name: str, request: GateRequest, principal: str) -> str:

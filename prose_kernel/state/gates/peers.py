@@ -28,6 +28,13 @@ class PeerRefused(Exception):
     """The process at the other end may not decide, or is not the run. The text says why."""
 
 
+class Insider(PeerRefused):
+    """It belongs to a run."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"called from inside a run: {why}")
+
+
 def identity(pid: int | None = None) -> str:
     """A process as `pid:start`, so that a reused number is not taken for the same process; this one by default."""
     import psutil
@@ -66,7 +73,7 @@ def peer_of(connection: socket.socket) -> Iterator[int]:
     """
     pid, uid = _credentials(connection)
     if uid != os.getuid():
-        raise PeerRefused("the decision comes from another user's process")
+        raise PeerRefused("the process that asked belongs to another user")
     held = _hold(connection, pid)
     try:
         yield pid
@@ -88,18 +95,17 @@ def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
         process = psutil.Process(pid)
         born = process.create_time()
         if any(ancestor.pid == os.getpid() for ancestor in (process, *process.parents())):
-            raise PeerRefused("it was started by the run itself")
+            raise Insider("it was started by the run itself")
         if started(os.getsid(pid)) or started(os.getpgid(pid)):
-            raise PeerRefused("it belongs to a command of the run")
-        try:
-            process.environ()
-        except psutil.AccessDenied:
-            raise PeerRefused("its environment cannot be read") from None
+            raise Insider("it belongs to a command of the run")
+        process.environ()  # that of a relative may be closed to us, its own may not
         if any(map(_carries_mark, _relatives(process))):
-            raise PeerRefused("it was started by a command of a run")
+            raise Insider("it was started by a command of a run")
         if psutil.Process(pid).create_time() != born:
             raise PeerRefused("the process that asked has ended")
-    except (psutil.Error, ProcessLookupError, PermissionError):
+    except (psutil.AccessDenied, PermissionError):
+        raise PeerRefused("the system does not show what started the process that asked") from None
+    except (psutil.Error, ProcessLookupError):
         raise PeerRefused("the process that asked has ended") from None
 
 

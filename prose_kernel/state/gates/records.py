@@ -7,9 +7,11 @@ decision, unless the person who started the run said so (`--gate-files`).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -24,6 +26,9 @@ from prose_kernel.state.layout import file_stem, shown
 
 Status = Literal["approved", "rejected", "timeout"]
 EventType = Literal["created", "approved", "rejected", "timeout", "ignored"]
+SYSTEM: Final = "system"
+"""The principal of what the run does by itself; nobody else can claim it."""
+
 _PENDING: Final = ".pending.json"
 _RESOLVED: Final = ".resolved.json"
 
@@ -108,9 +113,11 @@ class FileRecords:
         now = self._clock.now()
         record = Record(self.run_id, request, now, now + timedelta(seconds=request.timeout), identity(), outside)
         try:
+            if self.directory.is_symlink():
+                raise OSError(errno.ELOOP, "its directory is a link")
             self._resolved(request.id).unlink(missing_ok=True)
             write_whole(self._pending(request.id), _json(record_data(record), indent=2), durable=True)
-            self._log(AuditEvent(request.id, "created", "system", now, "", _attempt(request)))
+            self._log(AuditEvent(request.id, "created", SYSTEM, now, "", _attempt(request)))
         except OSError as error:
             raise _unkept(f"gate '{request.id}'", error) from None
         return record
@@ -142,7 +149,7 @@ class FileRecords:
             reason = "it does not decide this gate in time" if counts else "this run takes no decisions from files"
             try:
                 place.unlink()
-                self._log(AuditEvent(record.id, "ignored", "system", self._clock.now(), "", {"reason": reason}))
+                self._log(AuditEvent(record.id, "ignored", SYSTEM, self._clock.now(), "", {"reason": reason}))
             except OSError as error:
                 raise _unkept(f"gate '{record.id}'", error) from None
         return decision
@@ -177,12 +184,7 @@ class FileRecords:
         return self.directory / (file_stem(gate_id) + _RESOLVED)
 
     def _audit(self) -> list[str]:
-        try:
-            return (self.directory / "audit.jsonl").read_text("utf-8", "replace").split("\n")
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise _unkept("audit log", error) from None
+        return _text(self.directory / "audit.jsonl").split("\n")
 
     def _log(self, event: AuditEvent) -> None:
         data = {
@@ -193,7 +195,7 @@ class FileRecords:
             "comment": event.comment,
             "metadata": dict(event.metadata),
         }
-        append(self.directory / "audit.jsonl", _json(data).encode(), durable=True)
+        append(self.directory / "audit.jsonl", _json(data).encode("utf-8", "replace"), durable=True)
 
 
 class MemoryRecords:
@@ -211,7 +213,7 @@ class MemoryRecords:
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         now = self._clock.now()
-        self._events.append(AuditEvent(request.id, "created", "system", now, "", _attempt(request)))
+        self._events.append(AuditEvent(request.id, "created", SYSTEM, now, "", _attempt(request)))
         return Record("", request, now, now + timedelta(seconds=request.timeout), outside=False)
 
     def resolve(self, record: Record, decision: GateDecision) -> None:
@@ -282,6 +284,8 @@ def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
     when = _parsed_time(data.get("timestamp"))
     if data.get("gate_id") != record.id or not isinstance(principal, str) or not isinstance(comment, str):
         return None
+    if principal in ("", SYSTEM):
+        return None
     if when is None or not record.created_at - timedelta(milliseconds=1) <= when <= record.timeout_at:
         return None
     if status == "rejected" or (status == "approved" and principal in record.request.allow):
@@ -326,7 +330,7 @@ def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
             execution_id=data["execution_id"],
             attempt=int(data["attempt"]),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return Record(run_id, request, created, deadline, str(data.get("process", "")), bool(data.get("outside", True)))
 
@@ -352,10 +356,20 @@ def _json(data: object, indent: int | None = None) -> str:
 
 
 def _read(place: Path) -> dict[str, Any]:
+    return _object(_text(place))
+
+
+def _text(place: Path) -> str:
+    """A file that anybody may have put there: neither a link nor a pipe that never ends; "" if it cannot be read."""
     try:
-        return _object(place.read_text("utf-8", "replace"))
+        with open(place, encoding="utf-8", errors="replace", opener=_opened) as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else ""
     except OSError:
-        return {}
+        return ""
+
+
+def _opened(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -373,9 +387,9 @@ def _time(when: datetime) -> str:
 def _parsed_time(text: object) -> datetime | None:
     try:
         when = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
+        return when.astimezone(UTC) if when is not None and when.tzinfo is not None else None
+    except (ValueError, OverflowError):
         return None
-    return when if when is not None and when.tzinfo is not None else None
 
 
 def _unkept(what: str, error: OSError) -> StateError:
