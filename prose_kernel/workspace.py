@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from prose_kernel.state.transcript import InContextTrace
 
 
-_ALL = 2**62
-"""Front ends get the whole output of a command; they decide how much of it is displayed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Start:
     """How a workspace begins: where, and under which name its program goes into the trace.
@@ -320,7 +316,7 @@ class Workspace:
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
         gates = self._gatekeeper(kept, self._asker)
-        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=_ALL)
+        commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
         def services() -> SessionServices:
             return self._services_of(run)
@@ -394,7 +390,7 @@ class Workspace:
             str(cwd),
             self._clock,
             options,
-            display_cap=_ALL,
+            displayed=self.settings.display_cap,
             pointer=pointer,
         )
 

@@ -211,9 +211,10 @@ class ProseKernel(Kernel):
         self.asker.available = allow_stdin
         output = (SilentOutput if silent else CellOutput)(self, parent, self.execution_count)
         self._output = output
+        live = allow_stdin and not silent and output.in_place
         with self._taking_turns:
             early, self._early = self._early, None
-            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=allow_stdin and not silent))
+            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live))
         if early is not None and _order(parent["header"], early) < 0:
             self._interrupt()  # it was meant for this cell, and overtook it on its own channel
         try:

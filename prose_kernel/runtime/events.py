@@ -15,11 +15,13 @@ from msgspec import Struct, field
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.ports import (
+    NOTHING_OMITTED,
     CommandRequest,
     CommandResult,
     GateDecision,
     GateRequest,
     Key,
+    Omitted,
     SessionRequest,
     SessionResult,
     Stream,
@@ -120,9 +122,12 @@ class CommandStarted(Event, frozen=True):
 
 
 class CommandOutput(Event, frozen=True):
+    """`omitted` came before `text` and is displayed by nobody."""
+
     spawn: int
     stream: Stream
     text: str
+    omitted: Omitted = NOTHING_OMITTED
 
 
 class CommandFinished(Event, frozen=True):

