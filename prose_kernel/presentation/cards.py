@@ -175,8 +175,8 @@ def cuts(result: CommandResult) -> list[str]:
     found = []
     for name in ("stdout", "stderr"):
         if getattr(result, f"{name}_truncated"):
-            total = getattr(result, f"{name}_bytes")
-            found.append(f"{name} was {_size(total)}; the value keeps its first 30,000 characters")
+            total, kept = getattr(result, f"{name}_bytes"), len(getattr(result, name))
+            found.append(f"{name} was {_size(total)}; the value keeps its first {kept:,} characters")
     if result.replaced_bytes:
         found.append(f"{_size(result.replaced_bytes)} were not UTF-8 and are shown as \N{REPLACEMENT CHARACTER}")
     if result.pipes_held:
