@@ -120,9 +120,7 @@ def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
         for piece in log.read(found.run / (found.record.log_ref or "")):
             click.echo(text.feed(piece), nl=False)
     except OSError:
-        raise GateRefused(
-            "the log of this task is missing", hint="leave out --log for the preview"
-        ) from None
+        raise GateRefused("the log of this task is missing", hint="leave out --log for the preview") from None
     click.echo(text.end(), nl=False)
 
 
