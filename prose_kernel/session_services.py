@@ -242,7 +242,7 @@ class _Connecting:
         from prose_kernel.sessions.providers import vendors
 
         model = vendors.find(detected.choice.name, self.options).model
-        return detected.notice(model or "the one each session names", self.cassettes.mode(self.person))
+        return detected.notice(model or "the one each session names", self.cassettes.mode(self.person), self.person)
 
     def _script(self) -> Script | None:
         if not self.options.script:

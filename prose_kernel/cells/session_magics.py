@@ -162,11 +162,20 @@ async def usage(call: Call) -> None:
 
 
 def _usage_row(line: Line) -> tuple[str, ...]:
-    counts = (line.sessions, line.judgements, line.replayed, line.requests, line.tokens_in, line.tokens_out)
+    counts = (line.sessions, line.judgements, line.replayed, line.requests)
+    tokens = (f"{count:,}" if count or not line.uncounted else "" for count in (line.tokens_in, line.tokens_out))
     cost = f"${line.cost:.4f}" if line.cost else "" if line.unpriced else "$0"
-    if line.unpriced:
-        cost = f"{cost} + {line.unpriced:,} unknown".removeprefix(" + ")
-    return (line.provider, line.model, *(f"{count:,}" for count in counts), cost)
+    return (
+        line.provider,
+        line.model,
+        *(f"{count:,}" for count in counts),
+        *(_and_unknown(known, line.uncounted) for known in tokens),
+        _and_unknown(cost, line.unpriced),
+    )
+
+
+def _and_unknown(known: str, unknown: int) -> str:
+    return f"{known} + {unknown:,} unknown".removeprefix(" + ") if unknown else known
 
 
 # ---------------------------------------------------------------- what would be sent

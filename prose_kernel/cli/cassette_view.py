@@ -11,17 +11,7 @@ WIDTH = 60
 
 def table(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterable[str]:
     """A line a record: line, type, path, who made it, the first words of what was asked and of the answer."""
-    cells = [
-        (
-            str(line),
-            _kind(record),
-            str(record.get("at", "")),
-            _by(record),
-            _words(asked(record)),
-            _words(answer(record)),
-        )
-        for line, record in rows
-    ]
+    cells = [_row(line, record) for line, record in rows]
     widths = [max((len(row[column]) for row in cells), default=0) for column in range(4)]
     for row in cells:
         left = "  ".join(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True))

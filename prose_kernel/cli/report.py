@@ -71,6 +71,16 @@ def usage_text(error: Exception) -> str:
     return message if isinstance(error, NoArgsIsHelpError) else f"Error: {message}"
 
 
+def code_of(error: Exception) -> str:
+    """The code of an error that has an entry in the reference, "" for others."""
+    match error:
+        case CompileError():
+            return next((d.code for d in error.diagnostics if d.severity == "error"), "")
+        case RunError():
+            return error.code
+    return ""
+
+
 def error_json(error: Exception) -> dict[str, object]:
     """The `error` of a result object: type, code, message, line and column, and what more there is to know."""
     match error:
@@ -213,7 +223,11 @@ def _line(line: Line) -> str:
         told.append(f"{line.replayed} replayed")
     if line.requests:
         cost = f"${line.cost:.4f}" if line.cost or not line.unpriced else "cost unknown"
-        told += [f"{_count(line.requests, 'request')}", f"{line.tokens_in:,} tokens in, {line.tokens_out:,} out", cost]
+        told += [_count(line.requests, "request"), f"{line.tokens_in:,} tokens in, {line.tokens_out:,} out", cost]
+        if line.uncounted:
+            told[-2] = (
+                f"{told[-2]} + {line.uncounted:,} unknown" if line.tokens_in or line.tokens_out else "tokens unknown"
+            )
     return f"usage of {who}: {', '.join(told)}"
 
 

@@ -276,7 +276,7 @@ class MonitoredProcess:
         if self._drain.over:
             self._finish(self._record())
         else:
-            self._drain.lose_patience(self._out_of_patience)
+            self._drain.lose_patience(self._out_of_patience, hurried=self._stopping)
 
     def _out_of_patience(self) -> None:
         if not self._finished:

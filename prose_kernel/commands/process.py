@@ -119,7 +119,15 @@ class EngineProcess(Protocol):
 
 
 class Feed(Protocol):
-    """Who gets a command's output while it runs, decoded, in the engine's loop. Must not block."""
+    """Who gets a command's output while it runs, decoded, in the engine's loop. Must not block.
+
+    While it is `full`, nothing more is read; it calls `room` in the engine's loop when that is over.
+    """
+
+    room: Callable[[], None]
+
+    @property
+    def full(self) -> bool: ...
 
     def feed(self, stream: Stream, text: str) -> None: ...
 
@@ -174,6 +182,8 @@ class Process:
             "stderr": Capture(launch.kept),
         }
         self._drain = Drain(owner.loop, self._take, self._advance)
+        if live is not None:
+            live.room = self._drain.resume
         self._started = 0.0
         self._finished = False
         self._exited = False
@@ -257,6 +267,8 @@ class Process:
         text = self._captures[stream].feed(data, final)
         if self._live is not None:
             self._live.feed(stream, text)
+            if self._live.full:
+                self._drain.pause()
 
     def _exit_seen(self) -> None:
         if self._exited or self._finished:
@@ -274,7 +286,7 @@ class Process:
         if self._drain.over:
             self._drained()
         else:
-            self._drain.lose_patience(self._out_of_patience)
+            self._drain.lose_patience(self._out_of_patience, hurried=self._ladder is not None)
 
     def _out_of_patience(self) -> None:
         if not self._finished and not self._climbing:

@@ -75,7 +75,7 @@ class Asked:
         what = f"what `{path}` is in a text"
         return await self._ask(
             what,
-            "the text is no JSON",
+            "the text is not JSON",
             lambda judge: judge.extract(request, value, path),
             lambda human: human.extract(value, path),
         )
@@ -226,7 +226,7 @@ class JudgeChain:
                 return Finding(said, "scripted")
         if self._dry_run:
             return Finding(value, "dry-run", "undecided")
-        self._rules_alone(f"what `{path}` is in a text", "the text is no JSON")
+        self._rules_alone(f"what `{path}` is in a text", "the text is not JSON")
         return await self._others.extract(request, value, path)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:

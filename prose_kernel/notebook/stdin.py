@@ -20,10 +20,14 @@ class StdinChannel:
 
     `kernel` needs `session`, `stdin_socket` and `iopub_thread`. `current` gives the identity and the parent message
     of the executing request; it is called at each question, because parallel questions belong to the same cell.
-    `available` follows `allow_stdin` of the current request; `show` writes beside the program's own output.
+    `available` follows `allow_stdin` of the current request; `show` writes beside the program's own output. `magic` is
+    what a magic begins with in this notebook.
     """
 
-    def __init__(self, kernel: Any, current: Callable[[], tuple[Any, Any]], show: Callable[[str], None]) -> None:
+    def __init__(
+        self, kernel: Any, current: Callable[[], tuple[Any, Any]], show: Callable[[str], None], magic: str = "%"
+    ) -> None:
+        self.magic = magic
         self._kernel = kernel
         self._current = current
         self._show = show
@@ -63,7 +67,7 @@ class StdinChannel:
 
     async def _outputs_are_sent(self) -> None:
         """Wait until what was shown is on its way: outputs have a channel and a thread of their own, and a text that
-        arrives after the question would stand below the box, not above it."""
+        arrives after the question would appear below the box instead of above it."""
         sent = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._kernel.iopub_thread.schedule(lambda: loop.call_soon_threadsafe(sent.set))

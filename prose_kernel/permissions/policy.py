@@ -16,7 +16,7 @@ from prose_kernel.permissions.grants import FsGrant, Reach, Surface
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.session_options import Rule
+from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.runtime.text import escaped
 
 Kind = Literal["read", "write", "execute", "network", "bash"]
@@ -81,6 +81,11 @@ class Policy:
         state = os.path.join(cwd, state_dir or ".prose")  # noqa: PTH118 - text in, text out
         rules: dict[Kind, Rule] = {kind: _settled(kind, stated, host) for kind in KINDS}
         return cls(rules, Surface(cwd, home, state), environment.get("PATH"))
+
+    @classmethod
+    def of_session(cls, request: SessionRequest, host: Mapping[str, Rule], where: Surroundings) -> Policy:
+        """The rules of a session over those of the host. Raises `PermissionDenied` for an invalid pattern."""
+        return cls.of(request.permissions, host, where.cwd, state_dir=where.state_dir, environment=where.environment)
 
     def rule(self, kind: Kind, target: str) -> Ruling:
         """What the rules say: `target` is an absolute resolved path (read, write, execute), a URL or a host (network),
@@ -224,7 +229,7 @@ ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
 }
 _WIDTH: Final = 160
 _PROMPT: Final = "Allow? (y / n / always) "
-_NOBODY: Final = Ruling("deny", "it needs a yes, and nobody is here to give it")
+_NOBODY: Final = Ruling("deny", "it needs approval, and nobody is here to approve it")
 
 
 class PermissionDesk:
@@ -276,7 +281,7 @@ class PermissionDesk:
             if not asking.done():
                 minutes = f"{self._limit / 60:g} minutes"
                 self._asker.show(f"No answer within {minutes}: not allowed.")
-                return Ruling("deny", f"it needs a yes, and nobody answered within {minutes}")
+                return Ruling("deny", f"it needs approval, and nobody answered within {minutes}")
             return self._settled(question, asking.result())
         finally:
             for task in (asking, timer):

@@ -270,7 +270,7 @@ def _counted(notes: Sequence[Note]) -> list[Note]:
 
 @dataclass(slots=True)
 class BranchRow:
-    """One branch of a `parallel` as it is shown: its label, how it stands, and a line of text."""
+    """One branch of a `parallel` as it is shown: its label, its status, and a line of text."""
 
     label: str
     status: str = "waiting"
@@ -305,7 +305,7 @@ def parallel_display(rows: Sequence[BranchRow], total: int, *, final: bool) -> D
 
 
 def branch_text(value: Value, error: BaseException | None) -> str:
-    """The line that stands beside a finished branch."""
+    """The line shown beside a finished branch."""
     if error is not None:
         return clip(str(error), 80)
     if value is None:

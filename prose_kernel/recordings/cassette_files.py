@@ -103,7 +103,7 @@ def parse(data: bytes, path: Path, name: str, signature: Signature | None = None
             _take(found, number, line)
     if torn and not torn.isspace():
         _take(found, len(lines) + 1, torn, last=True)
-    _supersede(found.entries)
+    _supersede(found)
     return found
 
 
@@ -134,12 +134,18 @@ def _learn(found: CassetteFile, record: Record) -> None:
             found.places[place] = word
 
 
-def _supersede(entries: Iterable[Entry]) -> None:
+def _supersede(found: CassetteFile) -> None:
     """In one file a first attempt replaces everything that was recorded earlier under its key and path; a further
-    attempt what was recorded for the same attempt."""
+    attempt what was recorded for the same attempt. A damaged record replaces nothing and is put aside."""
     latest: dict[tuple[str, str], dict[int, Entry]] = {}
+    entries, found.entries = found.entries, []
     for entry in entries:
         record = entry.record
+        repeated = record.t in records.ANSWERS and (record.key, record.at) in latest
+        if repeated and (why := records.damage(record)) is not None:
+            found.bad.append(Bad(entry.line, entry.raw, why))
+            continue
+        found.entries.append(entry)
         if record.t not in records.ANSWERS:
             continue
         attempts = latest.setdefault((record.key, record.at), {})

@@ -11,12 +11,12 @@ from typing import Any
 
 from prose_kernel._version import __version__
 from prose_kernel.recordings import cassette_files as files
-from prose_kernel.recordings import differences, records
+from prose_kernel.recordings import differences, records, tidying
 from prose_kernel.recordings.cassette_files import PATIENCE, Busy, CassetteFile, Entry, Writer
 from prose_kernel.recordings.keys import Identity, ToolNames, key_of
 from prose_kernel.recordings.matching import How, Index, Take
 from prose_kernel.recordings.records import Meta
-from prose_kernel.recordings.redaction import Redaction
+from prose_kernel.recordings.redaction import Redaction, mapped, sound
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.session_options import CassetteOptions, Rule, Surroundings
 
@@ -199,8 +199,9 @@ class CassetteStore:
         self._flush(0)
 
     def _queue(self, kind: str, at: str, req: Mapping[str, Any] | None, out: Any, meta: Meta, tried: int) -> None:
-        body = self.redaction.data(out)
-        if body != records.plain_data(out):
+        plain = mapped(out, sound)
+        body = mapped(plain, self.redaction.text)
+        if body != plain:
             self.warn(f"{kind} {at}: the record has a placeholder in the place of a secret; a replay gives that text")
         data: dict[str, Any] = {
             "t": kind,
@@ -277,21 +278,11 @@ class CassetteStore:
             return
         self._replaced = 0
         try:
-            self._writer.rewrite(without_replaced)
+            self._writer.rewrite(lambda data: tidying.without(data, lambda entry: entry.replaced)[0])
         except OSError as problem:
             self.warn(
                 f"{self.own_name} could not be tidied: {problem.strerror or 'another process keeps writing to it'}"
             )
-
-
-def without_replaced(data: bytes) -> bytes | None:
-    """The lines of a cassette without those that a later one has replaced; everything else stays as it is."""
-    found = files.parse(data, Path(), "")
-    replaced = {entry.line for entry in found.entries if entry.replaced}
-    if not replaced:
-        return None
-    lines = data.split(b"\n")
-    return b"\n".join(line for number, line in enumerate(lines, 1) if number not in replaced)
 
 
 def _places(where: Surroundings) -> dict[str, str]:

@@ -144,7 +144,7 @@ class Replayed:
         if write.text is None:
             raise self._refused(
                 write.path,
-                "its content was too long to be recorded, or no text",
+                "its content was too long to be recorded, or not text",
                 "put the file there before the replay, or record the session again",
             )
         data = write.text.encode("utf-8", "replace")

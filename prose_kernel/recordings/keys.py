@@ -151,15 +151,8 @@ class Identity:
         return "named"
 
     def policy(self, request: SessionRequest) -> Policy:
-        """The rules of a session over those of the host. Raises `PermissionDenied` for one that makes no sense."""
-        where = self._where
-        return Policy.of(
-            request.permissions,
-            self._permissions,
-            where.cwd,
-            state_dir=where.state_dir,
-            environment=where.environment,
-        )
+        """The rules of a session. Raises `PermissionDenied` for an invalid pattern."""
+        return Policy.of_session(request, self._permissions, self._where)
 
     def _rules(self, request: SessionRequest) -> str:
         try:

@@ -90,7 +90,8 @@ class RecordedSessions:
         mode = shelf.options.stale or ("warn" if shelf.where.attended else "fail")
         if mode == "fail":
             raise StaleRecording(
-                told, hint="record the session again, or accept old answers: --cassette-stale=warn (or ignore)"
+                told,
+                hint="record it again, or accept old answers: `--cassette-stale=warn`, `%cassette --stale warn`",
             )
         if mode == "warn":
             shelf.warn(f"{told}; its answer may be out of date")

@@ -169,8 +169,8 @@ def _why(line: bytes, problem: Exception) -> str:
     try:
         _plain(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return "it is no JSON"
-    return f"it is no record: {problem}".replace("\n", " ")[:160]
+        return "it is not JSON"
+    return f"it is not a record: {problem}".replace("\n", " ")[:160]
 
 
 def plain(line: bytes) -> dict[str, Any]:
@@ -178,9 +178,9 @@ def plain(line: bytes) -> dict[str, Any]:
     try:
         data = _plain(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise BadLine("it is no JSON") from None
+        raise BadLine("it is not JSON") from None
     if not isinstance(data, dict):
-        raise BadLine("it is no JSON object")
+        raise BadLine("it is not a JSON object")
     return data
 
 
@@ -189,7 +189,7 @@ def part(raw: msgspec.Raw, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadLine(f"it is no record: {problem}".replace("\n", " ")[:160]) from None
+        raise BadLine(f"it is not a record: {problem}".replace("\n", " ")[:160]) from None
 
 
 def damage(record: Record) -> str | None:
@@ -201,18 +201,13 @@ def damage(record: Record) -> str | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "what it was asked is not JSON"
     if record.key != key_of(mapping(record.req)):
-        return "its key does not belong to what it was asked: somebody has changed it by hand"
+        return "its key does not match its request: it was edited by hand"
     return None
 
 
 def key_of(req: Mapping[str, Any]) -> str:
     """The key of a record with this `req`."""
     return PREFIX + hashlib.sha256(canonical(req)).hexdigest()
-
-
-def plain_data(data: object) -> Any:
-    """Data as it is when it has been written and read again."""
-    return _plain(_write.encode(data))
 
 
 def mapping(raw: msgspec.Raw) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -190,20 +190,25 @@ class Redaction:
 
     def data(self, data: Any) -> Any:
         """Plain data with every text in it redacted, the names of members too."""
-        match data:
-            case str():
-                return self.text(sound(data))
-            case Mapping():
-                return {self.text(sound(str(name))): self.data(value) for name, value in data.items()}
-            case list() | tuple():
-                return [self.data(value) for value in data]
-            case _:
-                return data
+        return mapped(data, lambda text: self.text(sound(text)))
 
     def _without_own(self, text: str) -> str:
         for expression in self._own:
             text = expression.sub(_custom, text)
         return text
+
+
+def mapped(data: Any, change: Callable[[str], str]) -> Any:
+    """Plain data with every text in it changed, the names of members too."""
+    match data:
+        case str():
+            return change(data)
+        case Mapping():
+            return {change(str(name)): mapped(value, change) for name, value in data.items()}
+        case list() | tuple():
+            return [mapped(value, change) for value in data]
+        case _:
+            return data
 
 
 def _custom(match: re.Match[str]) -> str:
@@ -215,7 +220,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
         return re.compile(expression)
     except re.error as problem:
         raise UsageError(
-            f"cassette redaction: `{expression}` is no regular expression: {problem}",
+            f"cassette redaction: `{expression}` is not a regular expression: {problem}",
             hint="correct it in prose.toml, `[cassette] redact`",
         ) from None
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.runtime.ports import Question
-from prose_kernel.runtime.services import Asker
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.services import Asker
 
 _held: ContextVar[tuple[Turn, ...]] = ContextVar("prose_kernel_turns", default=())
 
@@ -36,9 +39,10 @@ class SerialAsker:
         return self._asker.available
 
     @property
-    def magics(self) -> bool:
-        """Whether the person can type magics (`%provider`) where they are asked: in a notebook, not at a terminal."""
-        return bool(getattr(self._asker, "magics", True))
+    def magic(self) -> str:
+        """What a magic begins with where the person is asked: `%` in the Prose kernel, `%prose ` in Python, nothing
+        (magics do not work there) at a terminal."""
+        return str(getattr(self._asker, "magic", "%"))
 
     def turn(self) -> Turn:
         """The right to talk to the person, for an `async with`."""

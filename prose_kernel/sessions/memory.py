@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from prose_kernel.errors import ProviderError
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.safe_files import Place
@@ -31,6 +33,7 @@ from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.request import next_segment, summarise
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, in_thread
+from prose_kernel.sessions.usage import discarded
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -254,13 +257,16 @@ class RememberingSessions:
         directory = self._resolved(memory)
         async with self._memories.turns[directory], self._locked(directory, memory, on_progress):
             files = await in_thread(lambda _stop: MemoryFiles(directory, memory))
+            result: SessionResult | None = None
             try:
-                result = await self._inner.run(self._told(request, memory, files), on_progress)
-                await in_thread(lambda _stop: files.keep(request, result, self._clock.now()))
+                result = answer = await self._inner.run(self._told(request, memory, files), on_progress)
+                await in_thread(lambda _stop: files.keep(request, answer, self._clock.now()))
             except BaseException:
+                if result is not None:
+                    discarded(result)
                 files.restore()
                 raise
-            return result
+            return answer
 
     def _resolved(self, memory: AgentMemory) -> str:
         return os.path.realpath(os.path.join(self._where.cwd, memory.directory))  # noqa: PTH118 - text in, text out
@@ -268,7 +274,7 @@ class RememberingSessions:
     def _told(self, request: SessionRequest, memory: AgentMemory, files: MemoryFiles) -> SessionRequest:
         segment = f"{memory.directory.rstrip('/')}/{files.segment_name}"
         text = files.former if memory.resume else None
-        return dataclasses.replace(request, memory=dataclasses.replace(memory, text=text, segment=segment))
+        return structs.replace(request, memory=structs.replace(memory, text=text, segment=segment))
 
     @contextlib.asynccontextmanager
     async def _locked(self, directory: str, memory: AgentMemory, on_progress: OnProgress) -> AsyncIterator[None]:
@@ -299,8 +305,8 @@ class RememberingSessions:
         name = f"{request.program}\n{memory.directory}"
         async with self._memories.turns[name]:
             former = self._memories.of_the_run.get(name)
-            told = dataclasses.replace(memory, directory="", text=former if memory.resume else None)
-            result = await self._inner.run(dataclasses.replace(request, memory=told), on_progress)
+            told = structs.replace(memory, directory="", text=former if memory.resume else None)
+            result = await self._inner.run(structs.replace(request, memory=told), on_progress)
             if result.memory_after is not None:
                 self._memories.of_the_run[name] = result.memory_after
             elif result.origin != NOT_RUN:
@@ -314,7 +320,7 @@ class RememberingSessions:
         if not any(item.location and item.content is None and not item.missing for item in request.context or ()):
             return request
         items = [await self._with_content(item) for item in request.context or ()]
-        return dataclasses.replace(request, context=tuple(items))
+        return structs.replace(request, context=tuple(items))
 
     async def _with_content(self, item: ContextItem) -> ContextItem:
         if item.missing or not item.location or item.content is not None:

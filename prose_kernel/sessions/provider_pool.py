@@ -39,14 +39,7 @@ class ProviderContext:
 
     def policy(self, request: SessionRequest) -> Policy:
         """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
-        where = self.where
-        return Policy.of(
-            request.permissions,
-            self.options.permissions,
-            where.cwd,
-            state_dir=where.state_dir,
-            environment=where.environment,
-        )
+        return Policy.of_session(request, self.options.permissions, self.where)
 
     def tool_names(self, request: SessionRequest) -> tuple[str, ...]:
         """Return the names of the tools that the session's permissions could allow, whichever provider answers."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from prose_kernel.runtime.ports import (
     Finding,
     Judge,
@@ -24,7 +26,8 @@ from prose_kernel.runtime.ports import (
 @dataclass(frozen=True, slots=True)
 class Line:
     """The totals of one provider and model. `cost` is in US dollars: what is known; `unpriced` counts answers without
-    a known price. What is replayed costs nothing and is counted in `replayed` alone (and as a session or judgement)."""
+    a known price, `uncounted` those whose tokens were not reported. What is replayed costs nothing and is counted in
+    `replayed` alone (and as a session or judgement)."""
 
     provider: str
     model: str
@@ -36,19 +39,26 @@ class Line:
     tokens_out: int = 0
     cost: float = 0.0
     unpriced: int = 0
+    uncounted: int = 0
 
 
 _listener: ContextVar[Callable[[str, str, Usage], None] | None] = ContextVar("prose_kernel_usage", default=None)
 
 
-def consumed(provider: str, model: str, usage: Usage) -> None:
-    """Say what an attempt consumed that failed or was cancelled; a result says it itself.
+def consumed(provider: str, model: str, usage: Usage | None) -> None:
+    """Report what a failed or cancelled attempt consumed; a result carries its own usage.
 
-    A failure leaves by an exception, and a cancellation by one that nobody may touch, so this takes another way.
+    A failure leaves as an exception, and a cancellation as one that must not be changed, so this takes another way.
     """
     listener = _listener.get()
-    if listener is not None and (usage.requests or usage.tokens_in or usage.tokens_out):
+    if listener is not None and usage is not None and (usage.requests or usage.tokens_in or usage.tokens_out):
         listener(provider, model, usage)
+
+
+def discarded(result: SessionResult) -> None:
+    """Report what a result consumed that is not used: it was empty, unreadable, or could not be kept."""
+    if not result.replayed:
+        consumed(result.provider, str(result.details.get("model", "")), result.usage)
 
 
 class UsageTotals:
@@ -79,7 +89,7 @@ class UsageTotals:
         usage = details.get("usage")
         line = self._line(str(details.get("provider") or answer.by), str(details.get("model", "")))
         line = replace(line, judgements=line.judgements + 1)
-        self._keep(_with(line, _usage(usage), bool(details.get("replayed"))))
+        self._keep(_with(line, reported(usage), bool(details.get("replayed"))))
 
     def consumed(self, provider: str, model: str, usage: Usage) -> None:
         """Count what an attempt consumed that leaves no result."""
@@ -104,13 +114,18 @@ class UsageTotals:
         self._lines[line.provider, line.model] = line
 
 
-def _usage(said: object) -> Usage | None:
-    """A usage as a judgement's details hold it: plain data."""
+def plain(usage: Usage) -> dict[str, object]:
+    """A usage as a judgement's details hold it; `reported` reads it."""
+    return {name: value for name, value in structs.asdict(usage).items() if name != "counted" or not value}
+
+
+def reported(said: object) -> Usage | None:
+    """The usage that a judgement's details hold as plain data."""
     if isinstance(said, Usage):
         return said
     if not isinstance(said, dict):
         return None
-    known = {name: said[name] for name in ("requests", "tokens_in", "tokens_out", "cost") if name in said}
+    known = {name: said[name] for name in Usage.__struct_fields__ if name in said}
     return Usage(**known)
 
 
@@ -126,6 +141,7 @@ def _with(line: Line, usage: Usage | None, replayed: bool) -> Line:
         tokens_out=line.tokens_out + usage.tokens_out,
         cost=line.cost + (usage.cost or 0.0),
         unpriced=line.unpriced + (usage.cost is None),
+        uncounted=line.uncounted + (not usage.counted),
     )
 
 

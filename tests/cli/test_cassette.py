@@ -307,4 +307,4 @@ def test_redact_says_what_cannot_be_found_any_more(capsys: pytest.CaptureFixture
 
 def test_a_pattern_that_makes_no_sense(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cassette", "redact", "--pattern", "("]) == 2
-    assert "is no regular expression" in capsys.readouterr().err
+    assert "is not a regular expression" in capsys.readouterr().err

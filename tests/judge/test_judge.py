@@ -81,7 +81,7 @@ async def test_nobody_can_decide_names_the_condition_why_and_the_fix() -> None:
         await chain.decide(asked("rating >= 85"))
     with pytest.raises(Undecided, match=r"^nobody can decide the choice \*\*tone\*\*: no binding it names is one of "):
         await chain.choose(asked("tone"), ("a", "b"))
-    with pytest.raises(Undecided, match=r"^nobody can decide what `a\.b` is in a text: the text is no JSON$"):
+    with pytest.raises(Undecided, match=r"^nobody can decide what `a\.b` is in a text: the text is not JSON$"):
         await JudgeChain().extract(asked(), "prose", "a.b")
 
 

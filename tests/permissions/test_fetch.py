@@ -131,8 +131,8 @@ async def test_compressed_pages_and_pages_without_a_type(server: Server) -> None
 @pytest.mark.parametrize(
     ("kind", "body", "says"),
     [
-        ("image/png", b"\x89PNG", "[4 bytes of image/png: no text]"),
-        ("text/plain", b"a\0b", "[3 bytes: no text]"),
+        ("image/png", b"\x89PNG", "[4 bytes of image/png: not text]"),
+        ("text/plain", b"a\0b", "[3 bytes: not text]"),
         ("text/plain", b"", "[empty]"),
         ("application/ld+json", b'{"a": 1}', '{"a": 1}'),
         ("text/plain; charset=klingon", b"ok", "ok"),

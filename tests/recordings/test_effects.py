@@ -89,7 +89,7 @@ async def test_a_binary_file_is_known_by_its_digest(there: Recording) -> None:
     live = await recorded(there, FileWrite("a.md", None, None))
     assert await there.run(PROGRAM, "replay") == live
     (there.cwd / "a.md").unlink()
-    assert "no text" in await there.run(PROGRAM, "replay")
+    assert "not text" in await there.run(PROGRAM, "replay")
 
 
 async def test_the_rules_of_this_program_hold(there: Recording) -> None:

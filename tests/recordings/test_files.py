@@ -99,7 +99,7 @@ async def test_a_torn_last_line_is_left_out_and_kept(there: Recording) -> None:
     ]
     assert data[:-20] in there.path().read_bytes()
     assert await there.run(TWO, "replay") == {**live, "b": "again"}
-    assert there.person.transcript[-1] == "Warning: cassettes/session.jsonl, line 3 is left out: it is no JSON"
+    assert there.person.transcript[-1] == "Warning: cassettes/session.jsonl, line 3 is left out: it is not JSON"
 
 
 async def test_a_broken_line_in_the_middle_costs_that_line_alone(there: Recording) -> None:
@@ -136,7 +136,7 @@ async def test_a19_a_record_that_is_damaged_inside_is_named_and_costs_itself(the
     said = await there.run(ONE, "replay")
     assert said.startswith("E201 nothing is recorded for session c1/1/s0")
     assert there.person.transcript[0].startswith(
-        "Warning: cassettes/session.jsonl, line 1 is left out: it is no record"
+        "Warning: cassettes/session.jsonl, line 1 is left out: it is not a record"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from machine.fakes import FakeClock
 from recordings.recording import JudgeDouble, Provider, Recording
 
+from prose_kernel.recordings.tidying import tidied
 from prose_kernel.runtime.ports import FileRead, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 
@@ -125,7 +126,21 @@ async def test_a12_a_key_must_belong_to_its_prompt(there: Recording) -> None:
     there.path().write_text(json.dumps(record) + "\n")
     said = await there.run(ONE, "replay")
     assert isinstance(said, str) and said.startswith("E201 nothing is recorded")
-    assert "its key does not belong to what it was asked" in there.person.transcript[0]
+    assert "its key does not match its request" in there.person.transcript[0]
+
+
+async def test_a19_an_edited_copy_of_a_record_does_not_displace_it(there: Recording) -> None:
+    """As a merge may leave it: the same key twice, the later one with another prompt."""
+    live = await there.run(ONE, provider=Provider(FakeClock()))
+    record = there.records()[1]
+    record["req"]["prompt"] = "Something else"
+    with there.path().open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    assert await there.run(ONE, "replay") == live
+    (warning,) = there.person.transcript
+    assert "line 3 is left out: its key does not match its request" in warning
+    result = tidied(there.path().read_bytes())
+    assert (result.records, result.duplicates, len(result.aside)) == (1, 0, 1)
 
 
 async def test_a12_an_answer_that_had_to_be_changed_is_announced(tmp_path: Path) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from prose_kernel.errors import UsageError
+from prose_kernel.recordings.cassette_store import CassetteStore
 from prose_kernel.recordings.redaction import Redaction, holds_private_key, looks_secret
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA1234567890abcdefGHIJ\nabcd+/==\n-----END RSA PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -68,7 +73,7 @@ def test_values_of_secret_looking_variables() -> None:
 def test_own_expressions() -> None:
     redaction = Redaction({}, [r"project \w+", r"(?i)customer-\d+"])
     assert redaction.text("Project X, project Zeta: CUSTOMER-12") == "Project X, «secret:custom»: «secret:custom»"
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         Redaction({}, ["("])
     assert Redaction({}, ["x*"]).text("axb") == "a«secret:custom»b"
 
@@ -163,3 +168,14 @@ def test_a12_ordinary_words_are_not_redacted(value: str) -> None:
 )  # fmt: skip
 def test_a12_what_looks_like_a_secret_is_redacted(value: str) -> None:
     assert Redaction({"API_TOKEN": value}).text(f"use {value} now") == "use «env:API_TOKEN» now"
+
+
+def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_no_secret(tmp_path: Path) -> None:
+    """A lone surrogate cannot be written as UTF-8."""
+    warnings: list[str] = []
+    where = Surroundings(str(tmp_path))
+    store = CassetteStore(CassetteOptions(), where, SystemClock(), lambda request: (), {}, warnings.append)
+    store.add_at_once("ask", "c1/1/s0", None, {"question": "may it?", "answer": "yes \ud83d"}, store.meta())
+    recorded = (tmp_path / "cassettes" / "session.jsonl").read_text().splitlines()[-1]
+    assert json.loads(recorded)["out"]["answer"] == "yes \ufffd"
+    assert warnings == []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
@@ -152,6 +153,7 @@ async def test_nobody_pays_for_a_key_in_the_environment_before_they_are_told(
     assert "ANTHROPIC_API_KEY" in notice
     assert "Model: ok-1" in notice
     assert "sk-not" not in notice
+    assert notice.endswith("To answer yourself: `%provider human`.")
     for unasked in (replace(told, autodetect=False), told):
         elsewhere = where if unasked is not told else replace(where, attended=False)
         assert connect(person, unasked, elsewhere).detected is None
@@ -329,7 +331,7 @@ async def test_an_agent_that_nobody_could_end_is_not_started(tmp_path: Path, opt
     doors = connect(
         ScriptedPerson(), replace(options, provider="acp:a", agents={"a": AgentCommand(("a",))}), somewhere(tmp_path)
     )
-    with pytest.raises(NoProvider, match="nobody would end its process"):
+    with pytest.raises(NoProvider, match="no process engine would end it"):
         await run(doors)
 
 
@@ -388,7 +390,9 @@ async def test_what_could_not_run_says_why(tmp_path: Path, options: SessionOptio
 async def test_a_dry_run_describes_and_marks(tmp_path: Path, options: SessionOptions) -> None:
     seen: list[str] = []
     doors = connect(ScriptedPerson(available=False), replace(options, provider="dry-run"), somewhere(tmp_path))
-    result = await doors.sessions.run(replace(asked_for(), at="c2/s1"), lambda progress: seen.append(progress.text))
+    result = await doors.sessions.run(
+        structs.replace(asked_for(), at="c2/s1"), lambda progress: seen.append(progress.text)
+    )
     assert (result.text, result.origin) == ("⟦dry-run c2/s1⟧", "dry-run")
     (note,) = seen
     for piece in (

@@ -140,10 +140,10 @@ async def test_a_script_file(tmp_path: Path) -> None:
         ("a: {replay: x}\n", "script: `a` has no `replay`"),
         ("a: {delay: soon}\n", "script: the delay of `a` is no duration"),
         ("a: []\n", "script: `a` has an empty list of replies"),
-        ("a: [[b]]\n", "script: the answer of `a` is no text"),
-        ("/(/: b\n", "script: `/(/` is no regular expression: missing ), unterminated subpattern at position 0"),
+        ("a: [[b]]\n", "script: the answer of `a` is not text"),
+        ("/(/: b\n", "script: `/(/` is not a regular expression: missing ), unterminated subpattern at position 0"),
         ("judge: yes\n", "script: `judge` is no mapping of a pattern to a reply"),
-        ("judge: {a: {b: c}}\n", "script: the answer of `a` is no text"),
+        ("judge: {a: {b: c}}\n", "script: the answer of `a` is not text"),
         ("\x00", "script s.yaml is no YAML"),
     ],
 )
@@ -296,13 +296,14 @@ async def test_what_a_person_is_shown_cannot_drive_the_terminal() -> None:
 
 
 NOTICE = (
-    "No model is configured, so you answer this program's sessions yourself.\nTo use a model: `%provider anthropic`."
+    "No model is configured, so you answer this program's sessions yourself.\n"
+    "To use a model: `%provider anthropic` (ANTHROPIC_API_KEY must be set)."
 )
 
 
 def plain(shown: str) -> str:
     """Without the line that installs the packages, where they are missing."""
-    return shown.replace(" (first `%pip install 'prose_kernel[llm]'`)", "")
+    return shown.replace("; first `%pip install 'prose_kernel[llm]'`", "")
 
 
 async def test_a16_with_nothing_configured_the_person_answers_after_one_notice_of_two_lines() -> None:
@@ -316,7 +317,7 @@ async def test_a16_with_nothing_configured_the_person_answers_after_one_notice_o
 
 async def test_a16_the_notice_names_the_true_cause_and_commands_that_work_there() -> None:
     person = ScriptedPerson("a")
-    person.magics = False  # type: ignore[attr-defined]
+    person.magic = ""  # type: ignore[attr-defined]
     where = Surroundings(".", environment={"OPENAI_API_KEY": "sk-abcdefgh"})
     await run(Unconfigured(person, options=SessionOptions(), where=where), request())
     first, second = person.transcript[0].splitlines()
@@ -325,9 +326,11 @@ async def test_a16_the_notice_names_the_true_cause_and_commands_that_work_there(
     )
     assert second.startswith("To use a model: `prose run --provider openai:MODEL FILE`") and "%" not in second
     off = ScriptedPerson("a")
+    off.magic = "%prose "  # type: ignore[attr-defined]
     where = Surroundings(".", environment={"ANTHROPIC_API_KEY": "sk-ant-abcdefgh"})
     await run(Unconfigured(off, options=SessionOptions(autodetect=False), where=where), request())
     assert off.transcript[0].startswith("ANTHROPIC_API_KEY is set, but autodetect is off, so you answer")
+    assert "\nTo use a model: `%prose provider anthropic`" in off.transcript[0]
 
 
 async def test_with_nothing_configured_and_nobody_here_the_error_names_the_fix() -> None:

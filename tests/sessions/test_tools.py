@@ -33,7 +33,7 @@ from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.sessions.request import answered
 from prose_kernel.sessions.tools import arguments, files, search
 from prose_kernel.sessions.tools import tool as tools
-from prose_kernel.sessions.tools.harvest import Outputs, harvest
+from prose_kernel.sessions.tools.harvest import Outputs
 from prose_kernel.sessions.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.sessions.tools.workbench import SessionWorkbench, tool_names
 
@@ -405,7 +405,7 @@ async def test_search(tree: Path) -> None:
     assert await bench("search", text="needle", path="README.md") == "README.md:1: the needle of README.md"
     assert await bench("search", text="^second.*e$", regex=True, pattern="*.md") == "README.md:2: second line"
     assert await bench("search", text="second.", pattern="*.md") == "[no match]"
-    assert (await bench("search", text="(", regex=True)).startswith("failed: this is no regular expression: ")
+    assert (await bench("search", text="(", regex=True)).startswith("failed: this is not a regular expression: ")
     assert await bench("search", text="x", path="nowhere") == "failed: 'nowhere': there is no such file or directory"
     assert bench.bench.trace[0].summary == "NEEDLE in src"
 
@@ -513,7 +513,7 @@ async def test_looking_around_is_reading_too(tree: Path) -> None:
 
 async def test_where_nobody_is_here_prompt_is_no(cwd: Path) -> None:
     assert await Bench(cwd, {"write": "prompt"})("write", path="a", content="x") == (
-        "refused: writing 'a' is not allowed: it needs a yes, and nobody is here to give it"
+        "refused: writing 'a' is not allowed: it needs approval, and nobody is here to approve it"
     )
 
 
@@ -624,6 +624,10 @@ def producing(cwd: Path) -> Bench:
     return Bench(cwd, {"write": ("out/",)}, target=Target("plan", place, HEADER), memory=memory)
 
 
+def harvested(bench: Bench, said: SessionResult) -> SessionResult:
+    return bench.bench.outputs.harvest(said, bench.bench)
+
+
 async def test_what_the_tools_wrote_becomes_the_result(cwd: Path) -> None:
     bench = producing(cwd)
     await bench("write", path=f"{RUN}/bindings/plan.md", content=HEADER + "Go\n---\nsouth\n")
@@ -631,7 +635,7 @@ async def test_what_the_tools_wrote_becomes_the_result(cwd: Path) -> None:
     await bench("write", path=".prose/agents/captain/captain-001.md", content="# Segment 001\n")
     await bench("write", path="out/a", content="x")
     said = answered("Binding written: plan\nSummary: A plan.", provider="stub", origin="model")
-    found = harvest(bench.request, bench.bench, said)
+    found = harvested(bench, said)
     assert (found.text, found.summary) == ("Go\n---\nsouth\n", "A plan.")
     assert (found.memory_after, found.segment) == ("# captain\n", "# Segment 001\n")
     assert found.writes == (FileWrite("out/a", None, "x"),)
@@ -653,7 +657,7 @@ async def test_what_the_tools_wrote_becomes_the_result(cwd: Path) -> None:
 async def test_the_value_is_found_behind_a_poor_header(cwd: Path, written: str, value: str) -> None:
     bench = producing(cwd)
     await bench("write", path=f"{RUN}/bindings/plan.md", content=written)
-    assert harvest(bench.request, bench.bench, SessionResult("ok")).text == value
+    assert harvested(bench, SessionResult("ok")).text == value
 
 
 async def test_nothing_written_leaves_what_was_said(cwd: Path) -> None:
@@ -661,10 +665,10 @@ async def test_nothing_written_leaves_what_was_said(cwd: Path) -> None:
     binding.parent.mkdir(parents=True)
     binding.write_text(HEADER + "of a former attempt")
     bench = producing(cwd)
-    assert harvest(bench.request, bench.bench, SessionResult("The answer")).text == "The answer"
+    assert harvested(bench, SessionResult("The answer")).text == "The answer"
     announced = answered("Binding written: plan", provider="stub", origin="model")
-    assert harvest(bench.request, bench.bench, announced).text is None
-    assert harvest(bench.request, bench.bench, announced).memory_after is None
+    assert harvested(bench, announced).text is None
+    assert harvested(bench, announced).memory_after is None
 
 
 async def test_what_was_written_behind_our_back_is_found_too(cwd: Path) -> None:

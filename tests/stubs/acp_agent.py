@@ -137,7 +137,7 @@ class Stub:
         await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             working.cancel()
-            return schema.PromptResponse(stop_reason="cancelled")
+            return schema.PromptResponse(stop_reason="cancelled", usage=turn.usage)
         stopped.cancel()
         return schema.PromptResponse(stop_reason=working.result(), usage=turn.usage)
 

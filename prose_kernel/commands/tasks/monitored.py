@@ -16,7 +16,7 @@ from prose_kernel.commands.exec_tool.capabilities import capabilities
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.monitor import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
-from prose_kernel.commands.output import Capture
+from prose_kernel.commands.output import Capture, no_op
 from prose_kernel.commands.process import Record
 from prose_kernel.commands.sandbox import mechanisms
 from prose_kernel.commands.shell import LONGEST_ARGUMENT, Shell
@@ -72,6 +72,8 @@ class MonitoredCommand(MonitoredProcess):
         self._record_done = done
         self._begun = begun
         super().__init__(engine, launch, self._keeping, self._monitor_ended)
+        self._keeping.pause = self._drain.pause
+        recorder.room = self._drain.resume
 
     def _program_started(self, pid: int, ticks: int) -> None:
         super()._program_started(pid, ticks)
@@ -106,9 +108,12 @@ class _Keeper:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.captures: dict[Stream, Capture] = {"stdout": Capture(), "stderr": Capture()}
+        self.pause: Callable[[], None] = no_op
 
     def take(self, stream: Stream, data: bytes, final: bool) -> None:
         self.recorder.feed(stream, self.captures[stream].feed(data, final))
+        if self.recorder.full:
+            self.pause()
 
 
 def launch_of(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from prose_kernel.commands.output import Collected, Live
+from prose_kernel.commands.output import Collected, Live, no_op
 from prose_kernel.commands.process import EngineProcess, Launch, Record, exit_of
 from prose_kernel.commands.shell import NOT_INHERITED, Shell
 from prose_kernel.commands.tasks.log import Log
@@ -49,7 +49,12 @@ class Recorder:
         self.collected = Collected()
         self.log = log
         self.changed = False
+        self.room: Callable[[], None] = no_op
         self._watchers: list[Live] = []
+
+    @property
+    def full(self) -> bool:
+        return any(watcher.full for watcher in self._watchers)
 
     def feed(self, stream: Stream, text: str) -> None:
         if text:
@@ -64,12 +69,18 @@ class Recorder:
             watcher.stop()
 
     def watch(self, watcher: Live) -> None:
+        watcher.room = self._room
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Live) -> None:
         """What waits for the watcher is left to whoever delivers it."""
         watcher.stop()
         self._watchers.remove(watcher)
+        self._room()
+
+    def _room(self) -> None:
+        if not self.full:
+            self.room()
 
 
 @dataclass(slots=True, eq=False)

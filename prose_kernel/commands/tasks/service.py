@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prose_kernel.commands.cross_loop import in_engine
 from prose_kernel.commands.engine import Engine, EngineClosed
-from prose_kernel.commands.output import DISPLAY_CAP, Live
+from prose_kernel.commands.output import Live
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, preview_of, snapshot_of
@@ -53,7 +53,7 @@ class TaskService:
         clock: Clock,
         options: TaskOptions | None = None,
         *,
-        display_cap: int = DISPLAY_CAP,
+        displayed: int = 0,
         pointer: Pointer | None = None,
     ) -> None:
         self._engine = engine
@@ -67,7 +67,7 @@ class TaskService:
         self._make = make
         self._directory = run_directory
         self._listeners: list[Callable[[TaskEvent], None]] = []
-        self._display_cap = display_cap
+        self._displayed = displayed
         self._closed = False
 
     async def _call(self, work: Callable[[Manager], Coroutine[object, object, T]]) -> T:
@@ -95,7 +95,7 @@ class TaskService:
     ) -> TaskReceipt:
         """See `Tasks.start`. `on_output` is called in the caller's loop, and never after the call has returned."""
         self._engine_ready()
-        live = self._live(on_output)
+        live = self._live(on_output, self._displayed) if on_output is not None else None
         try:
             return await self._call(lambda manager: manager.start(fields, caller, live))
         finally:
@@ -111,8 +111,7 @@ class TaskService:
     ) -> TaskReceipt:
         """The same, where whoever started a command watches it as a task too, and adds to its environment."""
         self._engine_ready()
-        live = self._live(on_output)
-        assert live is not None
+        live = self._live(on_output, 0)
         extra = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
         try:
             return await self._call(lambda manager: manager.start(fields, caller, live, extra=extra, watched=True))
@@ -125,19 +124,17 @@ class TaskService:
         except EngineClosed:
             raise _closed() from None
 
-    def _live(self, on_output: OnOutput | None) -> Live | None:
-        if on_output is None:
-            return None
-        loop, open_ = asyncio.get_running_loop(), [True]
+    def _live(self, on_output: OnOutput, displayed: int) -> Live:
+        loop = asyncio.get_running_loop()
 
-        def post(callback: Callable[[], None]) -> None:
-            if open_:
-                try:
-                    loop.call_soon_threadsafe(callback)
-                except RuntimeError:
-                    open_.clear()  # the caller's loop is closed: nobody watches
+        def post(callback: Callable[[], None]) -> bool:
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:  # the caller's loop is closed: nobody watches
+                return False
+            return True
 
-        return Live(self._engine.loop, post, on_output, self._display_cap)
+        return Live(self._engine.loop, post, on_output, displayed)
 
     # ------------------------------------------------------------ tasks
 
@@ -189,8 +186,7 @@ class TaskService:
 
     async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
         self._engine_ready()
-        live = self._live(on_output)
-        assert live is not None
+        live = self._live(on_output, self._displayed)
 
         async def work(manager: Manager) -> TaskRecord:
             record = manager.find(_name(task_id), caller)

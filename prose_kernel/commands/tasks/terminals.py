@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from prose_kernel.commands.output import Tail
 from prose_kernel.commands.tasks.service import TaskService
 from prose_kernel.errors import TaskRefused
-from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.ports import NOTHING_OMITTED, Omitted, Stream
 from prose_kernel.runtime.services import CommandCompleted, HelperEnd, TaskCaller
 
 _KEPT = 1024 * 1024
@@ -65,7 +65,7 @@ class TaskTerminal:
             self._task_id = receipt.task_id
             self._watching = asyncio.create_task(self._watch(receipt.task_id))
 
-    def _take(self, stream: Stream, text: str) -> None:
+    def _take(self, stream: Stream, text: str, _: Omitted = NOTHING_OMITTED) -> None:
         data = text.encode("utf-8", "replace")
         self._kept.add(data)
         self._printed += len(data)

@@ -16,8 +16,8 @@ from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, is_keyword
 from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text
-from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Node, Number, Text
-from prose_kernel.language.source import Source, Span
+from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Number, Text
+from prose_kernel.language.source import Source
 
 RawToken = tuple[str, int, int, Any]
 """Kind (a terminal of grammar.lark, `ILLEGAL` or `BROKEN`), start, end, value: a node, or the word or sign itself."""
@@ -82,8 +82,6 @@ _STATEMENT: Final = re.compile(
 )
 
 name_node = maker(Name)
-_set_id, _set_span = Name.__dict__["id"].__set__, Node.__dict__["span"].__set__
-_set_parts = Text.__dict__["parts"].__set__
 number_node = maker(Number)
 duration_node = maker(Duration)
 constant_node = maker(Constant)
@@ -146,7 +144,8 @@ class Lexer:
         """Read tokens from `position` until something moves the reading position; where to go on, None at the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
         append, keyword = tokens.append, _WORDS.get
-        new, pair, set_id, set_span, set_parts = object.__new__, tuple.__new__, _set_id, _set_span, _set_parts
+        name_of: Any = Name  # as `name_node` and `text_node` make them, without the call
+        text_of: Any = Text
         size = len(text)
         matches = _TOKEN.finditer(text, position)
         for match in self._limited(matches) if self.crowded else matches:
@@ -157,10 +156,7 @@ class Lexer:
                 start = end - len(word)
                 kind = keyword(word)
                 if kind is None:
-                    node = new(Name)  # as `name_node` does it, without the call: names are half of all tokens
-                    set_id(node, word)
-                    set_span(node, pair(Span, (start, end)))
-                    append(("NAME", start, end, node))
+                    append(("NAME", start, end, name_of(word, span=(start, end))))
                 else:
                     words.append(len(tokens))
                     append((kind, start, end, word))
@@ -191,9 +187,7 @@ class Lexer:
                 if "{" in content:
                     value = string_text(content, start + 1, start, end, triple=False, bad=[])
                 else:
-                    value = new(Text)  # as `text_node` does it, without the call
-                    set_parts(value, (content,))
-                    set_span(value, pair(Span, (start, end)))
+                    value = text_of((content,), span=(start, end))
                 append(("STRING", start, end, value))
             elif group == 4:
                 sign = match[4]

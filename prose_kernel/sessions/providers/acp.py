@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel.errors import ProviderBadReply, ProviderError
+from msgspec import structs
+
+from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Guard, Terminals
@@ -23,12 +24,15 @@ from prose_kernel.sessions.providers.acp_wire import Patience
 from prose_kernel.sessions.request import Assembled, answered, assemble
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.harvest import Outputs
+from prose_kernel.sessions.usage import consumed, discarded
 
 if TYPE_CHECKING:
     from acp import schema
 
-    from prose_kernel.sessions.providers.acp_agent import Agent
+    from prose_kernel.sessions.providers.acp_agent import Agent, Opened
     from prose_kernel.sessions.providers.acp_client import Conversation
+
+    Block = schema.TextContentBlock | schema.ResourceContentBlock
 
 OnProgress = Callable[[SessionProgress], None]
 
@@ -79,6 +83,7 @@ class AcpSessions:
             said = await self._session(messages(request), links(request, self._where), access, on_progress, model)
             result = await asyncio.to_thread(outputs.harvest, said)
         if said.text is not None and not said.text.strip() and not result.text:
+            discarded(result)
             raise ProviderBadReply(f"the agent {self._name} said nothing")
         return result
 
@@ -132,7 +137,7 @@ class AcpSessions:
 
         strict = self._command.enforcement == "strict"
         conversation = Conversation(self._name, access, on_progress, strict=strict, terminals=self._terminals)
-        blocks: list[schema.TextContentBlock | schema.ResourceContentBlock] = [
+        blocks: list[Block] = [
             *(schema.TextContentBlock(type="text", text=text) for text in texts),
             *(schema.ResourceContentBlock(type="resource_link", name=name, uri=uri) for name, uri in context),
         ]
@@ -140,7 +145,7 @@ class AcpSessions:
         try:
             if model is not None:
                 await agent.choose_model(session, model)
-            response = await agent.prompt(session, blocks)
+            response = await self._turn_of(agent, session, blocks, conversation)
         finally:
             await agent.leave(session)
             if agent.dead.is_set():
@@ -151,22 +156,35 @@ class AcpSessions:
         if response.stop_reason == "max_tokens":
             details["cut"] = True
             on_progress(SessionProgress("note", CUT))
-        elif response.stop_reason != "end_turn":
-            raise self._unfinished(response.stop_reason)
-        return await self._result(conversation, details, response.usage)
+        return await self._result(conversation, details)
 
-    async def _result(
-        self, conversation: Conversation, details: dict[str, object], usage: schema.Usage | None
-    ) -> SessionResult:
+    async def _turn_of(
+        self, agent: Agent, session: Opened, blocks: Sequence[Block], conversation: Conversation
+    ) -> schema.PromptResponse:
+        """One turn of the agent. What a turn consumed that fails or is cancelled is reported here."""
+        from prose_kernel.sessions.providers.acp_client import usage_of
+
+        try:
+            response = await agent.prompt(session, blocks)
+            if response.stop_reason not in ("end_turn", "max_tokens"):
+                raise self._unfinished(response.stop_reason)
+        except BaseException as problem:
+            if not isinstance(problem, ProviderAuth):
+                usage = usage_of(conversation.usage, conversation.cost)
+                consumed(f"acp:{self._name}", session.models.current or "", usage)
+            raise
+        return response
+
+    async def _result(self, conversation: Conversation, details: dict[str, object]) -> SessionResult:
         from prose_kernel.sessions.providers.acp_client import usage_of
 
         said = answered(conversation.reply, provider=f"acp:{self._name}", origin="agent", details=details)
-        return replace(
+        return structs.replace(
             said,
             trace=conversation.calls.trace,
             reads=await asyncio.to_thread(conversation.calls.reads),
             writes=await asyncio.to_thread(conversation.calls.writes),
-            usage=usage_of(usage, conversation.cost),
+            usage=usage_of(conversation.usage, conversation.cost),
         )
 
     def _unfinished(self, reason: str) -> ProviderError:

@@ -6,6 +6,7 @@ Loaded with the protocol's library at the first session of an agent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -238,7 +239,9 @@ class Agent:
             raise
         finally:
             disturbed.cancel()
-        return self._read(schema.PromptResponse, await self._answer(sending, "session/prompt"), "session/prompt")
+        response = self._read(schema.PromptResponse, await self._answer(sending, "session/prompt"), "session/prompt")
+        conversation.usage = response.usage
+        return response
 
     async def _call_off(self, id: str, sending: asyncio.Future[Any]) -> None:
         """Cancel a turn by protocol; an agent that does not heed it gets no more sessions, and is ended by the last
@@ -255,8 +258,9 @@ class Agent:
             if not sending.done():
                 self.retired = True
                 sending.cancel()
-            elif not sending.cancelled():
-                sending.exception()  # seen
+            elif not sending.cancelled() and sending.exception() is None:  # the agent may still report its tokens
+                with contextlib.suppress(ValidationError):
+                    conversation.usage = schema.PromptResponse.model_validate(sending.result()).usage
 
     def _notify_cancel(self, id: str) -> None:
         params = serialize_params(schema.CancelNotification(session_id=id))

@@ -36,6 +36,7 @@ Handler = Callable[["Conversation", Any], Awaitable[BaseModel | None]]
 class Conversation:
     """One session inside an agent's process.
 
+    `usage` and `cost` are what the agent reported so far, also of a turn that failed or was cancelled.
     `heard` is when the agent last gave a sign of life; while we are `busy` for it (a question to the person, a command)
     it has to be silent. `fault` is an error that must end the session; `disturbed` tells that there is one.
     """
@@ -53,6 +54,7 @@ class Conversation:
         self.heard = asyncio.get_running_loop().time()
         self.busy = 0
         self.cost: float | None = None
+        self.usage: schema.Usage | None = None
         self.fault: ProviderError | None = None
         self.disturbed = asyncio.Event()
         self._agent = agent
@@ -316,12 +318,10 @@ def _lines(text: str, first: int | None, limit: int | None) -> str:
     return "".join(lines[start:] if limit is None else lines[start : start + limit])
 
 
-def usage_of(said: schema.Usage | None, cost: float | None) -> Usage | None:
-    """What a session consumed, where the agent tells. How many requests it made of its model it does not tell."""
-    if said is None and cost is None:
-        return None
+def usage_of(said: schema.Usage | None, cost: float | None) -> Usage:
+    """What a prompt consumed, as far as the agent reports it. It does not report its requests to the model: one."""
     if said is None:
-        return Usage(1, 0, 0, cost)
+        return Usage(1, cost=cost, counted=False)
     read = said.input_tokens + (said.cached_read_tokens or 0) + (said.cached_write_tokens or 0)
     return Usage(1, read, said.output_tokens, cost)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import TypeVar
 
 from prose_kernel.errors import ProviderError, Undecided
@@ -16,6 +15,7 @@ from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value
 from prose_kernel.sessions.providers.acp import AcpSessions
 from prose_kernel.sessions.providers.model_judge import ANSWERS, SYSTEM, message
+from prose_kernel.sessions.usage import consumed, discarded, plain, reported
 
 TRIES = 2
 ORDER = """\
@@ -64,6 +64,7 @@ class AgentJudge:
         question = f"What is `{path}` in the text? Give it as it stands there."
         found, reason, details = await self._ask(message(request, question, value), form, _found)
         if found is None:
+            consumed(str(details["provider"]), str(details["model"]), reported(details.get("usage")))
             raise Undecided(f"the agent finds no `{path}` in the text: {reason}")
         return Finding(found[0], "agent", reason, details)
 
@@ -92,10 +93,11 @@ class AgentJudge:
             try:
                 answer = read(said)
             except (KeyError, TypeError, ValueError):
+                discarded(result)
                 continue
             details: dict[str, object] = {"provider": result.provider, "model": result.details.get("model", "")}
             if result.usage is not None:
-                details["usage"] = asdict(result.usage)
+                details["usage"] = plain(result.usage)
             return answer, one_line(str(said.get("reason", "")), 300), details
         if problem is not None:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint)

@@ -121,7 +121,7 @@ def _api_error(problem: ModelAPIError, at: At, model: str) -> ProviderError:
             )
     status = problem.status_code if isinstance(problem, ModelHTTPError) else None
     if status is None and any(isinstance(cause, ValueError) for cause in _chain(problem)):
-        return ProviderBadReply(f"{at.name}: the reply makes no sense: it is no JSON")
+        return ProviderBadReply(f"{at.name}: the reply makes no sense: it is not JSON")
     if status == 413:
         return _too_long(at)
     if status in (408, 409, 425):

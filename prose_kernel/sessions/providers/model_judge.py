@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from prose_kernel.errors import ProviderBadReply, ProviderError, ProviderRateLimit, Undecided
 from prose_kernel.runtime.clock import SystemClock
@@ -18,6 +17,7 @@ from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surro
 from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Reply, Way
+from prose_kernel.sessions.usage import consumed, plain, reported
 
 PAUSES = (1.0, 4.0)  # seconds before a judgement is tried again that the server could not take
 LONGEST_PAUSE = 30.0  # however long the server asks to wait
@@ -80,6 +80,7 @@ class ModelJudge:
         asked = Field("value", "It, as it stands in the text; as JSON when it is a number, true, false or a list.")
         said, details = await self._ask(request, question, found, asked, text=value)
         if said["found"] == "no":
+            consumed(str(details["provider"]), str(details["model"]), reported(details.get("usage")))
             raise Undecided(f"the model finds no `{path}` in the text: {_reason(said)}")
         return Finding(data_or_text(str(said["value"])), "model", _reason(said), details)
 
@@ -105,7 +106,7 @@ class ModelJudge:
             reply = await self._reply(request.at, asked, (REASON, *fields), output_mode(server))
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
-        details: dict[str, object] = {"provider": self._way.name, "model": reply.model, "usage": asdict(reply.usage)}
+        details: dict[str, object] = {"provider": self._way.name, "model": reply.model, "usage": plain(reply.usage)}
         return reply.fields, details
 
     async def _reply(self, at: str, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:

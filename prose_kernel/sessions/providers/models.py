@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from prose_kernel.errors import ProviderBadReply
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
@@ -13,7 +14,7 @@ from prose_kernel.runtime.session_options import ModelServer, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Way
 from prose_kernel.sessions.request import Assembled, answered, assemble
-from prose_kernel.sessions.tools.harvest import harvest
+from prose_kernel.sessions.usage import discarded
 
 if TYPE_CHECKING:
     from prose_kernel.sessions.tools.workbench import SessionWorkbench
@@ -69,9 +70,10 @@ class ModelSessions:
         if reply.cut:
             on_progress(SessionProgress("note", "the reply ends here because the limit of tokens was reached"))
         details = {"model": reply.model, **({"cut": True} if reply.cut else {})}
-        said = replace(answered(reply.text, provider=name, origin="model", details=details), usage=reply.usage)
-        result = said if bench is None else harvest(request, bench, said)
+        said = structs.replace(answered(reply.text, provider=name, origin="model", details=details), usage=reply.usage)
+        result = said if bench is None else bench.outputs.harvest(said, bench)
         if not reply.text.strip() and not result.text:
+            discarded(result)
             raise ProviderBadReply(f"{name}: the model said nothing")
         return result
 

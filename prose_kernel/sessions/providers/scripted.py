@@ -72,7 +72,7 @@ def _matcher(key: str) -> Callable[[str], bool]:
         try:
             found = re.compile(key[1:-1], re.DOTALL)
         except re.error as problem:
-            raise UsageError(f"script: `{key}` is no regular expression: {problem}") from None
+            raise UsageError(f"script: `{key}` is not a regular expression: {problem}") from None
         return lambda text: found.search(text) is not None
     if "*" in key:
         whole = re.compile(".*".join(map(re.escape, key.split("*"))), re.DOTALL)
@@ -126,7 +126,7 @@ def _word(key: str, entry: object) -> str:
         case str() | int() | float():
             return str(entry)
         case _:
-            raise UsageError(f"script: the answer of `{key}` is no text")
+            raise UsageError(f"script: the answer of `{key}` is not text")
 
 
 def _reply(key: str, entry: object) -> Reply:

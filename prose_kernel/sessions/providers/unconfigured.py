@@ -15,29 +15,35 @@ from prose_kernel.sessions.providers import FIX, nobody, vendors
 from prose_kernel.sessions.providers.choice import Choice
 
 
-def notice(asker: Asker, options: SessionOptions | None, where: Surroundings | None) -> str:
-    """Why the person answers, and how to choose a model, in commands that work where this is shown."""
-    cause, model = _cause(options, where)
-    choose = f"`%provider {model}`" if getattr(asker, "magics", True) else f"`prose run --provider {model} FILE`"
-    install = ""
+def choosing(provider: str, asker: Asker) -> str:
+    """The command that chooses a provider, as it is typed where the person is asked."""
+    magic = serial(asker).magic
+    return f"`{magic}provider {provider}`" if magic else f"`prose run --provider {provider} FILE`"
+
+
+def notice(asker: Asker, options: SessionOptions, where: Surroundings) -> str:
+    """Why the person answers, and how to choose a model."""
+    cause, provider, variable = _cause(options, where)
+    needs = [f"{variable} must be set"] if variable else []
     if find_spec("pydantic_ai") is None:
-        command = "%pip" if getattr(asker, "magics", True) else "pip"
-        install = f" (first `{command} install 'prose_kernel[llm]'`)"
-    return f"{cause}, so you answer this program's sessions yourself.\nTo use a model: {choose}{install}."
+        needs.append(f"first `{'%' if serial(asker).magic else ''}pip install 'prose_kernel[llm]'`")
+    more = f" ({'; '.join(needs)})" if needs else ""
+    return (
+        f"{cause}, so you answer this program's sessions yourself.\nTo use a model: {choosing(provider, asker)}{more}."
+    )
 
 
-def _cause(options: SessionOptions | None, where: Surroundings | None) -> tuple[str, str]:
-    """What is missing, and what to choose instead."""
-    for vendor in VENDORS if options is not None and where is not None else ():
-        assert options is not None and where is not None
+def _cause(options: SessionOptions, where: Surroundings) -> tuple[str, str, str]:
+    """What is missing, the provider to choose, and the variable of its key unless that is set."""
+    for vendor in VENDORS:
         server = vendors.find(vendor, options)
         if server.key and where.environment.get(server.key, "").strip():
             if not server.model:
-                return f"{server.key} is set, but {vendor} has no default model", f"{vendor}:MODEL"
+                return f"{server.key} is set, but {vendor} has no default model", f"{vendor}:MODEL", ""
             if not options.autodetect:
-                return f"{server.key} is set, but autodetect is off", vendor
-            return f"{server.key} is set, but the packages for models are not installed", vendor
-    return "No model is configured", "anthropic"
+                return f"{server.key} is set, but autodetect is off", vendor, ""
+            return f"{server.key} is set, but the packages for models are not installed", vendor, ""
+    return "No model is configured", VENDORS[0], vendors.find(VENDORS[0], options).key or ""
 
 
 NOBODY = "no model is configured, and nobody is here to answer this session"
@@ -61,8 +67,8 @@ class Unconfigured:
         options: SessionOptions | None = None,
         where: Surroundings | None = None,
     ) -> None:
-        self._options = options
-        self._where = where
+        self._options = options or SessionOptions()
+        self._where = where or Surroundings(".")
         self._asker = serial(asker)
         self._interrupt = interrupt
         self._detected = detected
@@ -114,7 +120,7 @@ class Detected:
     variable: str
     choice: Choice
 
-    def notice(self, model: str, mode: str) -> str:
+    def notice(self, model: str, mode: str, asker: Asker) -> str:
         """The notice that is shown before the first use."""
         recorded = {
             "auto": "answers are recorded, and recorded ones are used (cassette mode auto)",
@@ -125,7 +131,7 @@ class Detected:
             f"{self.variable} is set and no provider is chosen, so {self.choice.name} answers sessions.\n"
             f"Model: {model}; {recorded}. What a session is sent leaves this machine and may cost money.\n"
             f"To choose it for good: PROSE_PROVIDER={self.choice.name}; PROSE_AUTODETECT=0 turns this off.\n"
-            "To answer yourself: `%provider human` (in a terminal: `prose run --provider human`)."
+            f"To answer yourself: {choosing('human', asker)}."
         )
 
 

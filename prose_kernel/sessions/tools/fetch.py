@@ -229,9 +229,9 @@ def _text(page: Page) -> str:
     if not page.body:
         return "[empty]"
     if page.kind and not (page.kind.startswith(_TEXTUAL) or page.kind.endswith(("+json", "+xml"))):
-        return f"[{len(page.body):,} bytes of {page.kind}: no text]"
+        return f"[{len(page.body):,} bytes of {page.kind}: not text]"
     if b"\0" in page.body[:8192]:
-        return f"[{len(page.body):,} bytes: no text]"
+        return f"[{len(page.body):,} bytes: not text]"
     try:
         shown = page.body.decode(page.encoding or "utf-8", "replace")
     except LookupError:

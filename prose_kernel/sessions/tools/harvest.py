@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from msgspec import structs
 
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.structured_text import value_of
 from prose_kernel.sessions.request import memory_file, segment_file, summarise
 from prose_kernel.sessions.tools.tool import Workbench
-
-if TYPE_CHECKING:
-    from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
 BINDING_LIMIT: Final = 256 * 1024 * 1024
 MEMORY_LIMIT: Final = 4 * 1024 * 1024
@@ -39,7 +37,7 @@ class Outputs:
         written = self._binding.since(BINDING_LIMIT)
         text = said.text if written is None else self._value(written)
         memory, segment = self._memory.since(MEMORY_LIMIT), self._segment.since(MEMORY_LIMIT)
-        return dataclasses.replace(
+        return structs.replace(
             said,
             text=text,
             summary=said.summary or summarise(text or ""),
@@ -92,11 +90,3 @@ class _File:
         except OSError:
             return None
         return None if len(data) > limit else data.decode("utf-8", "replace")
-
-
-def harvest(request: SessionRequest, bench: SessionWorkbench, said: SessionResult) -> SessionResult:
-    """`Outputs.harvest` of the files as they were when the workbench was made; adds its trace and writes.
-
-    `text` is the value in the binding's file when the session wrote it, else that of `said`.
-    """
-    return bench.outputs.harvest(said, bench)

@@ -97,7 +97,7 @@ def matcher(wanted: str, *, regex: bool, ignore_case: bool) -> Matches:
     try:
         compiled: Any = engine.compile(wanted, engine.IGNORECASE if ignore_case else 0)
     except engine.error as error:
-        raise ToolFailed(f"this is no regular expression: {error}") from None
+        raise ToolFailed(f"this is not a regular expression: {error}") from None
     return lambda line: compiled.search(line, timeout=LINE_SECONDS, concurrent=True) is not None
 
 

@@ -16,6 +16,7 @@ from waiting import appears, eventually
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, ToolUse, Usage
+from prose_kernel.sessions.usage import Line, UsageTotals
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -98,7 +99,43 @@ async def test_saying_nothing_at_all_is_no_answer(bench: Bench) -> None:
 
 async def test_usage_is_told_where_the_agent_tells_it(bench: Bench) -> None:
     assert (await bench.run("usage 10 5 0.25", "say x")).usage == Usage(1, 11, 5, 0.25)
-    assert (await bench.run("say x")).usage is None
+    assert (await bench.run("say x")).usage == Usage(1, counted=False)
+
+
+@pytest.mark.parametrize(
+    ("doing", "tokens"),
+    [
+        (("usage 10 5 0.25", "stop refusal"), Line("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25)),
+        (("usage 10 5 0.25", "think hm"), Line("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25)),
+        (("usage 10 5 0.25", "fail -32603 overloaded"), Line("acp:stub", "small", requests=1, cost=0.25, uncounted=1)),
+        (("fail -32603 overloaded",), Line("acp:stub", "small", requests=1, unpriced=1, uncounted=1)),
+    ],
+)
+async def test_a14_a_failed_prompt_is_counted_and_unknown_tokens_are_called_unknown(
+    bench: Bench, doing: tuple[str, ...], tokens: Line
+) -> None:
+    totals = UsageTotals()
+    with totals.listening(), pytest.raises(ProviderError):
+        await bench.run(*doing)
+    assert totals.lines == (tokens,)
+
+
+async def test_a14_a_cancelled_prompt_is_counted(bench: Bench) -> None:
+    totals = UsageTotals()
+    with totals.listening():
+        running = asyncio.ensure_future(bench.run("usage 10 5 0.25", "touch begun x", "hang"))
+        await eventually(Path(bench.cwd, "begun").exists)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert totals.lines == (Line("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25),)
+
+
+async def test_a14_a_prompt_that_was_never_sent_is_not_counted(bench: Bench) -> None:
+    totals = UsageTotals()
+    with totals.listening(), pytest.raises(ProviderError):
+        await bench.run("say x", model="none")
+    assert totals.lines == ()
 
 
 async def test_hostile_text_stays_text_and_broken_characters_are_replaced(bench: Bench) -> None:
@@ -222,7 +259,7 @@ async def test_nobody_here_means_no(bench: Bench) -> None:
     result = await bench.run(RM, permissions={"bash": "prompt"})
     assert result.text == "answer: no-1 "
     assert result.trace == (
-        ToolUse("bash", "rm -rf build", "refused", "it needs a yes, and nobody is here to give it"),
+        ToolUse("bash", "rm -rf build", "refused", "it needs approval, and nobody is here to approve it"),
     )
 
 

@@ -14,6 +14,7 @@ from sessions.providers.agents import Bench, agent
 from prose_kernel.errors import Undecided
 from prose_kernel.runtime.ports import JudgeRequest, Verdict
 from prose_kernel.sessions.providers.agent_judge import AgentJudge, last_line
+from prose_kernel.sessions.usage import Line, UsageTotals
 
 loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,6 +47,17 @@ async def test_a_verdict_with_its_reason(bench: Bench, word: str, verdict: bool 
         "model": "small",
         "usage": {"requests": 1, "tokens_in": 8, "tokens_out": 3, "cost": 0.5},
     }
+
+
+@loop
+async def test_a14_replies_that_decide_nothing_are_counted(bench: Bench) -> None:
+    judge, totals = AgentJudge("stub", bench.sessions), UsageTotals()
+    with totals.listening():
+        with pytest.raises(Undecided, match="make no sense"):
+            await judge.decide(asking("usage 7 3 0.5", "say perhaps"))
+        with pytest.raises(Undecided, match="finds no `total`"):
+            await judge.extract(asking(), "\n".join(("do: usage 7 3 0.5", "do: " + says(None, found=False))), "total")
+    assert totals.lines == (Line("acp:stub", "small", requests=3, tokens_in=24, tokens_out=9, cost=1.5),)
 
 
 @loop

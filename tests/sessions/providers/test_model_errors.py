@@ -50,7 +50,7 @@ STREAMED = [
 ]
 
 WHOLE = [
-    ("broken", errors.ProviderBadReply, "the reply makes no sense: it is no JSON", True),
+    ("broken", errors.ProviderBadReply, "the reply makes no sense: it is not JSON", True),
     ("empty", errors.ProviderBadReply, "the reply makes no sense: it is not what was asked for", True),
     ("nonsense", errors.ProviderBadReply, "the reply makes no sense: it is not what was asked for", True),
     ("line-40", errors.ProviderBadReply, "the reply is longer than 8,000,000 characters and was given up", False),
