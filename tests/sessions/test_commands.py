@@ -297,5 +297,5 @@ async def test_a_terminal_is_read_waited_for_and_closed(shop: Shop) -> None:
     assert end.signal == "SIGTERM"
     assert long.output() == (text, cut)
     await long.close()
-    with pytest.raises(OSError, match="no directory"):
+    with pytest.raises(OSError, match="not a directory"):
         await terminals.start("true", str(shop.cwd / "gone"), {}, None)
