@@ -1,7 +1,8 @@
 """What a command prints: the part that is kept, and the part that is shown while it runs.
 
-`Capture` keeps the beginning, for `exec`; `BothEnds` the beginning and the end, for tasks; each at constant cost
-a piece and in constant memory, however much comes.
+`Capture` keeps the first characters, for `exec`; `Head` the first bytes, for `Exec`; `BothEnds` the beginning and the
+end, for tasks; `Tail` the end, for terminals of CLI agents. Each at constant cost a piece and in constant memory,
+however much comes.
 
 Both get the same decoded text. What is kept is cut to its first code points (2.7); what is shown is a side channel
 (1.2, capture point 4; 5.1): `Live` can be behind, blocked or broken without any effect on the command, unless its
@@ -17,6 +18,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import AnyStr, Generic
 
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, NOTHING_OMITTED, OnOutput, Stream
 
@@ -52,6 +54,32 @@ def _replaced_bytes(data: bytes, text: str) -> int:
     # A program may print U+FFFD itself: those are valid, and stand in the data as well.
     replacements = text.count(_REPLACEMENT) - data.count(_REPLACEMENT_BYTES)
     return len(data) - (len(text.encode()) - len(_REPLACEMENT_BYTES) * replacements)
+
+
+class Head:
+    """The first `cap` bytes of a stream."""
+
+    __slots__ = ("_cap", "_kept", "total")
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._kept = bytearray()
+        self.total = 0
+
+    def feed(self, data: bytes) -> None:
+        room = self._cap - len(self._kept)
+        if room > 0:
+            self._kept += data[:room]
+        self.total += len(data)
+
+    @property
+    def truncated(self) -> bool:
+        return self.total > self._cap
+
+    @property
+    def text(self) -> str:
+        """Decoded; a character that the cap cuts through is left out."""
+        return Decoder().decode(bytes(self._kept), not self.truncated)
 
 
 class Capture:
@@ -92,34 +120,36 @@ COMBINED_TAIL = 256_000
 MARK = "\n[… {count:,} characters not shown …]\n"
 
 
-class Tail:
-    """The last characters of a text that comes in pieces."""
+class Tail(Generic[AnyStr]):
+    """The last `cap` characters, or bytes, of what comes in pieces; `empty` is an empty piece."""
 
-    __slots__ = ("_cap", "_length", "_pieces")
+    __slots__ = ("_cap", "_empty", "_length", "_pieces")
 
-    def __init__(self, cap: int) -> None:
+    def __init__(self, cap: int, empty: AnyStr) -> None:
         self._cap = cap
-        self._pieces: deque[str] = deque()
+        self._empty: AnyStr = empty
+        self._pieces: deque[AnyStr] = deque()
         self._length = 0
 
-    def add(self, text: str) -> None:
+    def add(self, text: AnyStr) -> None:
         if len(text) > self._cap:
-            text = text[-self._cap :]
+            text = text[len(text) - self._cap :]
         self._pieces.append(text)
         self._length += len(text)
-        while self._length - len(self._pieces[0]) >= self._cap:
+        while self._pieces and self._length - len(self._pieces[0]) >= self._cap:
             self._length -= len(self._pieces.popleft())
         if len(self._pieces) > 4096:  # a million one-byte writes
-            self._pieces = deque(("".join(self._pieces),))
+            self._pieces = deque((self._empty.join(self._pieces),))
 
-    def last(self, count: int) -> str:
-        found: list[str] = []
+    def last(self, count: int) -> AnyStr:
+        """The last `count` of them, or all that are kept."""
+        found: list[AnyStr] = []
         for piece in reversed(self._pieces):
             if count <= 0:
                 break
             found.append(piece[-count:])
             count -= len(piece)
-        return "".join(reversed(found))
+        return self._empty.join(reversed(found))
 
 
 class BothEnds:
@@ -130,7 +160,7 @@ class BothEnds:
     def __init__(self, tail: int) -> None:
         self._head: list[str] = []
         self._room = STREAM_TAIL
-        self._tail = Tail(tail)
+        self._tail = Tail(tail, "")
         self.total = 0
 
     def add(self, text: str) -> None:

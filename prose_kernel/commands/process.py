@@ -17,9 +17,8 @@ from typing import Literal, Protocol
 
 from prose_kernel.commands import process_table, system
 from prose_kernel.commands.drain import Drain
-from prose_kernel.commands.exit_watch import ExitWatch
 from prose_kernel.commands.output import Capture
-from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
+from prose_kernel.commands.spawn import Child, ExitWatch, SpawnFailure, classify, close, high, spawn
 from prose_kernel.commands.termination import GroupScope, Ladder, TreeScope, ladder
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, Outcome, Stream
 
@@ -138,18 +137,20 @@ class Feed(Protocol):
 
 
 class Owner(Protocol):
-    """What a process needs of its engine."""
+    """What an `EngineProcess` needs of its engine."""
 
     loop: asyncio.AbstractEventLoop
     grace: float
 
     def started(self, pid: int, ticks: int = 0) -> None: ...
 
-    def ended(self, process: Process, left: Sequence[process_table.Member]) -> None: ...
+    def ended(self, process: EngineProcess, left: Sequence[process_table.Member]) -> None: ...
+
+    def forget(self, leader: int) -> None: ...
 
     def adopt(self, child: Child) -> None: ...
 
-    def table(self) -> list[process_table.Member]: ...
+    def table(self, *, fresh: bool = False) -> list[process_table.Member]: ...
 
 
 class Process:
@@ -506,7 +507,7 @@ class Process:
         scope = GroupScope(leader)
         if scope.surely_empty():
             return []
-        left = scope.members(process_table.members())
+        left = scope.members(self._owner.table(fresh=True))
         if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
             return []  # the leader is reaped: whoever has its number now is a stranger
         return left

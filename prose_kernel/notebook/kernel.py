@@ -93,9 +93,8 @@ class ProseKernel(Kernel):
         super().start()
         self._loop: asyncio.AbstractEventLoop = self.io_loop.asyncio_loop
         signal.signal(signal.SIGINT, self._on_sigint)
-        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
-
-    def _warm_up(self) -> None:
+        # Import before the first message is answered, while the client still connects to the sockets. In a thread these
+        # imports would compete with the output of a cell that is sent at once, and the cell would wait for them anyway.
         with suppress(Exception):  # the first cell meets the same error and can show it
             self.cells.warm_up()
 

@@ -207,7 +207,6 @@ async def test_hazard_38_a_file_size_limit_does_not_touch_the_capture(run: Runne
     assert result.exit_code != 0
 
 
-@pytest.mark.linux
 @pytest.mark.timing
 async def test_hazard_75_ten_stubborn_branches_cost_one_ladder(run: Runner, engine: Engine) -> None:
     stubborn = "trap '' INT TERM; touch ready{}; while :; do sleep 0.05; done"

@@ -82,11 +82,10 @@ class MonitoredCommand(MonitoredProcess):
     def _monitor_ended(self, ended: MonitorRecord) -> None:
         self._keeping.recorder.stop()
         stdout, stderr = self._keeping.captures.values()
-        problem = None
-        kind = "spawn"
+        step, problem = "", None
         if ended.failure is not None:
-            kind = "cwd" if ended.failure.step == "cwd" else "spawn"
-            problem = f"the command could not be started: {ended.failure.step} ({ended.failure.name})"
+            step = ended.failure.step
+            problem = f"the command could not be started: {step} ({ended.failure.name})"
         self._record_done(
             Record(
                 ended.outcome,
@@ -95,7 +94,7 @@ class MonitoredCommand(MonitoredProcess):
                 stderr,
                 ended.duration,
                 background_ended=ended.background_killed,
-                spawn_kind="cwd" if kind == "cwd" else "spawn",
+                spawn_kind="cwd" if step == "cwd" else "spawn",
                 spawn_error=problem,
                 max_rss=ended.max_rss,
                 cpu_s=ended.cpu_s,

@@ -42,19 +42,6 @@ class Identity:
     login: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What a command has printed so far, as its record keeps it."""
-
-    head: str
-    tail: str
-    characters: int
-    seen: int
-    kept: int
-    truncated: bool
-    log_error: str | None
-
-
 class Recorder:
     """Takes a command's output in order of arrival: buffers, log, and whoever watches."""
 
@@ -94,14 +81,6 @@ class Recorder:
     def _room(self) -> None:
         if not self.full:
             self.room()
-
-    @property
-    def output(self) -> Output:
-        both, half = self.collected.combined, PREVIEW // 2
-        head = both.head(half)
-        tail = both.tail(min(both.total - len(head), half))
-        log = self.log
-        return Output(head, tail, both.total, log.seen, log.kept, log.truncated, log.error)
 
 
 @dataclass(slots=True, eq=False)
@@ -154,7 +133,7 @@ def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
         return None
     if record.spawn_kind == "cwd":
         shown = command.call.workdir or "the workspace"
-        return TaskRefused("workdir_not_found", f"workdir: {shown} is no directory that commands can run in")
+        return TaskRefused("workdir_not_found", f"workdir: {shown} is not a directory that commands can run in")
     return TaskRefused("command_spawn_failed", record.spawn_error or "the command could not be started", retryable=True)
 
 
@@ -193,17 +172,18 @@ def first_record(command: Command, run: Path | None, now: str) -> TaskRecord:
 
 def filled(record: TaskRecord, command: Command) -> TaskRecord:
     """The record with what has been printed by now."""
-    output = command.recorder.output
+    both, log = command.recorder.collected.combined, command.recorder.log
+    head = both.head(PREVIEW // 2)
     return replace(
         record,
-        head=output.head,
-        tail=output.tail,
-        characters=output.characters,
-        bytes_seen=output.seen,
-        bytes_kept=output.kept,
-        truncated=output.truncated,
-        log_error=output.log_error,
-        output_summary=output_summary(output.seen, output.truncated),
+        head=head,
+        tail=both.tail(min(both.total - len(head), PREVIEW // 2)),
+        characters=both.total,
+        bytes_seen=log.seen,
+        bytes_kept=log.kept,
+        truncated=log.truncated,
+        log_error=log.error,
+        output_summary=output_summary(log.seen, log.truncated),
     )
 
 

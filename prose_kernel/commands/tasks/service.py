@@ -1,11 +1,12 @@
 """The `Tasks` port on the process engine: what the workspace creates for a run, and closes with it.
 
-A thin door: every call crosses into the engine's loop, where the manager does the work.
+Every call crosses into the engine's loop, where the manager does the work.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -61,7 +62,7 @@ class TaskService:
         def make() -> Manager:
             from prose_kernel.commands.tasks.manager import Manager  # with what an ordinary cell does not need
 
-            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer)
+            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer, self._tell)
 
         self._make = make
         self._directory = run_directory
@@ -75,7 +76,6 @@ class TaskService:
                 raise TaskRefused("runtime_closed", "the run has ended")
             if self._manager is None:
                 self._manager = self._make()
-                self._manager.subscribe(self._tell)
             return await work(self._manager)
 
         try:
@@ -85,7 +85,7 @@ class TaskService:
 
     @property
     def used(self) -> bool:
-        """Whether there may be anything to be told about."""
+        """Whether there may be news."""
         return self._manager is not None
 
     # ------------------------------------------------------------ starting
@@ -233,7 +233,8 @@ class TaskService:
 
     def _tell(self, event: TaskEvent) -> None:
         for listener in tuple(self._listeners):
-            listener(event)
+            with contextlib.suppress(Exception):  # a listener that raises must not stop a task's bookkeeping
+                listener(event)
 
     async def news(self) -> tuple[TaskSnapshot, ...]:
         if not self.used:
@@ -286,7 +287,7 @@ def _closed() -> TaskRefused:
 
 def _name(task_id: object) -> str:
     if not isinstance(task_id, str) or not task_id.strip() or not encodable(task_id):
-        raise TaskRefused("invalid_input", "task_id: the id of a task is needed", details={"field": "task_id"})
+        raise TaskRefused("invalid_input", "task_id: must be the id of a task", details={"field": "task_id"})
     return task_id.strip()
 
 

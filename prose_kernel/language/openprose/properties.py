@@ -8,6 +8,7 @@ from typing import Literal
 
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose.durations import is_duration_long, parse_duration
+from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import (
@@ -40,10 +41,6 @@ ALLOWED: dict[Owner, tuple[str, ...]] = {
     "session": ("model", "prompt", "context", "retry", "backoff", "timeout", "permissions"),
     "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format"),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
-}
-_NOT_STRICT: dict[Owner, tuple[str, ...]] = {
-    "session": ("permissions", "timeout"),  # 2.3 rows 21 and 53
-    "exec": ("stdin", "env", "max-output", "format"),
 }
 FORMATS = ("json", "jsonl", "csv", "lines")
 LONGEST_OUTPUT = 100_000_000
@@ -95,7 +92,7 @@ class PropertyChecker:
                 self.survey.report("E009", item.name.span, f"The property `{name}` is given twice")
                 continue
             seen.add(name)
-            if name not in allowed or (self.survey.strict and name in _NOT_STRICT.get(owner, ())):
+            if name not in allowed or (self.survey.strict and name in NOT_STRICT.get(owner, ())):
                 self._unknown(item, owner)
             elif name == "permissions" or not is_hole(item.value):
                 self._values[name](item, owner)

@@ -529,6 +529,7 @@ Statement = (
 
 @node
 class Program(Node):
-    """A file or a cell: its items in source order."""
+    """A file or a cell: its items in source order. `strict` is the profile that it was read in."""
 
     items: tuple[Statement, ...]
+    strict: bool = False

@@ -64,7 +64,7 @@ class ExecCode(SpawnCode):
         if s.host.preview is not None:
             return cast("Value", s.host.preview.unknown(destination.name if destination is not None else "output"))
         node: tree.Exec = self.node
-        found = {p.name.id: p.value for p in node.properties}
+        found = s.run.properties("exec", node.properties)
         on_fail = cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw")
         limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
         request = await self._request(s, found, limit)
@@ -99,17 +99,19 @@ class ExecCode(SpawnCode):
             raise located(s, ExecError(f"'{limit}' is not a duration", code="E051", hint=hint), node)
         most, cwd = found.get("max-output"), found.get("cwd")
         kept = most.value if isinstance(most, tree.Number) and isinstance(most.value, int) else DEFAULT_MAX_OUTPUT
-        stdin, env = await self._inputs(s)
+        stdin, env = await self._inputs(s, found)
         if not isinstance(cwd, tree.Text):
             return CommandRequest(command, s.cwd, seconds, True, kept, stdin, env, s.at("exec"))
         directory = os.path.expanduser(await render(s, cwd, refused))  # noqa: ASYNC240, PTH111 - no file is touched
         directory = os.path.join(s.cwd, directory)  # noqa: PTH118
         return CommandRequest(command, directory, seconds, False, kept, stdin, env, s.at("exec"))
 
-    async def _inputs(self, s: ProgramContext) -> tuple[str | None, dict[str, str]]:
+    async def _inputs(self, s: ProgramContext, found: Mapping[str, object]) -> tuple[str | None, dict[str, str]]:
         """The text of standard input, and further environment variables."""
         stdin, env = None, dict[str, str]()
         for item, code in zip(_computed(self.node), self.parts, strict=True):
+            if item.name.id not in found:
+                continue
             value = await value_of(code, s)
             try:
                 if item.name.id == "stdin":

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import TypeVar
+
+from msgspec import structs
 
 from prose_kernel.errors import ProviderError, Undecided
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
@@ -95,7 +96,7 @@ class AgentJudge:
                 continue
             details: dict[str, object] = {"provider": result.provider, "model": result.details.get("model", "")}
             if result.usage is not None:
-                details["usage"] = asdict(result.usage)
+                details["usage"] = structs.asdict(result.usage)
             return answer, one_line(str(said.get("reason", "")), 300), details
         if problem is not None:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
+
+from msgspec import structs
 
 from prose_kernel.errors import ProviderBadReply, ProviderError, ProviderRateLimit, Undecided
 from prose_kernel.runtime.clock import SystemClock
@@ -105,7 +106,11 @@ class ModelJudge:
             reply = await self._reply(request.at, asked, (REASON, *fields), output_mode(server))
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
-        details: dict[str, object] = {"provider": self._way.name, "model": reply.model, "usage": asdict(reply.usage)}
+        details: dict[str, object] = {
+            "provider": self._way.name,
+            "model": reply.model,
+            "usage": structs.asdict(reply.usage),
+        }
         return reply.fields, details
 
     async def _reply(self, at: str, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
