@@ -163,7 +163,7 @@ async def test_a_tool_that_does_not_exist_can_be_got_over(stub: StubServer, wire
         assert (await live.run()).text == "Well then: no."
         hopeless = stub.script("raves", {"calls": [{"name": "teleport", "arguments": {}}]})
     async with Live(stub, wire, hopeless, tmp_path) as live:
-        with pytest.raises(ProviderBadReply):
+        with pytest.raises(ProviderError, match="its rounds were used up"):
             await live.run()
 
 
