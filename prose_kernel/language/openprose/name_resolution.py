@@ -41,7 +41,7 @@ _METADATA = frozenset({"exit_code", "exitcode", "returncode", "stdout", "stderr"
 def raw_text(text: Text) -> str:
     """`Text.raw`, quick for the texts without interpolation that most programs are made of."""
     parts = text.parts
-    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else text.raw
+    return parts[0] if len(parts) == 1 and type(parts[0]) is str else text.raw
 
 
 def is_hole(value: Node) -> bool:
@@ -62,6 +62,9 @@ class Reader:
 
     def expression(self, node: Node, code: UndefinedCode = "E131") -> None:
         """Check every name below `node`; an unknown one gets `code`."""
+        if type(node) is Name:
+            self.name(node, code)
+            return
         stack: list[Node] = [node]
         while stack:
             node = stack.pop()
