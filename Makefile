@@ -11,6 +11,8 @@ WORKERS ?= -n $$(( $$(nproc) < 4 ? $$(nproc) + 1 : 5 )) --dist loadscope
 # Notebooks are tests too: each cell must show what is committed.
 NBVAL := $(if $(NOTEBOOKS),--nbval $(addprefix --nbval-sanitize-with ,$(wildcard notebooks/sanitize.cfg)))
 PYTEST_ARGS ?=
+# Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo posix test coverage lab lint bench docs tools agents local-model clean help
 .DELETE_ON_ERROR:

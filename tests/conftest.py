@@ -26,6 +26,9 @@ for name in [n for n in os.environ if n.startswith("PROSE_") or n.endswith("_API
 for name in ("CI", "JPY_SESSION_NAME"):
     os.environ.pop(name, None)
 
+# Hundreds of kernels and commands start; without byte code each of them would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 os.environ[waiting.RUN] = uuid.uuid4().hex  # so that tests tell what they started from what another run of them did
 
