@@ -1,4 +1,4 @@
-"""The tree of an OpenProse program: frozen dataclasses with spans (openprose.md 2.1).
+"""The tree of an OpenProse program: frozen structs with spans (openprose.md 2.1).
 
 Two trees are equal when they mean the same program: spans and the surface spelling take no part in comparison.
 Everything that stands where the grammar says `expr`, `rhs` or `compound` is an `Expression`; a statement that is only
