@@ -20,7 +20,7 @@ help:
 	@echo "make lab    JupyterLab with the Prose kernel"
 	@echo "make test   linters, types, layers, notebooks, tests"
 	@echo "make coverage   the same tests, observed: slower by half, and a table of the lines that none reaches"
-	@echo "make posix  commands and tasks as on a system without Linux's facilities"
+	@echo "make posix  tests of commands and tasks as on a system without Linux's facilities"
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   write the generated pages of docs/"
@@ -48,11 +48,13 @@ test: .make/test
 	$(BIN)/python -m pytest -m "not timing" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory posix
 
-# Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/reliability.md). All that
-# can run so: make posix POSIX="tests/commands tests/notebook --ignore tests/commands/exec_tool"
+# Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/reliability.md): how they
+# start, end, are interrupted and swept, without what is slow (races that are provoked hundreds of times, gigabytes).
+# Everything that can run so: make posix POSIX="tests/commands --ignore tests/commands/exec_tool" POSIX_MARKS="not linux"
+POSIX_MARKS ?= not timing and not linux and not slow
 POSIX ?= $(addprefix tests/commands/,test_starting.py test_ending.py test_watchdog.py tasks/test_acceptance.py) tests/notebook/test_interrupt.py
 posix: .make/test
-	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "not timing and not linux" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
+	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "$(POSIX_MARKS)" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
 
 # Not part of `make test`: to observe every line of all kernels and commands, too, takes half as long again.
 coverage: .make/test

@@ -1,7 +1,7 @@
 """Reading programs: lines a second beside CPython's own parser, and what a start pays.
 
 Each size is measured in turn with `ast.parse` on Python text of as many lines that says the same things, in this
-process, best of several rounds. `python benchmarks/parsing.py [--json]`.
+process, best of many rounds, in processor time. `python benchmarks/parsing.py [--json]`.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ d{i} = a{i} + c
 LINES = PROSE.count("\n")
 START = """
 import bisect, contextlib, dataclasses, functools, json, pathlib, re, sys, time, typing  # a kernel has them anyway
-began = time.perf_counter()
+began = time.process_time()
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.source import Source
 compile_source(Source('let x = exec "date"\\n')) if "check" in sys.argv else __import__(
     "prose_kernel.language.openprose.parser", fromlist=["parse"]
 ).parse(Source('let x = exec "date"\\n'))
-print(time.perf_counter() - began, "lark" in sys.modules)
+print(time.process_time() - began, "lark" in sys.modules)
 """
 
 
@@ -97,25 +97,24 @@ def text_of(unit: str, lines: int, head: str = "") -> str:
     return "".join((head + "".join(parts)).splitlines(keepends=True)[:lines])
 
 
-def best(work: Callable[[], object], rounds: int) -> float:
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return min(times)
-
-
 def measure(lines: int) -> dict[str, float]:
-    """Lines a second for one size: parse alone, parse and check, ast.parse; and the ratio of the last two."""
+    """Lines a second for one size: parse alone, parse and check, ast.parse; and the ratio of the last two.
+
+    Processor time, because that is what a busy machine does not change; in turn, so that all see the same machine.
+    """
     lines = lines // LINES * LINES
     source, python = Source(text_of(PROSE, lines, HEAD)), text_of(PYTHON, lines)
-    rounds = max(3, min(30, 60_000 // lines))
-    seconds = {"parse": 9e9, "compile": 9e9, "ast": 9e9}
-    for _ in range(3):  # in turn, so that all see the same machine
-        seconds["parse"] = min(seconds["parse"], best(lambda: parse(source), rounds))
-        seconds["compile"] = min(seconds["compile"], best(lambda: compile_source(source), rounds))
-        seconds["ast"] = min(seconds["ast"], best(lambda: ast.parse(python), rounds))
+    works: dict[str, Callable[[], object]] = {
+        "parse": lambda: parse(source),
+        "compile": lambda: compile_source(source),
+        "ast": lambda: ast.parse(python),
+    }
+    seconds = dict.fromkeys(works, 9e9)
+    for _ in range(max(9, min(300, 180_000 // lines))):
+        for name, work in works.items():
+            began = time.process_time()
+            work()
+            seconds[name] = min(seconds[name], time.process_time() - began)
     return {
         "lines": lines,
         **{name: lines / spent for name, spent in seconds.items()},

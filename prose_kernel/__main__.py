@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
+import importlib.util
+import sys
+from contextlib import suppress
+from types import ModuleType
+
 
 def main() -> None:
+    gc.disable()  # imports leave no garbage to look for; `ProseApp.start` turns it on again
+    _import_ipykernel_alone()
     from prose_kernel.notebook.app import ProseApp
 
     ProseApp.launch_instance()
+
+
+def _import_ipykernel_alone() -> None:
+    """Import ipykernel's base class without IPython's shell.
+
+    The base class needs one exception of IPython, `IPython.core.error.StdinNotImplementedError`. To import it runs
+    `IPython/__init__.py`, which loads the whole shell: 60 modules, a seventh of the start, that this kernel never uses.
+    So an empty package takes IPython's name for the time of this import, with the path of the real one. Afterwards the
+    name is free again: code that imports IPython later gets all of it. Only the kernel's own process does this.
+    """
+    found = importlib.util.find_spec("IPython")
+    if found is None or "IPython" in sys.modules:
+        return
+    package = ModuleType("IPython")
+    package.__path__ = found.submodule_search_locations or []
+    sys.modules["IPython"] = package
+    with suppress(ImportError):  # another version needs more of IPython: then it is imported as usual
+        importlib.import_module("ipykernel.kernelbase")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "IPython"]:
+        del sys.modules[name]
 
 
 if __name__ == "__main__":

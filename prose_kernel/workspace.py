@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from prose_kernel import languages
 from prose_kernel.errors import CompileError, RunError
 from prose_kernel.language.source import Source
@@ -21,7 +23,6 @@ from prose_kernel.runtime.asker import PersonUser, serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Event, Listener
 from prose_kernel.runtime.ports import Clock, Ports
-from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value
 from prose_kernel.settings import WHO_ANSWERS, Settings
 
@@ -31,14 +32,11 @@ if TYPE_CHECKING:
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.languages import Compiled, Language, Programs
     from prose_kernel.runtime.machine import Machine
+    from prose_kernel.runtime.services import Asker
     from prose_kernel.session_services import SessionServices
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.transcript import InContextTrace
-
-
-_ALL = 2**62
-"""Front ends get the whole output of a command; they decide how much of it is displayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class Start:
 
 
 def load_what_commands_need() -> None:
-    """Import what a program with nothing but commands uses, so that its first cell need not; may run in a thread."""
+    """Import what a program with nothing but commands uses, so that its first cell need not."""
     from prose_kernel import deferred_services
     from prose_kernel.commands import Engine, ShellCommands
     from prose_kernel.state import filesystem, memory, programs, trace, transcript
@@ -318,7 +316,7 @@ class Workspace:
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
         gates = self._gatekeeper(kept, self._asker)
-        commands = ShellCommands(self._engine_of(), settings.shell, display_cap=_ALL)
+        commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
         def services() -> SessionServices:
             return self._services_of(run)
@@ -353,7 +351,7 @@ class Workspace:
         return run.doors
 
     def _plug_in(self, run: _Run, doors: SessionServices) -> None:
-        run.machine.ports = replace(
+        run.machine.ports = structs.replace(
             run.machine.ports,
             commands=doors.commands or run.commands,
             sessions=doors.sessions,
@@ -392,7 +390,7 @@ class Workspace:
             str(cwd),
             self._clock,
             options,
-            display_cap=_ALL,
+            displayed=self.settings.display_cap,
             pointer=pointer,
         )
 

@@ -64,6 +64,22 @@ def imported(directory: Path, *cells: str, among: tuple[str, ...] = HEAVY) -> st
     return ran.stdout.strip()
 
 
+def test_the_kernel_starts_without_ipythons_shell() -> None:
+    """And what imports IPython afterwards gets the whole of it."""
+    code = """
+import sys
+from prose_kernel import __main__ as start
+from traitlets.config import Application
+Application.launch_instance = classmethod(lambda cls, argv=None, **options: print(cls.__name__))
+start.main()
+print("IPython" in sys.modules, "ipykernel.kernelbase" in sys.modules)
+import IPython
+print(IPython.get_ipython())
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines() == ["ProseApp", "False True", "None"], ran.stderr
+
+
 ORDINARY = 'let a = exec "echo 1"\nif **a is "1"**:\n  output b = a'
 SESSION = 'session "Say something"'
 

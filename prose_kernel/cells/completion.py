@@ -1,6 +1,6 @@
 """Completion at the cursor: keywords, names, properties and their values, magics, paths.
 
-Which keywords can stand at the cursor is the parser's answer; names, properties and texts are read from the line and
+The parser decides which keywords can follow the cursor; names, properties and texts are read from the line and
 what encloses it. Positions count code points, as the Jupyter protocol does since 5.2 (a cursor after 😀 is at 1, where
 UTF-16 would say 2).
 """

@@ -38,7 +38,7 @@ def _one(preview: Preview, doors: SessionServices) -> tuple[str, str]:
     if preview.note:
         return inline_text(f"{preview.note} ({where})"), visible(f"{preview.note} ({where})")
     if preview.request is None:
-        problem = str(preview.problem) if preview.problem is not None else "it cannot be told"
+        problem = str(preview.problem) if preview.problem is not None else "the reason is unknown"
         text = f"session ({where}) would fail: {problem}"
         return inline_text(text), visible(text)
     told = doors.describe(preview.request)

@@ -15,14 +15,13 @@ from prose_kernel.cells.registry import in_cell
 from prose_kernel.cells.scan import Segment, segments
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, Output, Problem
-from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Compiled
     from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.presentation.output_window import Limits
-    from prose_kernel.runtime.services import TaskFollowUp
+    from prose_kernel.runtime.services import Asker, TaskFollowUp
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Workspace
 
@@ -122,7 +121,7 @@ class Cells:
         await asyncio.gather(*kept, return_exceptions=True)
 
     def warm_up(self) -> None:
-        """Import what the first cell needs, ahead of time. May run in a thread."""
+        """Import what the first cell needs, ahead of time."""
         from prose_kernel import languages
         from prose_kernel.language.source import Source
         from prose_kernel.presentation import cell_view

@@ -59,7 +59,7 @@ def _literal(text: str, match: re.Match[str]) -> Region:
 
 
 def inside(text: str, cursor: int) -> tuple[Inside, int]:
-    """What the cursor stands in, and where that begins (the cursor itself for code)."""
+    """The kind of text around the cursor, and where that begins (the cursor itself for code)."""
     for literal in literals(text[:cursor]):
         if literal.end >= cursor and not (literal.closed and literal.end <= cursor):
             return literal.inside, literal.start
@@ -84,7 +84,7 @@ _MAGIC = re.compile(r"^%.*$", re.M)
 def segments(code: str) -> list[Segment]:
     """A cell as program texts and magic lines in order. A magic stands at the start of a line, outside of literals.
 
-    Program texts keep the line numbers of the cell: what stands before them is blank lines.
+    Program texts keep the line numbers of the cell: the lines before them are blank.
     """
     if "%" not in code:
         return [Segment(False, code, 1)]

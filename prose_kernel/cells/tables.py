@@ -146,8 +146,12 @@ def short_path(path: Path, base: Path) -> str:
 
 def magics(known: Iterable[Magic]) -> Display:
     """The table of `%help`."""
-    rows = sorted({magic.usage: magic.summary for magic in known}.items())
-    return table(("magic", "what it does"), rows)
+    rows: dict[object, tuple[str, str]] = {}
+    for magic in sorted(known, key=lambda magic: magic.usage):
+        first = rows.setdefault(magic.run, (magic.usage, magic.summary))
+        if first[0] != magic.usage:
+            rows[magic.run] = (first[0], f"{first[1]}; also %{magic.name}")
+    return table(("magic", "what it does"), list(rows.values()))
 
 
 def helpful_words() -> list[str]:

@@ -42,7 +42,7 @@ _USAGE = "%exec [--wait SECONDS] [--in DIRECTORY] [--name TEXT] [--new] [--conti
 _display_numbers = itertools.count(1)
 
 CELL_MAGICS = ("task", "command")
-"""What may stand behind `%%`: the rest of the cell is one command."""
+"""The words after `%%` that make the rest of the cell one command."""
 
 
 # ---------------------------------------------------------------- starting
@@ -132,7 +132,7 @@ async def exec_(call: Call) -> None:
 
 
 async def run_cell(cells: Cells, line: str, body: str, output: Output, view: CellView) -> None:
-    """`%%task` and `%%command`: the cell is one command. `line` is what stands behind the `%%`."""
+    """`%%task` and `%%command`: the cell is one command. `line` is the text after `%%`."""
     name, _, options = line.partition(" ")
     await run_command(cells, read_options(options.strip(), f"%%{name}", body), output, view)
 
@@ -217,7 +217,7 @@ class _Card:
 
         def heard(event: TaskEvent) -> None:
             if event.task.task_id == self._task_id:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody looks
+                with contextlib.suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(changed.set)
 
         unsubscribe = self._tasks.subscribe(heard)

@@ -107,7 +107,7 @@ def _print_compiled(compiled: Compiled, several: bool) -> None:
     if several and compiled.diagnostics:
         click.echo(f"{compiled.name}:", err=True)
     if compiled.diagnostics:
-        click.echo(report.diagnostics_text(compiled.diagnostics) + "\n", err=True)
+        click.echo(report.diagnostics_text(compiled.diagnostics) + "\n" * (several or compiled.ok), err=True)
     if compiled.ok and compiled.program is not None:
         click.echo(
             (f"# {compiled.name}\n" if several else "") + compiled.language.format_program(compiled.program), nl=False

@@ -56,16 +56,14 @@ def _isolation(current: Settings) -> Iterator[Finding]:
     from prose_kernel.commands.sandbox import probe
 
     if current.exec_enabled:
-        yield Finding("ok", "Exec", "switched on: agents with `execute:` rules run programs")
+        yield Finding("ok", "Exec", "enabled: agents with `execute:` rules may run programs")
     else:
-        yield Finding("ok", "Exec", "switched off: no agent runs programs by it ([exec] enabled)")
+        yield Finding("ok", "Exec", "disabled: no agent can run programs with it ([exec] enabled = true enables it)")
     yield _system()
     for found in probe():
         if found.subject == "bubblewrap" and found.state == "note" and current.exec_enabled and current.exec_bubblewrap:
             fix = "install bubblewrap where namespaces are allowed, or set [exec] bubblewrap = false"
-            yield Finding(
-                "broken", found.subject, "asked for by the settings, and " + found.text.partition(";")[0], fix
-            )
+            yield Finding("broken", found.subject, "required by the settings, and " + found.text.partition(";")[0], fix)
         else:
             yield Finding(found.state, found.subject, found.text)
 
@@ -75,7 +73,7 @@ def _system() -> Finding:
 
     if system.LINUX:
         return Finding("ok", "processes", "Linux: every command is ended with all that it started")
-    text = "POSIX alone: commands and tasks work; programs of agents cannot be confined, and Exec is refused"
+    text = "POSIX only: commands and tasks work; agents' programs cannot be confined, so Exec is refused"
     return Finding("note", "processes", text)
 
 

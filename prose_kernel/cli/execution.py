@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -93,7 +93,10 @@ class ProgramRun:
             decisions=given.decisions,
             gate_files=given.gate_files,
         )
-        return Workspace(given.settings, start, asker=self.asker, listeners=[self.narrator])
+        settings = given.settings
+        if not (self.screen.shares_terminal("stdout") and self.screen.shares_terminal("stderr")):
+            settings = replace(settings, display_cap=0)  # a pipe gets everything, and a command waits for a slow reader
+        return Workspace(settings, start, asker=self.asker, listeners=[self.narrator])
 
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
@@ -145,7 +148,7 @@ class ProgramRun:
         return ended
 
     async def _feed(self, cell: Cell) -> None:
-        """A cell that may fail is told of and passed, as Jupyter's runners do."""
+        """Note the failure of a cell that may fail, and continue, as Jupyter's runners do."""
         try:
             await self.feed(cell)
         except (CompileError, RunError, UsageError) as problem:

@@ -20,6 +20,8 @@ def explain(wanted: tuple[str, ...]) -> int:
         return 0
     from rich.console import Console
     from rich.markdown import Markdown
+    from rich.theme import Theme
 
-    Console(highlight=False).print(Markdown(found, hyperlinks=False))
+    console = Console(highlight=False, theme=Theme({"markdown.code": "bold"}))  # nothing that needs a dark background
+    console.print(Markdown(found, hyperlinks=False, code_theme="ansi_dark"))
     return 0

@@ -23,7 +23,7 @@ _reason = click.option("--comment", "--reason", "comment", metavar="TEXT", defau
 _OTHERWISE = {
     "at the run": "answer at the run's own prompt",
     "unreachable": "the run does not answer on its socket: answer at its own prompt",
-    "gone": "the run has ended: nobody waits here",
+    "gone": "the run has ended; this gate no longer waits",
 }
 _target = click.argument("target", metavar="[RUN] GATE", nargs=-1, required=True)
 

@@ -102,7 +102,7 @@ class Narrator:
         if not self._screen.shares_terminal(event.stream):
             self._order.say(event.place.branches, _Text(event.stream, event.text))
             return
-        if text := shown.window.feed(event.stream, event.text):
+        if text := shown.window.feed(event.stream, event.text, event.omitted):
             self._order.say(event.place.branches, _Text(event.stream, text))
         if shown.window.left_out():
             line = f"… {clip(shown.window.last_line, LAST_LINE_COLUMNS)}"
@@ -132,7 +132,7 @@ class Narrator:
             self._order.say(branches, _Text(stream, text))
 
     def _failed(self, event: e.Failed) -> None:
-        """Remember the error of a command whose stderr has been passed through, so that nobody reads it twice."""
+        """Remember the error of a command whose stderr has been passed through, so that it is not shown twice."""
         raised = self._raised
         if raised is not None and raised.place.span == event.place.span:
             self.shown_error = event.error

@@ -71,6 +71,16 @@ def usage_text(error: Exception) -> str:
     return message if isinstance(error, NoArgsIsHelpError) else f"Error: {message}"
 
 
+def code_of(error: Exception) -> str:
+    """The code of an error that has an entry in the reference, "" for others."""
+    match error:
+        case CompileError():
+            return next((d.code for d in error.diagnostics if d.severity == "error"), "")
+        case RunError():
+            return error.code
+    return ""
+
+
 def error_json(error: Exception) -> dict[str, object]:
     """The `error` of a result object: type, code, message, line and column, and what more there is to know."""
     match error:

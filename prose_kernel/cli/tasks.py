@@ -40,15 +40,15 @@ class Found:
 def tasks() -> None:
     """List, show, read and stop the tasks of runs.
 
-    TASK is a task's id, or its number in a run; without a RUN, in the newest run that has tasks.
+    TASK is the id of a task, or its number in a run. Without RUN, it is the newest run that has tasks.
 
-    Exit status: 0 done, 1 no such task, or the records cannot be read, 2 usage.
+    Exit status: 0 done, 1 no such task, or the records cannot be read, 2 wrong usage.
     """
 
 
 @tasks.command("list")
 @click.option("--run", metavar="RUN", help="The run, by its id.")
-@click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
+@click.option("--all", "everything", is_flag=True, help="Also those that have ended.")
 @_state_dir
 def list_(run: str | None, everything: bool, state_dir: str | None) -> int:
     """List the active tasks of one run or of all."""
@@ -103,7 +103,7 @@ def show(target: tuple[str, ...], state_dir: str | None) -> None:
 
 @tasks.command()
 @_target
-@click.option("--log", "whole", is_flag=True, help="All that the log holds, not the beginning and the end.")
+@click.option("--log", "whole", is_flag=True, help="Print the whole log, not only the beginning and the end.")
 @_state_dir
 def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
     """Print what a task has printed: its beginning and its end, or the whole log."""
@@ -120,7 +120,7 @@ def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
         for piece in log.read(found.run / (found.record.log_ref or "")):
             click.echo(text.feed(piece), nl=False)
     except OSError:
-        raise GateRefused("the log of this task is not there", hint="without --log, what its record holds") from None
+        raise GateRefused("the log of this task is missing", hint="leave out --log for the preview") from None
     click.echo(text.end(), nl=False)
 
 
@@ -128,7 +128,7 @@ def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
 @_target
 @_state_dir
 def stop(target: tuple[str, ...], state_dir: str | None) -> None:
-    """Ask a task to end; a second time: kill it. The kernel that runs it does so."""
+    """Ask the kernel that runs a task to end it; the second time, to kill it."""
     from prose_kernel.commands.tasks.store import Store
 
     found = _find(target, state_dir)
@@ -149,7 +149,7 @@ def stop(target: tuple[str, ...], state_dir: str | None) -> None:
     if now is None or now.ended or now.force_stop_requested:
         click.echo(f"task {record.number} has ended")
     else:
-        click.echo(f"task {record.number} was asked to end; type the same again to kill it")
+        click.echo(f"task {record.number} was asked to end; run the same command again to kill it")
 
 
 # ---------------------------------------------------------------- finding
@@ -176,7 +176,7 @@ def _all(directory: Path, run: str | None) -> tuple[list[Found], list[str]]:
 
     runs = directory / "runs"
     if run is not None and not (runs / run).is_dir():
-        raise GateRefused(f"there is no run {run}", hint="prose tasks list --all shows which there are")
+        raise GateRefused(f"there is no run {run}", hint="prose tasks list --all lists the runs with tasks")
     names = [runs / run] if run is not None else sorted(runs.iterdir()) if runs.is_dir() else []
     found: list[Found] = []
     problems: list[str] = []

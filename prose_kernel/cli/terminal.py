@@ -195,6 +195,11 @@ class Screen:
             self._live = live
             live.start()
 
+    def explain(self, code: str) -> None:
+        """Tell a person at a terminal how to read about an error."""
+        if code and self.shares_terminal("stderr"):
+            self.note(f"more: prose explain {code}")
+
     def shares_terminal(self, stream: Stream) -> bool:
         file = self._files[stream]
         return file is not None and file.isatty()

@@ -50,13 +50,15 @@ class ProcessCall(Generic[T]):
         self._answer: asyncio.Future[T] = self._loop.create_future()
         self._process: EngineProcess | None = None
 
-    def post(self, callback: Callable[[], None]) -> None:
-        """From the engine's loop to the caller's."""
+    def post(self, callback: Callable[[], None]) -> bool:
+        """From the engine's loop to the caller's; False where that is closed."""
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:  # the caller's loop is closed: nobody wants this process any more
             if self._process is not None:
                 self._process.stop("cancelled")
+            return False
+        return True
 
     def done(self, result: T, last: Callable[[], None] | None = None) -> None:
         """The process has ended; `last` is called in the caller's loop before it learns of it."""

@@ -33,6 +33,9 @@ class Drain:
         self._until: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_read = 0.0
+        self._paused = False
+        self._finish: Callable[[], None] | None = None
+        self._hurried = False
 
     def start(self, stdout: int, stderr: int) -> None:
         self._open = {"stdout": stdout, "stderr": stderr}
@@ -62,6 +65,23 @@ class Drain:
             self._close(stream)
             self._ended()
 
+    def pause(self) -> None:
+        """Leave what comes in the pipes, until `resume`. Whoever writes then has to wait."""
+        if not self._paused:
+            self._paused = True
+            for descriptor in self._open.values():
+                self._loop.remove_reader(descriptor)
+
+    def resume(self) -> None:
+        if not self._paused:
+            return
+        self._paused = False
+        for stream, descriptor in self._open.items():
+            self._loop.add_reader(descriptor, self._readable, stream, descriptor)
+        if self._finish is not None and self._open:
+            self._until = None
+            self.lose_patience(self._finish, hurried=self._hurried)
+
     def _close(self, stream: Stream) -> None:
         descriptor = self._open.pop(stream)
         self._loop.remove_reader(descriptor)
@@ -73,8 +93,14 @@ class Drain:
         """Whether both streams have ended."""
         return not self._open
 
-    def lose_patience(self, finish: Callable[[], None]) -> None:
-        """The child has exited and somebody holds a pipe: call `finish` after 100 ms of silence, or after 1 s."""
+    def lose_patience(self, finish: Callable[[], None], *, hurried: bool) -> None:
+        """The child has exited and somebody holds a pipe: call `finish` after 100 ms of silence, or after 1 s.
+
+        That time begins when nothing is paused; but at once where the command is being ended (`hurried`).
+        """
+        self._finish, self._hurried = finish, hurried
+        if self._paused and not hurried:
+            return
         now = self._loop.time()
         if self._until is None:
             self._until = now + _TOTAL
@@ -88,6 +114,8 @@ class Drain:
         end = min(self._until, self._last_read + _IDLE)
         if self._loop.time() < end:
             self._timer = self._loop.call_at(end, self._patience, finish)
+        elif self._paused and not self._hurried:
+            self._timer = None
         else:
             finish()
 

@@ -7,6 +7,7 @@ cell does (exec-and-tasks.md 1.2, spawn point 8).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import secrets
@@ -20,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.commands import process_table
 from prose_kernel.commands.background_processes import BackgroundProcesses
-from prose_kernel.commands.exit_watch import ExitWatch
-from prose_kernel.commands.spawn import Child
+from prose_kernel.commands.spawn import Child, ExitWatch
 from prose_kernel.commands.termination import GRACE
 from prose_kernel.commands.watchdog import Watchdog
 
@@ -224,12 +224,8 @@ class Engine:
         if not self._running:
             self._idle.set()
 
-    def remember(self, leader: int, member: process_table.Member) -> None:
-        """A program under a monitor runs: the watchdog ends it if kernel and monitor are both killed."""
-        self._watchdog.started(leader, member.ticks)
-
     def forget(self, leader: int) -> None:
-        """It is over."""
+        """A program under a monitor is over; until then the watchdog ends it if kernel and monitor are both killed."""
         self._watchdog.ended(leader)
 
     def guards(self, number: int) -> bool:
@@ -246,13 +242,17 @@ class Engine:
         _, status = os.waitpid(child.pid, os.WNOHANG)
         child.reaped(status)
 
-    def table(self) -> list[process_table.Member]:
-        """The process table, read at most once every few milliseconds however many ladders run."""
+    def table(self, *, fresh: bool = False) -> list[process_table.Member]:
+        """The process table, read at most once every few milliseconds however many ladders run, or now (`fresh`).
+
+        When no descriptor is left to read it, it is the table as it was seen last: the same object, so that a ladder
+        does not take its command for ended.
+        """
         taken, table = self._table
-        now = self.loop.time()
-        if now - taken > 0.002:
-            table = process_table.members()
-            self._table = (self.loop.time(), table)
+        if fresh or self.loop.time() - taken > 0.002:
+            with contextlib.suppress(OSError):
+                table = process_table.members()
+                self._table = (self.loop.time(), table)
         return table
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from prose_kernel.commands.engine import Engine, EngineClosed
+from prose_kernel.commands.output import no_op
 from prose_kernel.commands.process import Launch, Process, Record, exit_of
 from prose_kernel.commands.spawn import close
 from prose_kernel.runtime.ports import Stream
@@ -186,10 +187,13 @@ class RunningHelper:
 
 
 class _Streams:
-    """The process's `Feed`."""
+    """The process's `Feed`, which is never behind."""
+
+    full = False
 
     def __init__(self, printed: Callable[[Stream, str], None]) -> None:
         self.feed = printed
+        self.room: Callable[[], None] = no_op
 
     def stop(self) -> None:
         """The end is told by the record."""

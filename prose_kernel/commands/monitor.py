@@ -17,10 +17,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from prose_kernel.commands import process_table
 from prose_kernel.commands.drain import Drain
+from prose_kernel.commands.process import Owner
 from prose_kernel.commands.process_table import Member
 from prose_kernel.commands.spawn import children_are_lost, close, unignore
 from prose_kernel.commands.system import memory_file
@@ -28,10 +29,9 @@ from prose_kernel.runtime.ports import Outcome, Stream
 
 _SCRIPT = Path(__file__).with_name("monitor_process.py")
 _START_TIMEOUT = 20.0
+_OURS: dict[str, Outcome] = {"timed_out": "timed_out", "interrupted": "interrupted", "cancelled": "cancelled"}
 _BACKSTOP = 3.0
 """Seconds beyond the limit and the grace after which a monitor that says nothing is given up."""
-
-_OUT_OF_MEMORY_RAISE = 300
 
 Identity = tuple[int, int]
 """Device and inode of a file: what was checked is what is used."""
@@ -79,7 +79,6 @@ class MonitoredLaunch:
     umask: int = 0o022
 
     def marshalled(self) -> bytes:
-        confinement = self.confinement
         return marshal.dumps(
             {
                 "program": os.fsencode(self.program),
@@ -91,17 +90,10 @@ class MonitoredLaunch:
                 "grace": self.grace,
                 "interrupt_grace": self.interrupt_grace,
                 "limits": list(self.limits),
-                "landlock": confinement.landlock,
-                "paths": None if confinement.paths is None else list(confinement.paths),
-                "own_network": confinement.own_network,
-                "no_tcp": confinement.no_tcp,
-                "own_limits": confinement.own_limits,
-                "maps_root": confinement.maps_root,
-                "keep_rights": confinement.keep_rights,
+                **{name: getattr(self.confinement, name) for name in Confinement.__slots__},
                 "identity": self.identity,
                 "cwd_identity": self.cwd_identity,
                 "umask": self.umask,
-                "oom": min(1000, _own_adjustment() + _OUT_OF_MEMORY_RAISE),
             }
         )
 
@@ -139,20 +131,6 @@ class Keeper(Protocol):
     def take(self, stream: Stream, data: bytes, final: bool) -> None: ...
 
 
-class MonitorOwner(Protocol):
-    """What a monitored program needs of its engine."""
-
-    loop: asyncio.AbstractEventLoop
-
-    def ended(self, process: MonitoredProcess, left: Sequence[Member]) -> None: ...
-
-    def remember(self, leader: int, member: Member) -> None: ...
-
-    def forget(self, leader: int) -> None: ...
-
-    def table(self) -> list[Member]: ...
-
-
 @dataclass(slots=True)
 class _Ends:
     """Our ends of the pipes to the monitor."""
@@ -169,7 +147,7 @@ class MonitoredProcess:
 
     def __init__(
         self,
-        owner: MonitorOwner,
+        owner: Owner,
         launch: MonitoredLaunch,
         keeper: Keeper,
         done: Callable[[MonitorRecord], None],
@@ -274,7 +252,7 @@ class MonitoredProcess:
     def _program_started(self, pid: int, ticks: int) -> None:
         self._started = self._owner.loop.time()
         self._main = Member(pid, pid, pid, ticks)
-        self._owner.remember(pid, self._main)
+        self._owner.started(pid, ticks)
         if self._backstop is not None and self._launch.timeout is not None and not self._stopping:
             self._watch_ladder(self._launch.timeout + self._launch.grace)
 
@@ -298,7 +276,7 @@ class MonitoredProcess:
         if self._drain.over:
             self._finish(self._record())
         else:
-            self._drain.lose_patience(self._out_of_patience)
+            self._drain.lose_patience(self._out_of_patience, hurried=self._stopping)
 
     def _out_of_patience(self) -> None:
         if not self._finished:
@@ -359,16 +337,10 @@ class MonitoredProcess:
         """KILL to all below the monitor, and to the program's own group and session."""
         assert self._popen is not None
         for _ in range(3):  # what was forked while looking
-            table = process_table.members()
-            below: dict[int, list[Member]] = {}
-            for member in table:
-                below.setdefault(member.parent, []).append(member)
-            waiting = [self._popen.pid]
-            while waiting:
-                for member in below.pop(waiting.pop(), ()):
-                    waiting.append(member.pid)
-                    with contextlib.suppress(OSError):
-                        os.kill(member.pid, signal.SIGKILL)
+            table = self._owner.table(fresh=True)
+            for member in process_table.below((self._popen.pid,), table):
+                with contextlib.suppress(OSError):
+                    os.kill(member.pid, signal.SIGKILL)
             if self._main is not None:
                 leader = self._main
                 # a number is not used again while a group or session has it, and this one was just in use
@@ -393,7 +365,7 @@ class MonitoredProcess:
 
     def _ended(self, words: list[str], duration: float) -> MonitorRecord:
         status = int(words[1])
-        outcome = _outcome(words[2], status)
+        outcome = _OURS.get(words[2]) or ("signaled" if status >= 0 and os.WIFSIGNALED(status) else "exited")
         return MonitorRecord(
             outcome,
             status if status >= 0 else None,
@@ -421,21 +393,3 @@ class MonitoredProcess:
             self._owner.forget(self._main.pid)
         self._owner.ended(self, ())
         self._done(record)
-
-
-def _outcome(cause: str, status: int) -> Outcome:
-    causes: dict[str, Literal["timed_out", "interrupted", "cancelled"]] = {
-        "timed_out": "timed_out",
-        "interrupted": "interrupted",
-        "cancelled": "cancelled",
-    }
-    if cause in causes:
-        return causes[cause]
-    return "signaled" if status >= 0 and os.WIFSIGNALED(status) else "exited"
-
-
-def _own_adjustment() -> int:
-    try:
-        return int(Path("/proc/self/oom_score_adj").read_bytes())
-    except (OSError, ValueError):
-        return 0

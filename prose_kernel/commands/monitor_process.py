@@ -22,8 +22,9 @@ if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib here
     import process_table  # type: ignore[import-not-found]
     import sandbox_syscalls  # type: ignore[import-not-found]
+    import system  # type: ignore[import-not-found]
 else:
-    from prose_kernel.commands import process_table, sandbox_syscalls
+    from prose_kernel.commands import process_table, sandbox_syscalls, system
 
 _KILL_PATIENCE = 2.0
 _LOOK = 0.02
@@ -53,7 +54,7 @@ def become_program(job: Job, monitor: int, stdout: int, stderr: int, failures: i
         for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
             os.dup2(source, target)
         os.umask(job["umask"])
-        _prefer_for_out_of_memory(job["oom"])
+        system.prefer_for_out_of_memory(os.getpid())
         step = "cwd"
         os.chdir(job["cwd"])
         _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
@@ -79,19 +80,6 @@ def _sane_signals() -> None:
         except (OSError, ValueError):  # KILL, STOP, those that the C library keeps
             continue
     signals.pthread_sigmask(signals.SIG_SETMASK, ())
-
-
-def _prefer_for_out_of_memory(adjustment: int) -> None:
-    try:
-        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        os.write(descriptor, str(adjustment).encode())
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def _same(status: os.stat_result, identity: tuple[int, int] | None) -> None:
@@ -138,15 +126,7 @@ class Tree:
                 self.status = status
 
     def members(self) -> list[process_table.Member]:
-        below: dict[int, list[process_table.Member]] = {}
-        for member in process_table.members():
-            below.setdefault(member.parent, []).append(member)
-        found: list[process_table.Member] = []
-        waiting = [os.getpid()]
-        while waiting:
-            children = below.pop(waiting.pop(), [])
-            found += children
-            waiting += [child.pid for child in children]
+        found: list[process_table.Member] = process_table.below((os.getpid(),), process_table.members())
         return found
 
     def signal(self, number: int) -> int:

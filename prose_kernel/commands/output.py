@@ -1,24 +1,29 @@
 """What a command prints: the part that is kept, and the part that is shown while it runs.
 
-`Capture` keeps the beginning, for `exec`; `BothEnds` the beginning and the end, for tasks; each at constant cost
-a piece and in constant memory, however much comes.
+`Capture` keeps the first characters, for `exec`; `Head` the first bytes, for `Exec`; `BothEnds` the beginning and the
+end, for tasks; `Tail` the end, for terminals of CLI agents. Each at constant cost a piece and in constant memory,
+however much comes.
 
 Both get the same decoded text. What is kept is cut to its first code points (2.7); what is shown is a side channel
-that can be behind, blocked or broken without any effect on the command (1.2, capture point 4; 5.1).
+(1.2, capture point 4; 5.1): `Live` can be behind, blocked or broken without any effect on the command, unless its
+consumer displays without a limit; then a command waits for it, as it would for a pipe.
 """
 
 from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import AnyStr, Generic
 
-from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, OnOutput, Stream
+from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, NOTHING_OMITTED, OnOutput, Stream
 
-DISPLAY_CAP = 8 * 1024 * 1024
+WAITING = 8 * 1024 * 1024
+"""Characters that wait for a consumer before the middle is dropped, or reading pauses."""
 _INTERVAL = 0.05
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _REPLACEMENT_BYTES = _REPLACEMENT.encode()
@@ -49,6 +54,32 @@ def _replaced_bytes(data: bytes, text: str) -> int:
     # A program may print U+FFFD itself: those are valid, and stand in the data as well.
     replacements = text.count(_REPLACEMENT) - data.count(_REPLACEMENT_BYTES)
     return len(data) - (len(text.encode()) - len(_REPLACEMENT_BYTES) * replacements)
+
+
+class Head:
+    """The first `cap` bytes of a stream."""
+
+    __slots__ = ("_cap", "_kept", "total")
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._kept = bytearray()
+        self.total = 0
+
+    def feed(self, data: bytes) -> None:
+        room = self._cap - len(self._kept)
+        if room > 0:
+            self._kept += data[:room]
+        self.total += len(data)
+
+    @property
+    def truncated(self) -> bool:
+        return self.total > self._cap
+
+    @property
+    def text(self) -> str:
+        """Decoded; a character that the cap cuts through is left out."""
+        return Decoder().decode(bytes(self._kept), not self.truncated)
 
 
 class Capture:
@@ -89,34 +120,36 @@ COMBINED_TAIL = 256_000
 MARK = "\n[… {count:,} characters not shown …]\n"
 
 
-class Tail:
-    """The last characters of a text that comes in pieces."""
+class Tail(Generic[AnyStr]):
+    """The last `cap` characters, or bytes, of what comes in pieces; `empty` is an empty piece."""
 
-    __slots__ = ("_cap", "_length", "_pieces")
+    __slots__ = ("_cap", "_empty", "_length", "_pieces")
 
-    def __init__(self, cap: int) -> None:
+    def __init__(self, cap: int, empty: AnyStr) -> None:
         self._cap = cap
-        self._pieces: deque[str] = deque()
+        self._empty: AnyStr = empty
+        self._pieces: deque[AnyStr] = deque()
         self._length = 0
 
-    def add(self, text: str) -> None:
+    def add(self, text: AnyStr) -> None:
         if len(text) > self._cap:
-            text = text[-self._cap :]
+            text = text[len(text) - self._cap :]
         self._pieces.append(text)
         self._length += len(text)
-        while self._length - len(self._pieces[0]) >= self._cap:
+        while self._pieces and self._length - len(self._pieces[0]) >= self._cap:
             self._length -= len(self._pieces.popleft())
         if len(self._pieces) > 4096:  # a million one-byte writes
-            self._pieces = deque(("".join(self._pieces),))
+            self._pieces = deque((self._empty.join(self._pieces),))
 
-    def last(self, count: int) -> str:
-        found: list[str] = []
+    def last(self, count: int) -> AnyStr:
+        """The last `count` of them, or all that are kept."""
+        found: list[AnyStr] = []
         for piece in reversed(self._pieces):
             if count <= 0:
                 break
             found.append(piece[-count:])
             count -= len(piece)
-        return "".join(reversed(found))
+        return self._empty.join(reversed(found))
 
 
 class BothEnds:
@@ -127,7 +160,7 @@ class BothEnds:
     def __init__(self, tail: int) -> None:
         self._head: list[str] = []
         self._room = STREAM_TAIL
-        self._tail = Tail(tail)
+        self._tail = Tail(tail, "")
         self.total = 0
 
     def add(self, text: str) -> None:
@@ -179,41 +212,77 @@ class Collected:
         }
 
 
+class _Waiting:
+    """Text of one stream that waits to be delivered. With `spare`, at least that many characters of both ends are kept
+    and the middle is counted and dropped; 0 keeps everything."""
+
+    __slots__ = ("_spare", "_tail_size", "head", "omitted", "size", "tail")
+
+    def __init__(self, spare: int) -> None:
+        self.head: list[str] = []
+        self.tail: deque[str] = deque()
+        self.size = 0
+        self.omitted = NOTHING_OMITTED
+        self._spare = spare
+        self._tail_size = 0
+
+    def add(self, text: str) -> None:
+        if not self._spare or self.size < self._spare:
+            self.head.append(text)
+            self.size += len(text)
+            return
+        self.tail.append(text)
+        self._tail_size += len(text)
+        while self._tail_size - len(self.tail[0]) >= self._spare:
+            dropped = self.tail.popleft()
+            self._tail_size -= len(dropped)
+            self.omitted = self.omitted.and_(dropped)
+        if len(self.tail) > 4096:  # a million one-byte writes
+            self.tail = deque(("".join(self.tail),))
+
+
 class Live:
     """Hands a command's output to a consumer in another event loop, in few and large pieces.
 
     At once when nothing was sent for a while, otherwise at most 20 times a second. When the consumer is behind, pieces
-    merge; a consumer that blocks or raises changes nothing for the command. What waits here is bounded by `cap` bytes a
-    stream: after that, one line says that the display stopped.
+    merge, and what waits is bounded. A consumer that displays only `displayed` bytes gets both ends of what waits and
+    the size of what was dropped between them, so a blocked or broken consumer changes nothing for the
+    command. For one that wants everything (`displayed` 0) `full` says when to read no more; `room` is then called in
+    the engine's loop as soon as it has caught up.
     """
 
     def __init__(
         self,
         engine_loop: asyncio.AbstractEventLoop,
-        post: Callable[[Callable[[], None]], None],
+        post: Callable[[Callable[[], None]], bool],
         consumer: OnOutput,
-        cap: int,
+        displayed: int = 0,
     ) -> None:
+        """`post` calls a function in the consumer's loop; False says that this loop is closed."""
+        self.room: Callable[[], None] = no_op
+        self.full = False
         self._loop = engine_loop
         self._post = post
         self._consumer = consumer
-        self._cap = cap
-        self._left: dict[Stream, int] = {"stdout": cap, "stderr": cap}
-        self._line_open: dict[Stream, bool] = {"stdout": False, "stderr": False}
+        self._spare = max(displayed + 1, WAITING // 4) if displayed else 0
         self._lock = threading.Lock()
-        self._pending: dict[Stream, list[str]] = {}
+        self._pending: dict[Stream, _Waiting] = {}
         self._posted = False
+        self._gone = False
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._complained = False
 
     def feed(self, stream: Stream, text: str) -> None:
         """Called in the engine's loop with decoded text."""
-        if not text or self._left[stream] < 0:
+        if not text or self._gone:
             return
-        text = self._within_cap(stream, text)
         with self._lock:
-            self._pending.setdefault(stream, []).append(text)
+            waiting = self._pending.get(stream)
+            if waiting is None:
+                waiting = self._pending[stream] = _Waiting(self._spare)
+            waiting.add(text)
+            self.full = not self._spare and sum(one.size for one in self._pending.values()) >= WAITING
         if self._timer is None:
             # A schedule that may run half an interval ahead: a program printing every 50 ms is never held up for long
             # by its own jitter, and the rate stays at 20 a second.
@@ -223,23 +292,15 @@ class Live:
             else:
                 self._timer = self._loop.call_later(wait, self._send)
 
-    def _within_cap(self, stream: Stream, text: str) -> str:
-        encoded = len(text) if text.isascii() else len(text.encode())
-        if encoded <= self._left[stream]:
-            self._left[stream] -= encoded
-            self._line_open[stream] = not text.endswith("\n")
-            return text
-        shown = text.encode()[: self._left[stream]].decode(errors="ignore")
-        line_open = not shown.endswith("\n") if shown else self._line_open[stream]
-        self._left[stream] = -1
-        return f"{shown}{chr(10) if line_open else ''}[display stopped after {_size(self._cap)}; capture continues]\n"
-
     def _send(self) -> None:
         self._timer = None
         self._due = max(self._due, self._loop.time()) + _INTERVAL
-        if not self._posted:
-            self._posted = True
-            self._post(self.deliver)
+        if self._posted:
+            return
+        self._posted = True
+        if not self._post(self.deliver):
+            self._gone = True
+            self._take()
 
     def stop(self) -> None:
         """No further timer: the end of the command delivers the rest."""
@@ -247,22 +308,31 @@ class Live:
             self._timer.cancel()
             self._timer = None
 
-    def deliver(self) -> None:
-        """Called in the consumer's loop: everything that waits, one piece a stream, in order of arrival."""
+    def _take(self) -> dict[Stream, _Waiting]:
         with self._lock:
             pending, self._pending = self._pending, {}
             self._posted = False
-        for stream, pieces in pending.items():
+            was_full, self.full = self.full, False
+        if was_full:
+            with contextlib.suppress(RuntimeError):  # the engine is closed
+                self._loop.call_soon_threadsafe(self.room)
+        return pending
+
+    def deliver(self) -> None:
+        """Called in the consumer's loop: everything that waits, in order of arrival, one piece a stream; two around
+        what was dropped."""
+        for stream, waiting in self._take().items():
             try:
-                self._consumer(stream, "".join(pieces))
+                if waiting.omitted.size:
+                    self._consumer(stream, "".join(waiting.head))
+                    self._consumer(stream, "".join(waiting.tail), waiting.omitted)
+                else:
+                    self._consumer(stream, "".join((*waiting.head, *waiting.tail)))
             except Exception:
                 if not self._complained:
                     self._complained = True
                     logging.getLogger(__name__).exception("a consumer of command output raised")
 
 
-def _size(count: int) -> str:
-    for unit, factor in (("MiB", 1024 * 1024), ("KiB", 1024)):
-        if count and count % factor == 0:
-            return f"{count // factor} {unit}"
-    return f"{count} bytes"
+def no_op() -> None:
+    """Nobody waits for room."""

@@ -17,9 +17,8 @@ from typing import Literal, Protocol
 
 from prose_kernel.commands import process_table, system
 from prose_kernel.commands.drain import Drain
-from prose_kernel.commands.exit_watch import ExitWatch
 from prose_kernel.commands.output import Capture
-from prose_kernel.commands.spawn import Child, SpawnFailure, classify, close, high, spawn
+from prose_kernel.commands.spawn import Child, ExitWatch, SpawnFailure, classify, close, high, spawn
 from prose_kernel.commands.termination import GroupScope, Ladder, TreeScope, ladder
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, Outcome, Stream
 
@@ -120,7 +119,15 @@ class EngineProcess(Protocol):
 
 
 class Feed(Protocol):
-    """Who gets a command's output while it runs, decoded, in the engine's loop. Must not block."""
+    """Who gets a command's output while it runs, decoded, in the engine's loop. Must not block.
+
+    While it is `full`, nothing more is read; it calls `room` in the engine's loop when that is over.
+    """
+
+    room: Callable[[], None]
+
+    @property
+    def full(self) -> bool: ...
 
     def feed(self, stream: Stream, text: str) -> None: ...
 
@@ -130,18 +137,20 @@ class Feed(Protocol):
 
 
 class Owner(Protocol):
-    """What a process needs of its engine."""
+    """What an `EngineProcess` needs of its engine."""
 
     loop: asyncio.AbstractEventLoop
     grace: float
 
     def started(self, pid: int, ticks: int = 0) -> None: ...
 
-    def ended(self, process: Process, left: Sequence[process_table.Member]) -> None: ...
+    def ended(self, process: EngineProcess, left: Sequence[process_table.Member]) -> None: ...
+
+    def forget(self, leader: int) -> None: ...
 
     def adopt(self, child: Child) -> None: ...
 
-    def table(self) -> list[process_table.Member]: ...
+    def table(self, *, fresh: bool = False) -> list[process_table.Member]: ...
 
 
 class Process:
@@ -173,6 +182,8 @@ class Process:
             "stderr": Capture(launch.kept),
         }
         self._drain = Drain(owner.loop, self._take, self._advance)
+        if live is not None:
+            live.room = self._drain.resume
         self._started = 0.0
         self._finished = False
         self._exited = False
@@ -256,6 +267,8 @@ class Process:
         text = self._captures[stream].feed(data, final)
         if self._live is not None:
             self._live.feed(stream, text)
+            if self._live.full:
+                self._drain.pause()
 
     def _exit_seen(self) -> None:
         if self._exited or self._finished:
@@ -273,7 +286,7 @@ class Process:
         if self._drain.over:
             self._drained()
         else:
-            self._drain.lose_patience(self._out_of_patience)
+            self._drain.lose_patience(self._out_of_patience, hurried=self._ladder is not None)
 
     def _out_of_patience(self) -> None:
         if not self._finished and not self._climbing:
@@ -494,7 +507,7 @@ class Process:
         scope = GroupScope(leader)
         if scope.surely_empty():
             return []
-        left = scope.members(process_table.members())
+        left = scope.members(self._owner.table(fresh=True))
         if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
             return []  # the leader is reaped: whoever has its number now is a stranger
         return left

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 if __package__:
     from prose_kernel.commands import system
 else:  # run by path
@@ -84,6 +88,20 @@ def programs_below(pid: int) -> dict[int, bytes]:
         if pid not in found:
             found[pid] = system.program_of(pid)
             waiting += system.children(pid)
+    return found
+
+
+def below(roots: Iterable[int], table: Iterable[Member]) -> list[Member]:
+    """All that these processes have started, as far as the lines of parents are whole."""
+    children: dict[int, list[Member]] = {}
+    for member in table:
+        children.setdefault(member.parent, []).append(member)
+    found: list[Member] = []
+    waiting = list(roots)
+    while waiting:
+        for child in children.pop(waiting.pop(), ()):
+            found.append(child)
+            waiting.append(child.pid)
     return found
 
 

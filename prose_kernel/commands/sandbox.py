@@ -142,13 +142,13 @@ def wrapped(found: Mechanisms, program: str, argv: list[str], how: Wrapping) -> 
 
 
 def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
-    """The lines of `prose doctor`: what holds for programs of agents here, and what follows where it does not."""
+    """The lines of `prose doctor`: what is enforced for agents' programs here, and what is refused where it is not."""
     found = mechanisms() if found is None else found
     if found.monitor:
-        missing = f"not available: {found.monitor}; Exec is refused here, and commands of agents under rules that bind"
+        missing = f"not available: {found.monitor}; Exec is refused, and so are agents' commands under rules that bind"
         return (Finding("note", "monitor", missing),)
     return (
-        Finding("ok", "monitor", "programs of agents are ended with all that they have started"),
+        Finding("ok", "monitor", "agents' programs are ended together with everything they have started"),
         _landlock_finding(found),
         _network_finding(found.network),
         _bubblewrap_finding(found),
@@ -157,9 +157,9 @@ def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
 
 def _landlock_finding(found: Mechanisms) -> Finding:
     if not found.landlock:
-        text = "not available: programs of agents are refused where `read:` or `write:` is stated"
+        text = "not available: agents' programs are refused where `read:` or `write:` is stated"
         return Finding("note", "landlock", f"{text} (or run unbound: [exec] lists)")
-    text = f"`read:` and `write:` hold for programs of agents (version {found.landlock})"
+    text = f"`read:` and `write:` are enforced for agents' programs (version {found.landlock})"
     if found.scopes:
         return Finding("ok", "landlock", text)
     return Finding("note", "landlock", f"{text}; too old to keep them from signalling your other processes")
@@ -167,8 +167,8 @@ def _landlock_finding(found: Mechanisms) -> Finding:
 
 def _network_finding(problem: str) -> Finding:
     if not problem:
-        return Finding("ok", "no network", "`network: deny` holds for programs of agents")
-    text = f"not available: {problem}; programs of agents are refused under `network: deny`"
+        return Finding("ok", "no network", "`network: deny` is enforced for agents' programs")
+    text = f"not available: {problem}; agents' programs are refused under `network: deny`"
     return Finding("note", "no network", f"{text} (or run with less: [exec] network)")
 
 
@@ -176,4 +176,4 @@ def _bubblewrap_finding(found: Mechanisms) -> Finding:
     if found.bubblewrap is None:
         text = f"not available: {found.bubblewrap_problem}; only `[exec] bubblewrap = true` needs it"
         return Finding("note", "bubblewrap", text)
-    return Finding("ok", "bubblewrap", f"programs of agents can have namespaces of their own ({found.bubblewrap})")
+    return Finding("ok", "bubblewrap", f"agents' programs can run in namespaces of their own ({found.bubblewrap})")

@@ -12,7 +12,7 @@ from typing import Literal
 from prose_kernel.commands import cwd_report
 from prose_kernel.commands.cross_loop import ProcessCall
 from prose_kernel.commands.engine import Engine, EngineClosed
-from prose_kernel.commands.output import DISPLAY_CAP, Live
+from prose_kernel.commands.output import Live
 from prose_kernel.commands.process import Launch, Process, Record, signal_name
 from prose_kernel.commands.spawn import SpawnFailure, high
 from prose_kernel.commands.system import memory_file
@@ -32,16 +32,16 @@ NOT_INHERITED = (b"BASH_ENV", b"ENV")
 class ShellCommands:
     """The `Commands` port of the machine: runs shell text on an engine, callable from any event loop.
 
-    `shell` is a path or a name to look up, None means `bash`, else `sh`. `display_cap` bounds what `on_output` gets of
-    each stream of one command, in bytes; the captured text is cut at the request's `max_output` independently of it.
+    `shell` is a path or a name to look up, None means `bash`, else `sh`. `displayed` is how many bytes of one command's
+    output `on_output` displays at most: it then may not get the middle of a long one while its loop is busy. 0: all.
     """
 
-    def __init__(self, engine: Engine, shell: str | None = None, *, display_cap: int = DISPLAY_CAP) -> None:
+    def __init__(self, engine: Engine, shell: str | None = None, *, displayed: int = 0) -> None:
         self._engine = engine
         self._shell = Shell(shell)
         self.shell = self._shell.path
         """The absolute path of the shell."""
-        self._display_cap = display_cap
+        self._displayed = displayed
         self._environment = Environment(f"{engine.marker}:exec")
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
@@ -53,7 +53,7 @@ class ShellCommands:
         try:
             call: ProcessCall[CommandResult] = ProcessCall(self._engine)
             launch = self._launch(request)
-            live = Live(self._engine.loop, call.post, on_output, self._display_cap) if on_output is not None else None
+            live = Live(self._engine.loop, call.post, on_output, self._displayed) if on_output is not None else None
 
             def done(record: Record) -> None:
                 call.done(derive(request, record, launch.report), live.deliver if live is not None else None)

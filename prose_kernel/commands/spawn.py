@@ -1,10 +1,12 @@
-"""Starting one child: absolute program, own session, three pipes, nothing else open (exec-and-tasks.md 1.2 "Spawn").
+"""Starting one child, and learning that it has ended: absolute program, own session, three pipes, nothing else open.
 
-The standard library's vfork path does it; `preexec_fn` is never used, since it forks a threaded process.
+See docs/reference/exec-and-tasks.md 1.2. The standard library's vfork path does it; `preexec_fn` is never used,
+since it forks a threaded process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fcntl
@@ -13,12 +15,13 @@ import resource
 import signal
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prose_kernel.commands.system import prefer_for_out_of_memory
+from prose_kernel.commands import system
 
 
 class SpawnFailure(Exception):
@@ -85,7 +88,7 @@ def spawn(
     ours = opened[0], opened[2], *opened[5:]
     for descriptor in ours:
         os.set_blocking(descriptor, False)
-    prefer_for_out_of_memory(popen.pid)
+    system.prefer_for_out_of_memory(popen.pid)
     return Child(popen, *ours)
 
 
@@ -150,6 +153,44 @@ def close(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)
+
+
+class ExitWatch:
+    """Calls `ended` in the loop, once, when the child has ended; its status is still there to be taken.
+
+    It learns of the end by a descriptor, or where there is none by a thread that waits.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, ended: Callable[[], None]) -> None:
+        self._loop = loop
+        self._ended = ended
+        self._descriptor = -1
+        self._over = False
+        try:
+            self._descriptor = system.exit_descriptor(pid)
+        except OSError:
+            threading.Thread(target=self._wait, args=(pid,), name="prose-exit", daemon=True).start()
+        else:
+            loop.add_reader(self._descriptor, self._seen)
+
+    def _wait(self, pid: int) -> None:
+        with contextlib.suppress(ChildProcessError):  # somebody else took the status: reaping will find out
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(RuntimeError):  # the engine is closed, and has given this process up
+            self._loop.call_soon_threadsafe(self._seen)
+
+    def _seen(self) -> None:
+        if not self._over:
+            self.stop()
+            self._ended()
+
+    def stop(self) -> None:
+        """Watch no more. A second call does nothing."""
+        self._over = True
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            close((self._descriptor,))
+            self._descriptor = -1
 
 
 _null_descriptor = -1

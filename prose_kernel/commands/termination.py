@@ -99,15 +99,7 @@ class TreeScope(GroupScope):
     def members(self, table: Sequence[Member]) -> list[Member]:
         young = [member for member in table if member.ticks >= self.since]
         found = {member.pid: member for member in young if self._is_ours(member)}
-        below: dict[int, list[Member]] = {}
-        for member in young:
-            below.setdefault(member.parent, []).append(member)
-        waiting = list(found)
-        while waiting:
-            for child in below.get(waiting.pop(), ()):
-                if child.pid not in found:
-                    found[child.pid] = child
-                    waiting.append(child.pid)
+        found.update({child.pid: child for child in process_table.below(found, young)})
         self._ours = {member.identity for member in found.values()}
         return list(found.values())
 

@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from prose_kernel.commands import system, watchdog_process
-from prose_kernel.commands.exit_watch import ExitWatch
 from prose_kernel.commands.process_table import Member, member_of
-from prose_kernel.commands.spawn import close
+from prose_kernel.commands.spawn import ExitWatch, close
 
 _SCRIPT = Path(__file__).with_name("watchdog_process.py")
 _ATTEMPTS = 2
@@ -131,7 +130,10 @@ class Watchdog:
     # ------------------------------------------------------------ its life
 
     def _open(self) -> None:
-        reader, self._pipe = os.pipe()
+        try:
+            reader, self._pipe = os.pipe()
+        except OSError:  # no descriptor is left: the next command tries again
+            return
         os.set_blocking(self._pipe, False)
         self._behind[:] = b"".join(self._groups.values()) + self._announced
         if self._journal is None and watchdog_process.private(str(self._state_dir)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import gc
 import logging
 import os
 import shutil
@@ -77,6 +78,8 @@ class ProseApp(Application, ConnectionFileMixin):
         """Serve until shutdown; every socket and thread is closed afterwards."""
         atexit.register(self.close)
         self.kernel.start()
+        gc.freeze()  # modules stay: a later collection need not walk over them
+        gc.enable()
         try:
             IOLoop.current().start()
         finally:

@@ -26,13 +26,14 @@ from typing import Any, TypeVar
 
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.notebook.stdin import StdinChannel
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.values import Value, verbatim
+from prose_kernel.runtime.values import verbatim
 
 T = TypeVar("T")
 MAGIC = "%prose "
@@ -58,10 +59,11 @@ class Bindings(Mapping[str, object]):
         self._bind = bind
 
     def __getitem__(self, name: str) -> object:
+        __tracebackhide__ = True  # IPython shows the line that asked for the name, not this one
         values = self._cells.values()
         if name not in values:
             raise NotBound(name, tuple(values))
-        return python_value(values[name])
+        return verbatim(values[name])
 
     def __setitem__(self, name: str, value: object) -> None:
         self._bind(name, value)
@@ -91,11 +93,6 @@ class NotBound(KeyError):
         return f"there is no binding {self.args[0]!r}; bound are {shown}" + (f" and {more:,} more" if more > 0 else "")
 
 
-def python_value(value: Value) -> object:
-    """A value of the run as Python has it; output of a command verbatim."""
-    return verbatim(value)
-
-
 class CellResult:
     """The last value of a `%%prose` cell, as IPython's result: shown as the kernel shows it."""
 
@@ -115,7 +112,7 @@ class ProseCellError(Exception):
     problem: Problem
 
     def _render_traceback_(self) -> list[str]:
-        return list(self.problem.traceback)
+        return self.problem.lines("%prose explain")
 
 
 def as_exception(problem: Problem) -> ProseCellError:
@@ -146,7 +143,8 @@ class ShellOutput:
     @property
     def in_place(self) -> bool:
         """Whether what was shown can be replaced later; a terminal would show it once more."""
-        return getattr(self._shell, "kernel", None) is not None
+        kernel = getattr(self._shell, "kernel", None)
+        return kernel is not None and replaces_displays(kernel.get_parent("shell"))
 
     def flush(self) -> None:
         sys.stdout.flush()
@@ -330,9 +328,12 @@ class Front:
     def line(self, line: str) -> CellResult | None:
         """`%prose …`: a statement (`%prose let x = 1`), or a line magic of the kernel without its `%`.
 
-        What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic.
+        What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic. The
+        name of a binding shows it.
         """
         text = line.strip() or "help"
+        if text in self.bindings:
+            text = f"%binding {text}"
         return self._run(text if text.startswith("%") or self._is_program(text) else f"%{text}", {})
 
     def _is_program(self, text: str) -> bool:
@@ -394,13 +395,13 @@ class Front:
         return await self.cells.run(code, output, live=live)
 
     def _begin(self) -> bool:
-        """Whether a person is watching this cell, and can be asked."""
+        """Whether a person is watching this cell where displays can be replaced. Whoever is there can be asked."""
         if self._channel is None:
             return False
         kernel = self.shell.kernel
         self._request = (kernel._get_shell_context_var(kernel._shell_parent_ident), kernel.get_parent("shell"))
         self._channel.available = bool(kernel._allow_stdin)
-        return self._channel.available
+        return self._channel.available and replaces_displays(self._request[1])
 
     def _wait(self, result: concurrent.futures.Future[T]) -> T:
         """Wait for the cell; a keyboard interrupt is passed on to it, and then its end is waited for."""

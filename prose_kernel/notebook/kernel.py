@@ -93,9 +93,8 @@ class ProseKernel(Kernel):
         super().start()
         self._loop: asyncio.AbstractEventLoop = self.io_loop.asyncio_loop
         signal.signal(signal.SIGINT, self._on_sigint)
-        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
-
-    def _warm_up(self) -> None:
+        # Import before the first message is answered, while the client still connects to the sockets. In a thread these
+        # imports would compete with the output of a cell that is sent at once, and the cell would wait for them anyway.
         with suppress(Exception):  # the first cell meets the same error and can show it
             self.cells.warm_up()
 
@@ -212,9 +211,10 @@ class ProseKernel(Kernel):
         self.asker.available = allow_stdin
         output = (SilentOutput if silent else CellOutput)(self, parent, self.execution_count)
         self._output = output
+        live = allow_stdin and not silent and output.in_place
         with self._taking_turns:
             early, self._early = self._early, None
-            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=allow_stdin and not silent))
+            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live))
         if early is not None and _order(parent["header"], early) < 0:
             self._interrupt()  # it was meant for this cell, and overtook it on its own channel
         try:

@@ -3,6 +3,7 @@
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,19 @@ Message = dict[str, Any]
 
 
 def error_content(problem: Problem) -> dict[str, object]:
-    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": list(problem.traceback)}
+    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": problem.lines("%explain")}
 
+
+def replaces_displays(request: Message) -> bool:
+    """Whether the front end that sent a request replaces displays.
+
+    `jupyter console` ignores `update_display_data`: it would show the beginning of a session's answer for ever. It uses
+    jupyter_client, which numbers its messages, and names no cell; front ends that have cells name them.
+    """
+    return "cellId" in request["metadata"] or not _NUMBERED.search(request["header"]["msg_id"])
+
+
+_NUMBERED = re.compile(r"_\d+_\d+\Z")
 
 # ---------------------------------------------------------------- outputs
 
@@ -28,6 +40,7 @@ class CellOutput:
     def __init__(self, kernel: Kernel, parent: Message, execution_count: int) -> None:
         self._kernel = kernel
         self._parent = parent
+        self.in_place = replaces_displays(parent)
         self._count = execution_count
         self.pages: list[dict[str, object]] = []
         self.shown: str | None = None

@@ -67,7 +67,7 @@ class StdinChannel:
 
     async def _outputs_are_sent(self) -> None:
         """Wait until what was shown is on its way: outputs have a channel and a thread of their own, and a text that
-        arrives after the question would stand below the box, not above it."""
+        arrives after the question would appear below the box instead of above it."""
         sent = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._kernel.iopub_thread.schedule(lambda: loop.call_soon_threadsafe(sent.set))

@@ -175,8 +175,8 @@ def cuts(result: CommandResult) -> list[str]:
     found = []
     for name in ("stdout", "stderr"):
         if getattr(result, f"{name}_truncated"):
-            total = getattr(result, f"{name}_bytes")
-            found.append(f"{name} was {_size(total)}; the value keeps its first 30,000 characters")
+            total, kept = getattr(result, f"{name}_bytes"), len(getattr(result, name))
+            found.append(f"{name} was {_size(total)}; the value keeps its first {kept:,} characters")
     if result.replaced_bytes:
         found.append(f"{_size(result.replaced_bytes)} were not UTF-8 and are shown as \N{REPLACEMENT CHARACTER}")
     if result.pipes_held:
@@ -270,7 +270,7 @@ def _counted(notes: Sequence[Note]) -> list[Note]:
 
 @dataclass(slots=True)
 class BranchRow:
-    """One branch of a `parallel` as it is shown: its label, how it stands, and a line of text."""
+    """One branch of a `parallel` as it is shown: its label, its status, and a line of text."""
 
     label: str
     status: str = "waiting"
@@ -305,7 +305,7 @@ def parallel_display(rows: Sequence[BranchRow], total: int, *, final: bool) -> D
 
 
 def branch_text(value: Value, error: BaseException | None) -> str:
-    """The line that stands beside a finished branch."""
+    """The line shown beside a finished branch."""
     if error is not None:
         return clip(str(error), 80)
     if value is None:

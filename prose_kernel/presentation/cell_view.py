@@ -109,7 +109,7 @@ class CellView:
     def finish(self, value: Value) -> None:
         """The cell succeeded. Its last value becomes the result, unless it has been shown already.
 
-        The result of a binding is its card, or the table that it stands in with others. The value of a compound
+        The result of a binding is its card, or the table of several that it is part of. The value of a compound
         statement is whatever its body has shown.
         """
         self._leave_join()
@@ -282,7 +282,7 @@ class CellView:
 
     def _command_output(self, event: CommandOutput) -> None:
         if (command := self._commands.get(event.spawn)) is not None:
-            command.feed(event.stream, event.text)
+            command.feed(event.stream, event.text, event.omitted)
         self._tell_progress(event, event.text)
 
     def _command_finished(self, event: CommandFinished) -> None:
@@ -309,7 +309,7 @@ class CellView:
                 self._show(event, card)
 
     def _failed(self, event: Failed) -> None:
-        """Remember the error of a command whose stderr the cell shows, so that nobody reads it twice."""
+        """Remember the error of a command whose stderr the cell shows, so that it is not shown twice."""
         if self._told is not None and self._told.place.span == event.place.span:
             self.told_error = event.error
 
@@ -404,7 +404,7 @@ class CellView:
         self._progress(join)
 
     def _tell_progress(self, event: Event, text: str) -> None:
-        """The last line that a branch's command has printed stands beside the branch while it runs."""
+        """Show the last line that a branch's command has printed beside the branch while it runs."""
         if self.live and self._join is not None and event.place.branches:
             self._running(event, clip(text.rstrip("\n").rpartition("\n")[2], 60))
 

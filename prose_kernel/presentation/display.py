@@ -28,11 +28,17 @@ class Display:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error output: stable name and value; the traceback holds prose lines only, with ANSI colours."""
+    """An error output: stable name and value; the traceback holds prose lines only, with ANSI styles. `code` is that of
+    the diagnostic, if it has one."""
 
     ename: str
     evalue: str
     traceback: tuple[str, ...]
+    code: str = ""
+
+    def lines(self, explain: str) -> list[str]:
+        """The traceback, and what to type to read about the code: `explain` is that command in this front end."""
+        return [*self.traceback, f"\x1b[2mmore: {explain} {self.code}\x1b[0m"] if self.code else list(self.traceback)
 
 
 class Output(Protocol):

@@ -16,7 +16,7 @@ from typing import Protocol
 from prose_kernel.presentation.cards import Note, notes_display
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import TerminalText, clip, terminal
-from prose_kernel.runtime.ports import CommandResult, Stream
+from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandResult, Omitted, Stream, utf8_size
 
 LAST_PART = 10
 """The end that is shown is this fraction of the limits."""
@@ -59,8 +59,9 @@ class OutputWindow:
         self._tail: deque[_Piece] = deque()
         self._kept = [0, 0]
 
-    def feed(self, stream: Stream, text: str) -> str:
-        """The part of `text` that is displayed now."""
+    def feed(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> str:
+        """The part of `text` that is displayed now. `omitted` came before it, between the parts that are displayed."""
+        self._hidden = [self._hidden[0] + omitted.size, self._hidden[1] + omitted.lines]
         piece = _piece(stream, text)
         if not self.cut:
             size, lines = self._shown
@@ -120,7 +121,7 @@ def where_whole(result: CommandResult | None) -> str:
 
 
 def _piece(stream: Stream, text: str) -> _Piece:
-    return _Piece(stream, text, len(text) if text.isascii() else len(text.encode("utf-8", "replace")), text.count("\n"))
+    return _Piece(stream, text, utf8_size(text), text.count("\n"))
 
 
 def _bytes(count: int) -> str:
@@ -201,8 +202,8 @@ class CommandView:
     def last_line(self) -> str:
         return self._window.last_line
 
-    def feed(self, stream: Stream, text: str) -> None:
-        self._write(stream, self._texts[stream].feed(self._window.feed(stream, text)))
+    def feed(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
+        self._write(stream, self._texts[stream].feed(self._window.feed(stream, text, omitted)))
         if self._place is None or not self._window.left_out():
             return  # what has not been displayed so far may still be so at the end
         if not self._reserved:

@@ -33,7 +33,7 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
         case CompileError():
             return _compile_problem(error)
         case RunError():
-            return Problem(error.type, _message(error), tuple(_run_lines(error, stderr_shown)))
+            return Problem(error.type, _message(error), tuple(_run_lines(error, stderr_shown)), error.code)
         case asyncio.CancelledError() | KeyboardInterrupt():
             return simple("KeyboardInterrupt", "the cell was interrupted")
         case UsageError() | ProviderError():
@@ -72,7 +72,7 @@ def _compile_problem(error: CompileError) -> Problem:
     lines = [_diagnostic(d) for d in found[:DIAGNOSTICS]]
     if more := len(found) - DIAGNOSTICS:
         lines += [f"{_DIM}and {more:,} more{_END}"] if more > 0 else []
-    return Problem("SyntaxError", visible(evalue), tuple(lines))
+    return Problem("SyntaxError", visible(evalue), tuple(lines), (wrong or found)[0].code)
 
 
 def _diagnostic(found: Diagnostic) -> str:
@@ -162,7 +162,7 @@ def _listed(words: Sequence[str], last: str) -> str:
 
 
 def tail(text: str) -> str:
-    """The end of a stream, made visible; an ellipsis tells that something stands before it."""
+    """The end of a stream, made visible; an ellipsis marks omitted text."""
     end = text.rstrip("\n")[-_TAIL_CHARACTERS:]
     kept = end.split("\n")[-_TAIL_LINES:]
     cut = len("\n".join(kept)) < len(text.rstrip("\n"))

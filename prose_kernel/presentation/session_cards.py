@@ -1,8 +1,8 @@
 """MIME bundles for sessions: a display that grows while a person watches and ends as Markdown, and its tool calls.
 
-A live run, its replay and a run that nobody watched end in the same bundle: who answered is named by origin, which a
-recording keeps; provider, model, tokens, cost and time are facts. Text of sessions is hostile until made safe:
-formatting stays, tags are shown as text, images become links, so that nothing is loaded from anywhere until somebody
+A live run, its replay and a run without a person watching end in the same bundle: the answer's source is named by
+origin, which a recording keeps; provider, model, tokens, cost and time are facts. Text of sessions is hostile until
+made safe: formatting stays, tags are shown as text, images become links, so that nothing is loaded until somebody
 clicks, and links keep only harmless targets.
 """
 

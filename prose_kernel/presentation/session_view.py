@@ -1,8 +1,9 @@
-"""Sessions of one cell: their text while it streams, and the final outputs, which are the same when nobody watches.
+"""Sessions of one cell: their text while it streams, and the final outputs. These do not depend on whether a person
+is watching.
 
-A session that nobody runs beside has a display of its own, which grows and is replaced by the answer. Sessions of a
-`parallel` show their last line beside their branch; their answers are shown at the join. Attempts that failed are told
-in the display of the session that they belong to.
+A session that runs alone has a display of its own, which grows and is replaced by the answer. Sessions of a
+`parallel` show their last line beside their branch; their answers are shown at the join. Failed attempts are
+listed in the display of their session.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ UPDATE_SECONDS = 0.1
 
 
 class Place(Protocol):
-    """Where a session that nobody runs beside is shown."""
+    """Where a session that runs alone is shown."""
 
     def reserve(self, display: Display) -> str | None:
         """Show a display that will be replaced, and return its id; None where there is no room for one more."""
@@ -68,7 +69,7 @@ class SessionViews:
             talk.notes.clear()
 
     def progressed(self, event: SessionProgressed, *, alone: bool) -> str:
-        """Something of a session can be seen; returns the line that stands for it beside a branch."""
+        """Something of a session can be seen; returns the line to show beside its branch."""
         talk = self._talks.get(event.spawn)
         if talk is None:
             return ""
@@ -86,7 +87,7 @@ class SessionViews:
     def finished(self, event: SessionFinished) -> tuple[Display, ...]:
         """An attempt is over. Returns what is still to be shown of the session: nothing while it is tried again.
 
-        What a provider notes while it works is for who watches; only a dry run's note is what there is to read.
+        A provider's notes are shown while it works only; those of a dry run are its result and stay.
         """
         talk = self._talks.get(event.spawn)
         if talk is None:
@@ -117,7 +118,7 @@ class SessionViews:
             return ()
         self._talks.pop(event.spawn, None)
         if error is not None and error.nobody and talk.display_id is None and len(talk.failed) == 1:
-            return ()  # nobody was asked; the error says all there is
+            return ()  # there was no attempt; the error says everything
         failure = shown.failure_display(event.request, talk.name, talk.failed, talk.streamed)
         return () if self._settled(talk, failure) else (failure,)
 

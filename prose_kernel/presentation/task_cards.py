@@ -22,7 +22,7 @@ def _frame(bad: bool) -> str:
 
 
 def standing(task: TaskSnapshot) -> str:
-    """How a task stands, in words: `completed`, `failed (exit 1)`, `interrupted (the kernel was gone)`."""
+    """The state of a task in words: `completed`, `failed (exit 1)`, `interrupted (the kernel was gone)`."""
     why = ""
     if task.status == "failed":
         why = task.error["message"] if task.error else f"exit {task.exit_status}"

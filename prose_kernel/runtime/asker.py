@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.runtime.ports import Question
-from prose_kernel.runtime.services import Asker
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.services import Asker
 
 _held: ContextVar[tuple[Turn, ...]] = ContextVar("prose_kernel_turns", default=())
 

@@ -8,17 +8,20 @@ Durations and run ids in results are volatile: a listener that writes something 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.ports import (
+    NOTHING_OMITTED,
     CommandRequest,
     CommandResult,
     GateDecision,
     GateRequest,
     Key,
+    Omitted,
     SessionRequest,
     SessionResult,
     Stream,
@@ -27,8 +30,7 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class BranchStep:
+class BranchStep(Struct, frozen=True):
     """One level of concurrency around a statement: which parallel construct, which branch.
 
     `parallel` numbers the constructs of a run in source order; `index` is the branch or iteration, from 0; `label` is
@@ -61,27 +63,23 @@ class Place(NamedTuple):
     at: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
-class RunStarted(Event):
+class RunStarted(Event, frozen=True):
     """The run has begun (once; cells continue it). `program_file` is the name shown in the trace."""
 
     program_file: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnded(Event):
+class RunEnded(Event, frozen=True):
     """The run is over: completed, or failed with an uncaught error. A notebook's run ends with its kernel."""
 
     error: RunError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CellStarted(Event):
+class CellStarted(Event, frozen=True):
     """A cell, or the one text of a file, begins to execute. `valued` is the kind of the statement that will give it its
     value, "" without one."""
 
@@ -89,8 +87,7 @@ class CellStarted(Event):
     valued: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound(Event):
+class Bound(Event, frozen=True):
     """A statement bound a value to a name. `previous` tells that the name had a value before.
 
     `spawned` says what made the value, when it came straight from a spawn.
@@ -104,15 +101,13 @@ class Bound(Event):
     previous: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StatementDone(Event):
+class StatementDone(Event, frozen=True):
     """A top-level statement that bound nothing ended, with its value (None when it has none)."""
 
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class CommandStarted(Event):
+class CommandStarted(Event, frozen=True):
     """`spawn` is unique in the run and ties the events of one command or session together.
 
     `bound_to` is the name that will take the value. `consumed` tells that the value is used by what stands around the
@@ -126,15 +121,16 @@ class CommandStarted(Event):
     consumed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOutput(Event):
+class CommandOutput(Event, frozen=True):
+    """`omitted` came before `text` and is displayed by nobody."""
+
     spawn: int
     stream: Stream
     text: str
+    omitted: Omitted = NOTHING_OMITTED
 
 
-@dataclass(frozen=True, slots=True)
-class CommandFinished(Event):
+class CommandFinished(Event, frozen=True):
     """`raised` tells that the outcome became an error of the program (`on-fail: throw`)."""
 
     spawn: int
@@ -148,23 +144,20 @@ class CommandFinished(Event):
     consumed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStarted(Event):
+class SessionStarted(Event, frozen=True):
     spawn: int
     request: SessionRequest
     bound_to: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionProgressed(Event):
+class SessionProgressed(Event, frozen=True):
     spawn: int
     kind: Literal["text", "note", "tool"]
     text: str
     tool: ToolUse | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFinished(Event):
+class SessionFinished(Event, frozen=True):
     """Success has `result`, `key` and the answer as a value; failure has `error`, and `final` when no retry follows."""
 
     spawn: int
@@ -177,8 +170,7 @@ class SessionFinished(Event):
     final: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Retried(Event):
+class Retried(Event, frozen=True):
     """Retry `attempt` of `maximum` is about to start, after `delay` seconds."""
 
     spawn: int
@@ -187,8 +179,7 @@ class Retried(Event):
     delay: float
 
 
-@dataclass(frozen=True, slots=True)
-class ParallelStarted(Event):
+class ParallelStarted(Event, frozen=True):
     """`labels` are the branch names in source order (None for an unnamed one); for iterations `count` alone is set."""
 
     parallel: int
@@ -198,8 +189,7 @@ class ParallelStarted(Event):
     strategy: Literal["all", "first", "any"] = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class BranchFinished(Event):
+class BranchFinished(Event, frozen=True):
     """`place.branches` already ends with the branch itself."""
 
     parallel: int
@@ -210,21 +200,18 @@ class BranchFinished(Event):
     error: RunError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ParallelJoined(Event):
+class ParallelJoined(Event, frozen=True):
     parallel: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoopPass(Event):
+class LoopPass(Event, frozen=True):
     """A pass begins; `index` from 0, `maximum` None when unbounded. Emitted before the condition is tested."""
 
     index: int
     maximum: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopLeft(Event):
+class LoopLeft(Event, frozen=True):
     """`reason` is `max`, `break`, `no-progress`, or the condition's text with its markers; `end` for a fixed loop,
     `raised` when an error, a `return` or an interrupt leaves it."""
 
@@ -233,21 +220,18 @@ class LoopLeft(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class BlockEntered(Event):
+class BlockEntered(Event, frozen=True):
     block: str
     execution_id: int
     arguments: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockLeft(Event):
+class BlockLeft(Event, frozen=True):
     block: str
     execution_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Judged(Event):
+class Judged(Event, frozen=True):
     """A question was answered. `answer` is a boolean, None for uncertain, a label, or extracted data; `details` is
     volatile metadata. `at` is the path of the question."""
 
@@ -259,36 +243,30 @@ class Judged(Event):
     at: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ArmChosen(Event):
+class ArmChosen(Event, frozen=True):
     """`arm` counts from 1; 0 means that no arm ran. For `else` it is the number after the last arm."""
 
     arm: int
 
 
-@dataclass(frozen=True, slots=True)
-class OptionChosen(Event):
+class OptionChosen(Event, frozen=True):
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class TryEntered(Event):
+class TryEntered(Event, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Caught(Event):
+class Caught(Event, frozen=True):
     name: str | None
     error: RunError
 
 
-@dataclass(frozen=True, slots=True)
-class FinallyEntered(Event):
+class FinallyEntered(Event, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class PipeProgressed(Event):
+class PipeProgressed(Event, frozen=True):
     """`index` items of `total` are about to be done: 1-based number of the item that begins."""
 
     operation: Literal["map", "filter", "pmap", "reduce"]
@@ -296,38 +274,32 @@ class PipeProgressed(Event):
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class GateOpened(Event):
+class GateOpened(Event, frozen=True):
     request: GateRequest
 
 
-@dataclass(frozen=True, slots=True)
-class GateResolved(Event):
+class GateResolved(Event, frozen=True):
     request: GateRequest
     decision: GateDecision
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramCalled(Event):
+class ProgramCalled(Event, frozen=True):
     alias: str
     directory: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramReturned(Event):
+class ProgramReturned(Event, frozen=True):
     alias: str
     error: RunError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed(Event):
+class Failed(Event, frozen=True):
     """A statement failed. Emitted once for each error, where it arose; it may still be caught."""
 
     error: RunError
 
 
-@dataclass(frozen=True, slots=True)
-class Warned(Event):
+class Warned(Event, frozen=True):
     """A run-time warning (W011, W118, E219 with fallback …)."""
 
     code: str

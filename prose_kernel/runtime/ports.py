@@ -17,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+from msgspec import field as struct_field
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source, Span
@@ -29,8 +32,7 @@ DEFAULT_MAX_OUTPUT: Final = 30_000
 """Characters of each stream that the value of an `exec` keeps, unless it says otherwise with `max-output`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRequest:
+class CommandRequest(Struct, frozen=True):
     """One `exec`: the interpolated shell text, the directory to run in, the limit in seconds.
 
     `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`. Of each stream the
@@ -44,15 +46,14 @@ class CommandRequest:
     track: bool = True
     max_output: int = DEFAULT_MAX_OUTPUT
     stdin: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = struct_field(default_factory=dict)
     at: str = ""
 
 
 Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True):
     """What a command did (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
 
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`; None on success. Streams are decoded and cut
@@ -81,7 +82,30 @@ class CommandResult:
 
 
 Stream = Literal["stdout", "stderr"]
-OnOutput = Callable[[Stream, str], None]
+
+
+class Omitted(NamedTuple):
+    """How much of an output is left out: bytes, and ends of lines."""
+
+    size: int = 0
+    lines: int = 0
+
+    def and_(self, text: str) -> Omitted:
+        return Omitted(self.size + utf8_size(text), self.lines + text.count("\n"))
+
+
+NOTHING_OMITTED = Omitted()
+
+
+def utf8_size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+class OnOutput(Protocol):
+    """Gets a command's output. `omitted` came before `text` and is not delivered; only a consumer that displays a
+    limited part of an output is ever given it."""
+
+    def __call__(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED, /) -> None: ...
 
 
 class Commands(Protocol):
@@ -113,8 +137,7 @@ class ContextItem:
     content: Value = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Where a session's answer is to be written, and the header the file must have (openprose.md 4.2 point 6, 7.4)."""
 
     name: str
@@ -122,8 +145,7 @@ class Target:
     header: str
 
 
-@dataclass(frozen=True, slots=True)
-class BlockScope:
+class BlockScope(Struct, frozen=True):
     """The execution scope section of a session inside a block (openprose.md 4.2 point 3)."""
 
     execution_id: int
@@ -132,8 +154,7 @@ class BlockScope:
     parent_execution_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class AgentMemory:
+class AgentMemory(Struct, frozen=True):
     """The memory of a persistent agent: its directory, and whether it is to be read first (`resume`).
 
     `text` is what the memory holds when the session starts (None: nothing yet, or not to be read), `segment` the file
@@ -148,8 +169,7 @@ class AgentMemory:
     segment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionRequest(Struct, frozen=True):
     """One attempt at a `session` or `resume`, with everything resolved but the assembled message.
 
     `task` and `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`.
@@ -165,7 +185,7 @@ class SessionRequest:
     model: str | None = None
     context: tuple[ContextItem, ...] | None = None
     skills: tuple[str, ...] = ()
-    permissions: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    permissions: Mapping[str, str | tuple[str, ...]] = struct_field(default_factory=dict)
     memory: AgentMemory | None = None
     scope: BlockScope | None = None
     target: Target | None = None
@@ -176,8 +196,7 @@ class SessionRequest:
     timeout: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """One call of a tool by a session, as its trace shows it; nothing in it differs from run to run.
 
     `summary` says on one line what was asked (`src/main.py`, `make test`); `detail` holds the beginning of what came
@@ -190,16 +209,14 @@ class ToolUse:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FileRead:
+class FileRead(Struct, frozen=True):
     """A workspace file that a session read, and the digest of what was in it."""
 
     path: str
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileWrite:
+class FileWrite(Struct, frozen=True):
     """A file that a session wrote: the path as it named it, and the text before (None: no such file) and after
     (None: removed, or no text)."""
 
@@ -208,8 +225,7 @@ class FileWrite:
     after: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What a session or a judgement consumed: requests to the model, tokens in and out, cost in US dollars where it is
     known. `counted` is False where the provider did not report tokens. A replayed answer consumes nothing."""
 
@@ -220,8 +236,7 @@ class Usage:
     counted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SessionResult:
+class SessionResult(Struct, frozen=True):
     """A session's answer. `text` None means: the session has written its binding itself.
 
     `origin` says who made the answer: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by
@@ -236,7 +251,7 @@ class SessionResult:
     summary: str = ""
     provider: str = ""
     origin: str = ""
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] = struct_field(default_factory=dict)
     trace: tuple[ToolUse, ...] = ()
     writes: tuple[FileWrite, ...] = ()
     reads: tuple[FileRead, ...] = ()
@@ -246,8 +261,7 @@ class SessionResult:
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SessionProgress:
+class SessionProgress(Struct, frozen=True):
     """Something a running session lets be seen: a piece of its text, a note (whole), or a tool that it has called.
 
     A session that starts its text anew (after a tool call) sends a piece that begins with a blank line.
@@ -268,8 +282,7 @@ class Sessions(Protocol):
 # ---------------------------------------------------------------- judge
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeRequest:
+class JudgeRequest(Struct, frozen=True):
     """A question to the judge with its context (openprose.md 3.4).
 
     `bindings` maps every visible name to its value. `text` is the question with the values inserted; `inserted` are
@@ -280,7 +293,7 @@ class JudgeRequest:
     text: str
     at: str
     program: str = ""
-    bindings: Mapping[str, Value] = field(default_factory=dict)
+    bindings: Mapping[str, Value] = struct_field(default_factory=dict)
     recent: tuple[str, ...] = ()
     loop: Literal["until", "while"] | None = None
     loop_index: int | None = None
@@ -294,8 +307,7 @@ class JudgeRequest:
         return self.written or self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """`answer` None is "uncertain"; `no_progress` ends a loop. `by` (`rules`, `scripted`, `model`, `agent`, `human`,
     `authored`, `dry-run`) and `reason` say who decided and why, the same when replayed; `details` is volatile."""
 
@@ -303,31 +315,28 @@ class Verdict:
     by: str
     reason: str = ""
     no_progress: bool = False
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] = struct_field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(Struct, frozen=True):
     """The label that `choose` picked, and by whom and why. A label not in the list makes the machine ask once more."""
 
     label: str
     by: str
     reason: str = ""
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] = struct_field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """What `extract` or `items` found in a text (for `items` a list), and by whom and why."""
 
     value: Value
     by: str
     reason: str = ""
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] = struct_field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedText:
+class JudgedText(Struct, frozen=True):
     """A question that a program may put to the judge, before it runs: where it stands, as written, with a number where
     values will be inserted, and whether it is a `choice`."""
 
@@ -371,8 +380,7 @@ class Races(Protocol):
 # ---------------------------------------------------------------- user and gates
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """An `input` (openprose.md 6.3): the name it binds and the text to show as written."""
 
     name: str
@@ -386,8 +394,7 @@ class User(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class GateRequest:
+class GateRequest(Struct, frozen=True):
     """A gate that opens (openprose.md 5.8, 5.9): record id, gate name, evaluated properties; `timeout` in seconds."""
 
     id: str
@@ -402,8 +409,7 @@ class GateRequest:
     at: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GateDecision:
+class GateDecision(Struct, frozen=True):
     """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`. `source` is the door:
     `cell`, `terminal`, `option`, `cli`, `file`."""
 
@@ -432,8 +438,7 @@ class Gates(Protocol):
 # ---------------------------------------------------------------- programs
 
 
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
+class LoadRequest(Struct, frozen=True):
     """An import: the path as written, and the source that it is written in."""
 
     path: str
@@ -441,8 +446,7 @@ class LoadRequest:
     at: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedProgram:
+class LoadedProgram(Struct, frozen=True):
     """What an import led to: a checked tree of the importing language, its source, and the two parts of the name of
     its directory (docs/reference/openprose.md 6.5)."""
 
@@ -458,8 +462,7 @@ LoadProgram = Callable[[LoadRequest], Awaitable[LoadedProgram]]
 # ---------------------------------------------------------------- store
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """Where a binding lives inside its run: name, frame, and the indexes of the parallel iterations around it.
 
     Its file name is `name[__execution_id][__i{index}...]` (openprose.md 7.4).
@@ -470,8 +473,7 @@ class Key:
     iterations: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """A value to keep. `source` is the text of the statement that made it. `label` is a labelled session's."""
 
     key: Key
@@ -549,8 +551,7 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(Struct, frozen=True):
     """All doors of one machine."""
 
     commands: Commands

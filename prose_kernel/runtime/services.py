@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from prose_kernel.runtime.ports import OnOutput, Stream
+from prose_kernel.runtime.ports import OnOutput
 
 # ---------------------------------------------------------------- helpers
 
@@ -122,16 +122,6 @@ class ExecOutcome:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecChunk:
-    """A piece of output while the program runs: a line, 8 KiB, or what came in 50 ms, whichever is first."""
-
-    kind: Stream
-    content: str
-    tool: str = "Exec"
-    op: Literal["chunk"] = "chunk"
-
-
 class Programs(Protocol):
     """Runs programs for agents: argument lists, never shell text; every call is checked, confined and audited."""
 
@@ -143,9 +133,7 @@ class Programs(Protocol):
         """Arguments on one line for traces and lists: what looks like a secret is replaced."""
         ...
 
-    async def call(
-        self, caller: ExecCaller, call: str, arguments: object, on_chunk: Callable[[ExecChunk], None] | None = None
-    ) -> ExecOutcome:
+    async def call(self, caller: ExecCaller, call: str, arguments: object) -> ExecOutcome:
         """Run one program to its end; all that it started has ended then. `call` is the id of the call, `arguments`
         are the model's. Never raises for what is asked or what the program does. Cancelling the call ends the
         program with all that it started."""

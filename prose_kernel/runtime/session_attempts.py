@@ -6,11 +6,12 @@ How it ended is returned, not raised: whether a failure is an error or a value i
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from msgspec import structs
 
 from prose_kernel.errors import ProviderError, ProviderTimeout, RecordedTimeout, RunError, SessionError, SessionTimeout
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
@@ -105,7 +106,7 @@ class SessionAttempts:
         s, attempt = self.s, 0
         while True:
             await s.flush()
-            current = dataclasses.replace(self.request, target=self.target(), attempt=attempt)
+            current = structs.replace(self.request, target=self.target(), attempt=attempt)
             if s.host.listeners:
                 s.emit(SessionStarted(s.place(self.node), self.number, current, self.bound_to))
             again = replayed = False

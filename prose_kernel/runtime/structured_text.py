@@ -96,6 +96,7 @@ def _field(value: dict[str, Value], name: str) -> Value:
 
 def index(value: Value, at: Value) -> Value:
     """`value[at]`. Raises E138, E209, E210, E220, or `JudgeNeeded`."""
+    command_data.require_whole(at)
     if isinstance(value, ExecText):
         value = command_data.parsed(value, position=True)
     if isinstance(at, (str, Reference, ExecText)) and not isinstance(value, list):

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from prose_kernel.errors import ProviderError
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.safe_files import Place
@@ -272,7 +274,7 @@ class RememberingSessions:
     def _told(self, request: SessionRequest, memory: AgentMemory, files: MemoryFiles) -> SessionRequest:
         segment = f"{memory.directory.rstrip('/')}/{files.segment_name}"
         text = files.former if memory.resume else None
-        return dataclasses.replace(request, memory=dataclasses.replace(memory, text=text, segment=segment))
+        return structs.replace(request, memory=structs.replace(memory, text=text, segment=segment))
 
     @contextlib.asynccontextmanager
     async def _locked(self, directory: str, memory: AgentMemory, on_progress: OnProgress) -> AsyncIterator[None]:
@@ -303,8 +305,8 @@ class RememberingSessions:
         name = f"{request.program}\n{memory.directory}"
         async with self._memories.turns[name]:
             former = self._memories.of_the_run.get(name)
-            told = dataclasses.replace(memory, directory="", text=former if memory.resume else None)
-            result = await self._inner.run(dataclasses.replace(request, memory=told), on_progress)
+            told = structs.replace(memory, directory="", text=former if memory.resume else None)
+            result = await self._inner.run(structs.replace(request, memory=told), on_progress)
             if result.memory_after is not None:
                 self._memories.of_the_run[name] = result.memory_after
             elif result.origin != NOT_RUN:
@@ -318,7 +320,7 @@ class RememberingSessions:
         if not any(item.location and item.content is None and not item.missing for item in request.context or ()):
             return request
         items = [await self._with_content(item) for item in request.context or ()]
-        return dataclasses.replace(request, context=tuple(items))
+        return structs.replace(request, context=tuple(items))
 
     async def _with_content(self, item: ContextItem) -> ContextItem:
         if item.missing or not item.location or item.content is not None:

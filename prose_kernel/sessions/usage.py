@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from prose_kernel.runtime.ports import (
     Finding,
@@ -114,7 +116,7 @@ class UsageTotals:
 
 def plain(usage: Usage) -> dict[str, object]:
     """A usage as a judgement's details hold it; `reported` reads it."""
-    return {name: value for name, value in asdict(usage).items() if name != "counted" or not value}
+    return {name: value for name, value in structs.asdict(usage).items() if name != "counted" or not value}
 
 
 def reported(said: object) -> Usage | None:
@@ -123,7 +125,7 @@ def reported(said: object) -> Usage | None:
         return said
     if not isinstance(said, dict):
         return None
-    known = {name: said[name] for name in Usage.__slots__ if name in said}
+    known = {name: said[name] for name in Usage.__struct_fields__ if name in said}
     return Usage(**known)
 
 

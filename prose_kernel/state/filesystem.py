@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from msgspec import structs
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key
@@ -113,7 +114,7 @@ class FilesystemStore:
     def put(self, binding: Binding) -> None:
         """Store a binding at the next flush. A reference is read now, because its binding may change."""
         if isinstance(binding.value, Reference):
-            binding = dataclasses.replace(binding, value=binding.value.read())
+            binding = structs.replace(binding, value=binding.value.read())
         self.pending.put(self._path(binding.key), binding)
 
     def read(self, key: Key) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Final
+
+from msgspec import structs
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key
@@ -26,7 +27,7 @@ class MemoryStore:
 
     def put(self, binding: Binding) -> None:
         if isinstance(binding.value, Reference):
-            binding = dataclasses.replace(binding, value=binding.value.read())
+            binding = structs.replace(binding, value=binding.value.read())
         self._bindings[binding.key] = binding
 
     def read(self, key: Key) -> str:

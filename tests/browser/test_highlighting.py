@@ -131,11 +131,11 @@ def test_enter_after_a_colon_indents_and_else_goes_back(lab: Lab) -> None:
     assert [line.rstrip() for line in text_of(notebook, 1)] == [
         "%%prose",
         "if x:",
-        '    exec "a"',
+        '  exec "a"',
         "else:",
-        "    # b",
+        "  # b",
     ]
     prose = lab.notebook("")
     lab.page.locator(f"{PANEL} .cm-content[data-language='prose']").wait_for()
     type_into(prose, 0, "if x:", "Enter", 'exec "a"')
-    assert text_of(prose, 0) == ["if x:", '    exec "a"']
+    assert text_of(prose, 0) == ["if x:", '  exec "a"']

@@ -78,7 +78,7 @@ def test_a_stop_is_carried_out_by_the_kernel_that_owns_the_task(
     place: Path, kernels: list[Kernel], capsys: pytest.CaptureFixture[str]
 ) -> None:
     kernels.append(Kernel(place, "trap '' TERM; while :; do sleep 0.1; done"))
-    assert said(capsys, "stop", "one", "1") == "task 1 was asked to end; type the same again to kill it\n"
+    assert said(capsys, "stop", "one", "1") == "task 1 was asked to end; run the same command again to kill it\n"
     assert "cancelling" in said(capsys, "list")
     assert said(capsys, "stop", "1") == "task 1 has ended\n"
     while "cancelling" in said(capsys, "list"):

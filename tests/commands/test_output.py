@@ -7,6 +7,7 @@ import itertools
 import resource
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from commands.conftest import GRACE, Runner
@@ -17,7 +18,7 @@ from waiting import eventually, until
 from prose_kernel.commands import Engine, ShellCommands
 from prose_kernel.commands.output import Capture
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT as KEPT
-from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.ports import NOTHING_OMITTED, Omitted, Stream
 
 
 class Seen:
@@ -147,8 +148,7 @@ async def test_hazard_12_one_line_of_fifty_megabytes(run: Runner) -> None:
     result = await run(r"head -c 50000000 /dev/zero | tr '\0' x", seen)
     assert result.stdout_bytes == 50_000_000
     assert len(seen.pieces) < 60
-    assert seen.text().endswith("x\n[display stopped after 8 MiB; capture continues]\n")
-    assert seen.text().count("x") == 8 * 1024 * 1024
+    assert len(seen.text()) == seen.text().count("x") == 50_000_000
 
 
 async def test_hazard_13_many_small_writes_are_few_deliveries(run: Runner) -> None:
@@ -243,22 +243,69 @@ async def test_output_is_delivered_in_the_callers_thread_and_before_the_result(r
     assert len(seen.text()) == result.stdout_bytes
 
 
-async def test_the_display_cap_is_a_setting_and_counts_bytes_of_each_stream(engine: Engine, run: Runner) -> None:
-    seen = Seen()
-    small = Runner(ShellCommands(engine, "bash", display_cap=1024), run.directory)
-    result = await small("printf 'ä%.0s' $(seq 1000); echo e >&2", seen)
-    assert seen.text() == "ä" * 512 + "\n[display stopped after 1 KiB; capture continues]\n"
-    assert seen.text("stderr") == "e\n"
-    assert (result.stdout, result.stdout_truncated) == ("ä" * 1000, False)
+BIG = 300_000_000
+"""Characters of a command that a consumer cannot take in while it is busy: far more than may wait."""
 
 
-async def test_exactly_the_display_cap_is_shown_without_a_line(engine: Engine, run: Runner) -> None:
-    seen = Seen()
-    small = Runner(ShellCommands(engine, "bash", display_cap=10), run.directory)
-    await small("printf '123456789\n'", seen)
-    assert seen.text() == "123456789\n"
-    await small("printf '12345\n67\n\n\n!'", seen := Seen())
-    assert seen.text() == "12345\n67\n\n[display stopped after 10 bytes; capture continues]\n"
+def _waiting() -> int:
+    """What this process holds, in bytes."""
+    with Path("/proc/self/statm").open() as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.linux
+async def test_a21_what_waits_for_a_busy_display_is_bounded_and_its_ends_are_exact(engine: Engine, run: Runner) -> None:
+    """The caller's loop stands still while 300 MB come: both ends arrive, with the size of what is between them."""
+    pieces: list[tuple[str, Omitted]] = []
+
+    def consume(stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
+        pieces.append((text, omitted))
+
+    shown = Runner(ShellCommands(engine, "bash", displayed=100_000), run.directory)
+    before = _waiting()
+    task = shown.start(f"(echo first; yes | head -c {BIG}; echo last); touch done", consume)
+    await asyncio.sleep(0)
+    until((run.directory / "done").exists)  # on purpose: blocks this loop
+    assert _waiting() - before < 100_000_000
+    result = await task
+    texts, gaps = zip(*pieces, strict=True)
+    size, lines = sum(gap.size for gap in gaps), sum(gap.lines for gap in gaps)
+    assert (texts[0][:8], texts[-1][-7:]) == ("first\ny\n", "y\nlast\n")
+    assert size + sum(map(len, texts)) == result.stdout_bytes == BIG + 11
+    assert lines + sum(text.count("\n") for text in texts) == BIG // 2 + 2
+
+
+@pytest.mark.linux
+async def test_a21_a_command_waits_for_a_display_without_a_limit_and_nothing_is_lost(run: Runner) -> None:
+    """The caller's loop stands still: what it has not taken waits in the pipe, and all of it arrives afterwards."""
+    sizes: list[int] = []
+    before, peak = _waiting(), 0
+    busy = threading.Event()
+
+    def consume(stream: Stream, text: str) -> None:
+        nonlocal peak
+        if not sizes:
+            busy.wait(0.5)  # the command fills whatever takes it meanwhile
+            peak = _waiting()
+        sizes.append(len(text))
+
+    result = await run(f"yes | head -c {BIG}", consume)
+    assert sum(sizes) == result.stdout_bytes == BIG
+    assert max(sizes) < 20_000_000
+    assert peak - before < 100_000_000
+
+
+async def test_a_command_that_is_cancelled_while_it_waits_for_its_display_ends(run: Runner) -> None:
+    reached = asyncio.Event()
+
+    def consume(stream: Stream, text: str) -> None:
+        reached.set()
+
+    task = run.start("yes", consume)
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 @pytest.mark.timing

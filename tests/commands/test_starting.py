@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import os
 import resource
 import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands.conftest import Runner
+from commands.conftest import Runner, marked
 from needs import needs
 from waiting import appears
 
@@ -126,41 +128,63 @@ async def test_hazard_44_nul_and_lone_surrogates_are_failures_not_crashes(run: R
     assert failed(await run("echo \ud800"))[2:] == ("spawn", "the command contains a character that cannot be encoded")
 
 
-def _open_one() -> int | None:
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[list[int]]:
+    """None is left for this process; those that are held instead may be closed one by one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
     try:
-        return os.open("/dev/null", os.O_RDONLY)
-    except OSError:
-        return None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, _descriptors())) + 48, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        yield held
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in held:
+            os.close(descriptor)
+
+
+EMFILE = ("spawn", "cannot start the command: too many open files (EMFILE)")
 
 
 def _descriptors() -> set[str]:
     return {path.name for path in Path("/proc/self/fd").iterdir()}
 
 
-@pytest.mark.linux
 async def test_hazard_49_without_descriptors_nothing_leaks_and_the_next_one_works(run: Runner) -> None:
     await run("true")
     before = _descriptors()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in before)
-    kept = []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 48, hard))
-        while (opened := _open_one()) is not None:
-            kept.append(opened)
+    with no_descriptors() as held:
         results = [await run("true")]
         while results[-1].outcome == "spawn_failed":
-            os.close(kept.pop())
+            os.close(held.pop())
             results.append(await run("true"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in kept:
-            os.close(descriptor)
     assert results[-1].exit_code == 0
-    assert {failed(result)[2:] for result in results[:-1]} == {
-        ("spawn", "cannot start the command: too many open files (EMFILE)")
-    }
+    assert {failed(result)[2:] for result in results[:-1]} == {EMFILE}
     assert _descriptors() == before
+
+
+async def test_hazard_49_the_first_command_does_not_hang_and_the_watchdog_comes_later(
+    engine: Engine, run: Runner
+) -> None:
+    engine.start()
+    with no_descriptors():
+        assert failed(await run("true"))[2:] == EMFILE
+    assert (await run("true")).exit_code == 0
+    assert engine._watchdog.pid is not None
+
+
+async def test_hazard_49_a_command_ends_although_no_descriptor_is_left_to_look_at_it(
+    engine: Engine, run: Runner
+) -> None:
+    task = run.start("trap '' TERM; touch ready; sleep 60; sleep 60")
+    await appears(run.directory / "ready")
+    with no_descriptors():
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert marked(engine.marker) == []
 
 
 def test_hazard_51_no_preexec_fn_and_no_pty_in_the_code() -> None:

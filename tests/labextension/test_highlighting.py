@@ -15,11 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import needs
+from pygments.token import Keyword, Operator
 
 from prose_kernel.language.openprose import compile_source
-from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS
+from prose_kernel.language.openprose.keywords import CONSTANTS, CONTEXTUAL, KEYWORDS
 from prose_kernel.language.openprose.lexer import Token, tokenize
 from prose_kernel.language.source import Source
+from prose_kernel.pygments_lexer import ProseLexer
 
 ROOT = Path(__file__).parents[2]
 LABEXTENSION = ROOT / "labextension"
@@ -147,6 +149,72 @@ def test_every_text_is_read_to_its_end(texts: list[str]) -> None:
         for line, piece, _ in answer:
             lines[line] += piece
         assert "\n".join(lines) == text
+
+
+WORDS = """
+use: use "a"
+import, from: import "a" from "b"
+option: option "a":
+exec: exec "a"
+input: input a: "b"
+agent: agent a:
+gate: gate a:
+block: block a:
+resume: resume: a
+parallel, for, in: parallel for a in b:
+repeat, as: repeat 3 as i:
+loop, until: loop until **a**:
+while: loop while **a**:
+try: try:
+catch: catch:
+finally: finally:
+if: if a:
+elif: elif a:
+else: else:
+do: do a
+throw: throw "a"
+break: break
+continue: continue
+output: output a = b
+let: let a = b
+const: const a = b
+session: session "a"
+choice: choice **a**:
+return: return a
+assert: assert a
+and, or, not, is: if a and b or not c is d:
+map: a | map:
+pmap: a | pmap:
+filter: a | filter:
+reduce: a | reduce(b, c):
+true, false, null: a = [true, false, null]
+"""
+"""Every word of the language, and a line in which it is one."""
+SHOWN = {
+    word: line
+    for row in WORDS.strip().split("\n")
+    for words, line in [row.split(": ", 1)]
+    for word in words.split(", ")
+}
+
+
+def test_the_words_of_the_language_are_all_shown_here() -> None:
+    assert set(SHOWN) == {*KEYWORDS, *CONTEXTUAL, *CONSTANTS} - {"max"}  # `(max: 3)` looks like a property
+
+
+def test_every_word_of_the_language_has_a_colour_in_jupyterlab() -> None:
+    answers = ask(*({"do": "tokens", "text": line} for line in SHOWN.values()))
+    told = {"keyword", "operatorKeyword", "bool", "null"}
+    plain = [word for word, found in zip(SHOWN, answers, strict=True)
+             if not any(piece == word and style in told for _, piece, style in found)]  # fmt: skip
+    assert plain == []
+
+
+def test_every_word_of_the_language_has_a_colour_in_pygments() -> None:
+    plain = [word for word, line in SHOWN.items()
+             if not any(value == word and (kind in Keyword or kind in Operator.Word)
+                        for kind, value in ProseLexer().get_tokens(line))]  # fmt: skip
+    assert plain == []
 
 
 # ---------------------------------------------------------------- beside the lexer of the language

@@ -151,7 +151,7 @@ HINTS = [
     ("let research = 1\nlet y = reserch\n", "E131", "did you mean `research`?"),
     ('print(text: "x")\n', "E025", 'to show a value, write `output result = "x"`'),
     ('print("x")\n', "E025", 'to show a value, write `output result = "x"`'),
-    ('let topic = 1\nblock review(t):\n  exec "ls"\nreview(topic)\n', "E025", "`do review(topic)`"),
+    ('let topic = 1\nblock review(t):\n  exec "ls"\nreview(topic)\n', "E025", "write `do review(topic)`"),
     ('use "./h.prose" as helper\ndo helper(1)\n', "E140", "`helper` is an imported program: `helper(name: value)`"),
     ("gate g:\n  prompt: **ask nicely**\n", "E196", 'a gate shows its text as written: `prompt: "..."`'),
     ('gate g:\n  timeout: "5m"\n', "E196", 'a gate shows its text as written: `prompt: "..."`'),
@@ -174,7 +174,7 @@ HINTS = [
     ('block check:\n  exec "ls"\nlet x = check\n', "E131", "`check` is a block: `do check(...)`"),
     ('use "./h.prose" as helper\nlet x = helper\n', "E131", "`helper` is an imported program: `helper(input: value)`"),
     ('agent writer:\n  prompt: "p"\ndo writer()\n', "E140", "`writer` is an agent: `session: writer`"),
-    ('agent writer:\n  prompt: "p"\nwriter(a: 1)\n', "E025", "`writer` is an agent: `session: writer`"),
+    ('agent writer:\n  prompt: "p"\nwriter(a: 1)\n', "E025", "write `session: writer`"),
     ('use "./h.prose" as helper\nhelpr(a: 1)\n', "E025", "did you mean `helper`?"),
     ('session "see {x}"\n', "W108", "define `x` first, or write `\\{x\\}` if the braces are meant"),
 ]

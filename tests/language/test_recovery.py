@@ -62,7 +62,7 @@ def one(text: str, code: str) -> Diagnostic:
         ("agent a\n  model: opus", "E004", "add `:` at the end of the line"),
         ('\tsession "a"', "E101", "indent with spaces (two for each level)"),
         ("if **all is well**:\n  throw\nelse if **x is y**:\n  throw", "E004", "write `elif **x is y**:`"),
-        ('let x = "a"\nif x = "a":\n  throw', "E004", "compare with `==`: `x == ...`"),
+        ('let x = "a"\nif x = "a":\n  throw', "E004", 'write `if x == "a":`'),
         ('let xs = ["a"]\nfor each x in xs:\n  throw', "E004", "write `for x in xs:`"),
         ("while **x is y**:\n  throw", "E004", "write `loop while **x is y**:`"),
         ("def f(a):\n  throw", "E004", "write `block f(a):`"),
@@ -77,8 +77,8 @@ def one(text: str, code: str) -> Diagnostic:
         ('agent a:\nsession "x" with things', "E004", "indent properties below the session"),
         ("call review", "E004", "write `do review`, or `name(input: value)` for a program"),
         ("try:\n  throw\ncatch e:\n  throw", "E004", "write `catch as e:`"),
-        ('session "a"\n  context: |\n    b', "E004", 'a text over several lines stands in `"""`'),
-        ("block f(a):\n  throw\ndo f(a: 1)", "E004", "write `do f(...)` with values alone"),
+        ('session "a"\n  context: |\n    b', "E004", 'put a text over several lines in `"""`'),
+        ("block f(a):\n  throw\ndo f(a: 1)", "E004", "write `do f(...)` with the values only"),
         ("let x = a ? b : c", "E004", "there is no `?:`; use `if` and `else`"),
         ('input topic "x"', "E004", 'write `input topic: "x"`'),
         ("input topic", "E004", 'write `input topic: "..."`'),
@@ -99,7 +99,7 @@ def test_hints_for_newcomers(text: str, code: str, hint: str) -> None:
 
 def test_the_rendering_of_a_syntax_error() -> None:
     assert one('let a = 1\nif x = "a":\n  throw\nlet x = 1', "E004").render() == (
-        'Error at line 2, column 6: unexpected `=` [E004]\n  if x = "a":\n       ^\nhint: compare with `==`: `x == ...`'
+        'Error at line 2, column 6: unexpected `=` [E004]\n  if x = "a":\n       ^\nhint: write `if x == "a":`'
     )
 
 

@@ -6,11 +6,14 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import structs
+
 from prose_kernel.errors import NobodyToAsk, ProviderError, RunError, StateError, Undecided
+from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import parse
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.machine import Machine
@@ -276,7 +279,7 @@ class MemoryStore:
         value = binding.value
         if not isinstance(value, (str, ExecText, ErrorValue)):
             value = full_text(value)
-        self.kept[self.stem(binding.key)] = replace(binding, value=value)
+        self.kept[self.stem(binding.key)] = structs.replace(binding, value=value)
 
     def read(self, key: Key) -> str:
         if self.location(key) in self.files:
@@ -395,9 +398,11 @@ class World:
 
     # ------------------------------------------------------------ running
 
-    async def run(self, text: str, *, cell: bool = False, inputs: Mapping[str, str] | None = None) -> Value:
+    async def run(
+        self, text: str, *, cell: bool = False, inputs: Mapping[str, str] | None = None, profile: Profile = "default"
+    ) -> Value:
         source = Source(text, "cell" if cell else "main.prose")
-        return await self.machine.run(tree_of(source), source, inputs=inputs or {}, cell=cell)
+        return await self.machine.run(tree_of(source, profile), source, inputs=inputs or {}, cell=cell)
 
     async def fail(self, text: str, **more: Any) -> RunError:
         """Run a program that must fail; its error."""
@@ -422,8 +427,8 @@ class World:
         return [event.code for event in self.events if type(event).__name__ == "Warned"]  # type: ignore[attr-defined]
 
 
-def tree_of(source: Source) -> Any:
-    parsed = parse(source)
+def tree_of(source: Source, profile: Profile = "default") -> Any:
+    parsed = parse(source, profile)
     errors = [d for d in parsed.diagnostics if d.severity == "error"]
     assert not errors, "\n".join(d.render() for d in errors)
     return parsed.program

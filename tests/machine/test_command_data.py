@@ -23,6 +23,13 @@ BIG = {"big": Reply("[1, 2]\n" * 10_000)}
         "let y = log[0]",
         "let y = log.name",
         'let y = log == "a"',
+        'let y = "Log: {log}"',
+        'let y = ["{both.log}"]',
+        'let y = log + "!"',
+        "let y = log - 1",
+        "let y = log + 1",
+        "let y = [1, 2][log]",
+        'repeat log:\n  exec "date"',
         "let y = [log] == [1]",
         "let y = log < 3",
         'exec "echo {log}"',
@@ -46,6 +53,7 @@ async def test_a2_half_a_value_is_not_used(use: str) -> None:
 async def test_a2_half_a_value_may_be_shown_and_handed_to_a_session_with_a_note() -> None:
     w = World(commands_say=dict(BIG))
     await w.run(lines(CUT, "output shown = log", 'session "Read {log}"', 'session "Look"', "  context: log"))
+    assert (await w.fail('throw "It printed {log}"')).message.startswith("It printed [1, 2]")
     assert len(w.store.text("shown")) == 30_000
     note = "[`log` is cut: only the first 30,000 characters of 70,000 bytes of the command's output]"
     assert w.sessions.tasks[0].endswith("\n\n" + note)
@@ -65,6 +73,25 @@ async def test_a3_max_output_keeps_more_and_less() -> None:
     )
     assert (len(w.store.text("a")), w.store.text("b")) == (100_000, "abc")
     assert [r.max_output for r in w.commands.requests] == [100_000, 3]
+
+
+async def test_a3_the_strict_profile_ignores_the_new_properties() -> None:
+    w = World(commands_say={"big": Reply("x" * 40_000)})
+    await w.run(
+        lines(
+            'let A = "b"',
+            'let log = exec "big"',
+            "  max-output: 3",
+            "  stdin: A",
+            "  env: { A }",
+            '  format: "csv"',
+            '  timeout: "9s"',
+        ),
+        profile="strict",
+    )
+    (request,) = w.commands.requests
+    assert (request.max_output, request.stdin, request.env, request.timeout) == (30_000, None, {}, 9)
+    assert w.value("log") == "x" * 30_000
 
 
 async def test_a3_stdin_and_env_get_values_as_they_are() -> None:
@@ -209,7 +236,6 @@ async def test_a5_the_source_of_an_element_is_the_programs_own_lines() -> None:
 
 
 async def test_a5_text_ends_in_the_same_characters_everywhere() -> None:
-    from prose_kernel.notebook.ipython import python_value
     from prose_kernel.runtime.values import verbatim
 
     w = World(commands_say={"a": Reply("one\n\n")})
@@ -218,4 +244,4 @@ async def test_a5_text_ends_in_the_same_characters_everywhere() -> None:
     assert w.store.text("a") == "one\n\n" and w.store.text("t") == "x\n"
     expected = {"a": "one\n\n", "all": ["one\n\n"], "t": "x\n"}
     assert {name: verbatim(value) for name, value in found.items()} == expected
-    assert {name: python_value(value) for name, value in found.items()} == expected
+    assert {name: verbatim(value) for name, value in found.items()} == expected

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from machine.fakes import World, lines
+from msgspec import structs
 from waiting import eventually
 
 from prose_kernel.commands import Engine, ShellCommands
@@ -18,7 +18,7 @@ class Shells(World):
     def __init__(self, engine: Engine, cwd: Path) -> None:
         super().__init__()
         host = self.machine._host
-        host.ports = replace(host.ports, commands=ShellCommands(engine))
+        host.ports = structs.replace(host.ports, commands=ShellCommands(engine))
         self.machine.cwd = str(cwd)
 
 

@@ -80,7 +80,8 @@ def shown(ran: Ran) -> list[Any]:
             else:
                 saved.append(["stream", content["name"], content["text"]])
         elif message["msg_type"] == "error":
-            saved.append(["error", content["ename"], content["evalue"], content["traceback"]])
+            trace = [line.replace("%prose explain", "%explain") for line in content["traceback"]]
+            saved.append(["error", content["ename"], content["evalue"], trace])
         else:
             saved.append([message["msg_type"], content["data"], sorted(content["metadata"].get("prose", {}))])
     return saved
@@ -94,6 +95,14 @@ def test_a_cell_shows_the_same(client: Client, python: Client, name: str) -> Non
     theirs = python.run(f"%%prose\n{code}")
     assert shown(theirs) == shown(ours)
     assert theirs.status == ours.status
+
+
+def test_an_error_ends_with_what_to_type_to_read_about_it(client: Client, python: Client) -> None:
+    for code, program in (("E004", "exec ls"), ("E203", 'exec "exit 3"')):
+        assert client.run(program).error["traceback"][-1] == f"\x1b[2mmore: %explain {code}\x1b[0m"
+        assert python.run(f"%%prose\n{program}").error["traceback"][-1] == f"\x1b[2mmore: %prose explain {code}\x1b[0m"
+        assert shown(python.run(f"%prose explain {code}")) == shown(client.run(f"%explain {code}"))
+    assert "%" not in client.run("%nonsense").error["traceback"][-1].removeprefix("\x1b[2mhint: %help")
 
 
 @pytest.mark.parametrize("magic", ["bindings", "agents", "blocks", "help", "help exec", "state", "cd", "nonsense"])

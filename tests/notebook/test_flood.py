@@ -151,3 +151,15 @@ def test_hostile_output_is_harmless(client: Client) -> None:
     (result,) = ran.of("execute_result")
     assert "<img" not in result["data"]["text/html"]
     assert "\x1b" not in result["data"]["text/plain"]
+
+
+def test_a21_a_console_that_cannot_replace_displays_reads_how_much_is_left_out(cutting: Client) -> None:
+    client = cutting
+    client.channels.session.metadata = {}  # `jupyter console` names no cell
+    try:
+        ran = client.run('parallel:\n  a = exec "echo 1"\nexec "seq 1 3000"', allow_stdin=True)
+    finally:
+        client.channels.session.metadata = {"cellId": "a"}
+    assert "update_display_data" not in ran.kinds
+    assert ran.displays[0].startswith("parallel, 1 branch: 1 done")
+    assert any(shown.startswith("… 1,900 lines") for shown in ran.displays), ran.displays

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from prose_kernel.errors import StateError
 from prose_kernel.recordings import records
@@ -80,16 +80,16 @@ SAME = [
 
 @pytest.mark.parametrize("change", CHANGED, ids=str)
 def test_what_counts(change: dict[str, Any]) -> None:
-    assert key(replace(REQUEST, **change)) != key(REQUEST)
+    assert key(structs.replace(REQUEST, **change)) != key(REQUEST)
 
 
 @pytest.mark.parametrize("change", SAME, ids=str)
 def test_what_does_not(change: dict[str, Any]) -> None:
-    assert key(replace(REQUEST, **change)) == key(REQUEST)
+    assert key(structs.replace(REQUEST, **change)) == key(REQUEST)
 
 
 def test_tools_and_the_rules_of_the_host_count() -> None:
-    asked = replace(REQUEST, permissions={})
+    asked = structs.replace(REQUEST, permissions={})
     assert key(asked, identity(host={"write": "allow"})) != key(asked)
     assert key(REQUEST, identity(tools=("read",))) != key(REQUEST)
     assert key(REQUEST, identity(tools=("list", "read"))) == key(REQUEST)
@@ -97,7 +97,7 @@ def test_tools_and_the_rules_of_the_host_count() -> None:
 
 def test_another_workspace_and_home_have_the_same_keys() -> None:
     def there(cwd: str) -> str:
-        asked = replace(REQUEST, task=f"Look at {cwd}/src", context=(ContextItem("a", text=f"in {cwd}"),))
+        asked = structs.replace(REQUEST, task=f"Look at {cwd}/src", context=(ContextItem("a", text=f"in {cwd}"),))
         return key(asked, identity(cwd))
 
     assert there("/work/a") == there("/mnt/elsewhere/b c")
@@ -106,7 +106,7 @@ def test_another_workspace_and_home_have_the_same_keys() -> None:
 def test_another_secret_has_the_same_key() -> None:
     def there(secret: str) -> str:
         made = Identity(Redaction({"API_KEY": secret}), Surroundings("/w"), lambda _: (), {})
-        return key(replace(REQUEST, task=f"Use {secret}"), made)
+        return key(structs.replace(REQUEST, task=f"Use {secret}"), made)
 
     assert there("the-secret-of-one") == there("quite another secret")
 
@@ -121,7 +121,7 @@ def test_files_are_read_and_what_cannot_be_read_is_no_end(tmp_path: Path) -> Non
             ContextItem("m", "memory.md"), ContextItem("gone", "gone.md"), ContextItem("lost", "x", content=lost),
             ContextItem("m", text="twice"),
         )  # fmt: skip
-        return identity(str(tmp_path)).session(replace(REQUEST, context=items, skills=("skill.md", "by-name")))
+        return identity(str(tmp_path)).session(structs.replace(REQUEST, context=items, skills=("skill.md", "by-name")))
 
     before = made()
     assert before["context"]["m"]["head"] == "remember"
@@ -139,24 +139,24 @@ def test_the_output_of_a_command_counts_alike_by_value_and_by_reference() -> Non
     from prose_kernel.runtime.content import full_content
 
     value = ExecText("out\n", CommandResult("exited", 1, "out\n", "err\n"))
-    by_reference = replace(REQUEST, context=(ContextItem("a", "x", content=value),))
-    by_value = replace(REQUEST, context=(ContextItem("a", text=full_content(value)),))
+    by_reference = structs.replace(REQUEST, context=(ContextItem("a", "x", content=value),))
+    by_value = structs.replace(REQUEST, context=(ContextItem("a", text=full_content(value)),))
     assert key(by_reference) == key(by_value)
 
 
 def test_long_texts_are_held_by_their_beginning() -> None:
-    asked = replace(REQUEST, task="p" * 200_000, context=(ContextItem("big", text="c" * 10_000_000),))
+    asked = structs.replace(REQUEST, task="p" * 200_000, context=(ContextItem("big", text="c" * 10_000_000),))
     req = identity().session(asked)
     assert len(records.canonical(req)) < 5_000
     assert req["prompt"]["chars"] == 200_000
-    other = replace(asked, context=(ContextItem("big", text="c" * 9_999_999 + "d"),))
+    other = structs.replace(asked, context=(ContextItem("big", text="c" * 9_999_999 + "d"),))
     assert key(other) != key(asked)
 
 
 @given(st.text(), st.text(), st.dictionaries(st.text(min_size=1), st.text(), max_size=4))
 def test_a_key_can_be_made_again_from_its_record(task: str, system: str, context: dict[str, str]) -> None:
     items = tuple(ContextItem(name, text=text) for name, text in context.items())
-    req = identity().session(replace(REQUEST, task=task, system=system, context=items))
+    req = identity().session(structs.replace(REQUEST, task=task, system=system, context=items))
     line = records.encoded({"t": "session", "key": key_of(req), "at": "c1", "req": req, "out": {}})
     again = records.read(line[:-1])
     assert key_of(records.mapping(again.req)) == again.key

@@ -146,17 +146,17 @@ async def test_numbers_and_booleans_may_be_strings(shop: Shop) -> None:
     ("fields", "hint"),
     [
         ({"cmd": "x", "background": True}, "becomes a task by itself"),
-        ({"cmd": "x", "cwd": "/"}, "the name of the field is workdir"),
+        ({"cmd": "x", "cwd": "/"}, "use workdir"),
         ({"cmd": "x", "timeout": 5}, "there is no time limit"),
         ({"cmd": "x", "tty": True}, "leave tty out"),
         ({"cmd": "x", "sumary": "x"}, "did you mean summary?"),
         ({"cmd": "x", "continue_on_result": True}, "wait with TaskOutput"),
         ({"cmd": "x", "workdir": "nowhere"}, "relative to the workspace root"),
         ({"cmd": "x", "shell": "nosuchshell"}, "leave shell out"),
-        ({"cmd": "x", "shell": "\ud800"}, "shell: a text is needed"),
-        ({"cmd": "x", "workdir": "\ud800"}, "workdir: a text is needed"),
-        ({"cmd": "x", "summary": "\ud800", "yield_time_ms": 0}, "summary: a text is needed"),
-        ({"cmd": "x", "yield_time_ms": 10**400}, "yield_time_ms: a whole number between"),
+        ({"cmd": "x", "shell": "\ud800"}, "shell: must be a string that can be encoded"),
+        ({"cmd": "x", "workdir": "\ud800"}, "workdir: must be a string that can be encoded"),
+        ({"cmd": "x", "summary": "\ud800", "yield_time_ms": 0}, "summary: must be a string that can be encoded"),
+        ({"cmd": "x", "yield_time_ms": 10**400}, "yield_time_ms: must be a whole number between"),
     ],
 )
 async def test_wrong_calls_say_what_would_be_right(shop: Shop, fields: dict[str, object], hint: str) -> None:
@@ -170,7 +170,7 @@ async def test_wrong_calls_say_what_would_be_right(shop: Shop, fields: dict[str,
 async def test_a_task_that_cannot_be_is_a_failure_in_words(shop: Shop, tool: str) -> None:
     bench = shop.bench()
     assert "task_not_found" in await bench.call(tool, {"task_id": "1"})
-    assert "task_id: the id of a task is needed" in await bench.call(tool, {"task_id": "\ud800"})
+    assert "task_id: must be the id of a task" in await bench.call(tool, {"task_id": "\ud800"})
 
 
 async def test_the_life_of_a_task(shop: Shop) -> None:
@@ -297,5 +297,5 @@ async def test_a_terminal_is_read_waited_for_and_closed(shop: Shop) -> None:
     assert end.signal == "SIGTERM"
     assert long.output() == (text, cut)
     await long.close()
-    with pytest.raises(OSError, match="no directory"):
+    with pytest.raises(OSError, match="not a directory"):
         await terminals.start("true", str(shop.cwd / "gone"), {}, None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
@@ -389,7 +390,9 @@ async def test_what_could_not_run_says_why(tmp_path: Path, options: SessionOptio
 async def test_a_dry_run_describes_and_marks(tmp_path: Path, options: SessionOptions) -> None:
     seen: list[str] = []
     doors = connect(ScriptedPerson(available=False), replace(options, provider="dry-run"), somewhere(tmp_path))
-    result = await doors.sessions.run(replace(asked_for(), at="c2/s1"), lambda progress: seen.append(progress.text))
+    result = await doors.sessions.run(
+        structs.replace(asked_for(), at="c2/s1"), lambda progress: seen.append(progress.text)
+    )
     assert (result.text, result.origin) == ("⟦dry-run c2/s1⟧", "dry-run")
     (note,) = seen
     for piece in (

@@ -155,7 +155,7 @@ async def test_a15_the_type_that_is_named_is_the_type_wanted(desk: Desk) -> None
     bench = desk.bench({})
     said = await bench.call("read", {"path": ["a"]})
     assert said == "failed: invalid arguments: 'path' must be a string"
-    assert "timeout_s is a number" in await desk.bench(GRANTED).call("Exec", {**ECHO, "timeout_s": "long"})
+    assert "timeout_s must be a number" in await desk.bench(GRANTED).call("Exec", {**ECHO, "timeout_s": "long"})
 
 
 async def test_a_refusal_names_the_line_that_would_allow_it(desk: Desk) -> None:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from prose_kernel.errors import ExecError, StateError
 from prose_kernel.runtime.ports import Binding, CommandResult, Key
@@ -34,7 +34,7 @@ results = st.builds(
 
 def binding(value: object, **changes: object) -> Binding:
     given = Binding(Key("rev"), "let", value, 'let rev = exec "git rev-parse --short HEAD"')  # type: ignore[arg-type]
-    return dataclasses.replace(given, **changes)  # type: ignore[arg-type]
+    return structs.replace(given, **changes)  # type: ignore[arg-type]
 
 
 def test_the_file_of_the_reference() -> None:

@@ -159,7 +159,7 @@ def test_a10_the_gate_of_a_run_that_is_gone(capsys: pytest.CaptureFixture[str]) 
         run.kill()
         run.wait()
     assert main(["gates"]) == 0
-    assert "the run has ended: nobody waits here" in capsys.readouterr().out
+    assert "the run has ended; this gate no longer waits" in capsys.readouterr().out
     assert main(["gate", "approve", "go"]) == 1
     assert "has ended: nobody waits at gate go" in capsys.readouterr().err
 

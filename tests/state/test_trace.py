@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from prose_kernel.errors import ExecError, GateRejected, RunError, SessionError
 from prose_kernel.language.source import Source, Span
@@ -140,7 +140,7 @@ async def test_spawns_and_inputs(store: FilesystemStore) -> None:
     request = SessionRequest("session", "Do it", "c1/0/s0")
 
     def done(ordinal: int, **changes: object) -> ev.SessionFinished:
-        changed = dataclasses.replace(request, **changes)  # type: ignore[arg-type]
+        changed = structs.replace(request, **changes)  # type: ignore[arg-type]
         return ev.SessionFinished(at(ordinal), ordinal, changed, None, Key("anon_001"))
 
     assert await lines(
@@ -252,7 +252,7 @@ async def test_an_unnamed_branch_that_is_one_spawn_has_one_line(store: Filesyste
         store,
         done,
         ev.BranchFinished(branch, 1, 0, None, "done"),
-        dataclasses.replace(done, place=later),
+        structs.replace(done, place=later),
         ev.BranchFinished(branch, 1, 0, None, "done"),
     ) == ["1a→ ✓", "1a→ ✓", "1a→ ✓"]
 

@@ -76,7 +76,7 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
     if programs.interprets(program.path) and not Reach(rules.listed or ()).names(program.path):
         raise Refused(
             "fs_denied",
-            f"{path} runs code that it is given; the execute list has to name it itself",
+            f"{path} runs code from its arguments; the execute list must name it without a wildcard",
             missing=f"execute {program.path}",
         )
 

@@ -1,4 +1,4 @@
-"""The dispatcher of tools: who may call what; whatever a tool does, the session goes on (exec-and-tasks.md 3.2).
+"""The dispatcher of tools: which agent may call which; no failure ends the session (exec-and-tasks.md 3.2).
 
 Checks 1 to 3 are made here; a tool makes its own, says so in the audit log, and raises `Refused`.
 """
@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from prose_kernel.commands.exec_tool.audit import AuditFailure, AuditLog, hidden
 from prose_kernel.commands.exec_tool.capabilities import CapabilityRecord, CapabilityStore
 from prose_kernel.commands.exec_tool.checks import Refused
-from prose_kernel.runtime.services import ExecChunk, ExecErrorKind, ExecOutcome
-
-OnChunk = Callable[[ExecChunk], None]
+from prose_kernel.runtime.services import ExecErrorKind, ExecOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,6 @@ class Call:
     record: CapabilityRecord
     id: str
     arguments: Mapping[str, object]
-    on_chunk: OnChunk | None
     dispatched: Callable[[Mapping[str, object]], None]
 
 
@@ -61,9 +58,7 @@ class Dispatcher:
         self._store = store
         self._audit = audit
 
-    async def dispatch(
-        self, agent: str, call: str, tool: object, arguments: object, on_chunk: OnChunk | None = None
-    ) -> ExecOutcome:
+    async def dispatch(self, agent: str, call: str, tool: object, arguments: object) -> ExecOutcome:
         """Never raises but for cancellation; every refusal leaves one event."""
         started: list[bool] = []
 
@@ -77,9 +72,9 @@ class Dispatcher:
         try:
             handler, record = self._admitted(agent, tool, arguments)
             assert isinstance(arguments, Mapping)
-            result = await handler(Call(agent, record, call, arguments, on_chunk, dispatched))
+            result = await handler(Call(agent, record, call, arguments, dispatched))
             if not isinstance(result, Mapping):
-                raise Refused("tool_failed", f"{tool} answered with no object")
+                raise Refused("tool_failed", f"{tool} did not return an object")
         except Refused as problem:
             return self._refused(agent, call, tool, arguments, problem, bool(started))
         except AuditFailure as failure:
@@ -94,7 +89,7 @@ class Dispatcher:
         if handler is None:
             raise Refused("tool_not_found", f"there is no tool {tool!r}" if tool else "the call names no tool")
         if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
-            raise Refused("invalid_args", "the arguments are an object")
+            raise Refused("invalid_args", "the arguments must be an object")
         record = self._store.find(agent) if self._store is not None else None
         if record is None or not record.tool(tool):
             raise Refused("permission_denied", f"this agent may not call {tool}", missing=f"tool {tool}")

@@ -6,8 +6,7 @@ import errno
 import os
 import resource
 import signal
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prose_kernel.commands.cross_loop import ProcessCall
@@ -15,18 +14,16 @@ from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.exec_tool.arguments import Arguments
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
-from prose_kernel.commands.exec_tool.output import Output
 from prose_kernel.commands.exec_tool.sandbox_plan import Plan
 from prose_kernel.commands.monitor import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
+from prose_kernel.commands.output import Head
 from prose_kernel.commands.sandbox import mechanisms, wrapped
-from prose_kernel.runtime.services import ExecChunk
+from prose_kernel.runtime.ports import Stream
 
 GRACE = 1.0
 """Seconds between TERM and KILL at the limit."""
 
 _CPU_BACKSTOP = 2
-_BACKLOG = 64
-_PIECE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +71,24 @@ def launch(
 
 
 class Run:
-    """One call between the caller's loop and the engine's. Raises `Refused` when the engine is closed."""
+    """One call between the caller's loop and the engine's."""
 
-    def __init__(
-        self, engine: Engine, job: MonitoredLaunch, cap: int, on_chunk: Callable[[ExecChunk], None] | None
-    ) -> None:
+    def __init__(self, engine: Engine, job: MonitoredLaunch, cap: int) -> None:
         self._engine = engine
         self._job = job
-        self._call: ProcessCall[MonitorRecord] = _open(engine)
-        self._chunks = _Chunks(self._call.post, on_chunk) if on_chunk is not None else None
-        self._output = Output(engine.loop, cap, self._chunks.send if self._chunks is not None else None)
+        self._heads: dict[Stream, Head] = {"stdout": Head(cap), "stderr": Head(cap)}
 
     async def wait(self) -> MonitorRecord:
-        """When it returns, or raises because it was cancelled, nothing of the program is left."""
-        process = MonitoredProcess(self._engine, self._job, self._output, self._done)
+        """When it returns, or raises because it was cancelled, nothing of the program is left. Raises `Refused`."""
         try:
-            return await self._call.wait(process)
+            call: ProcessCall[MonitorRecord] = ProcessCall(self._engine)
+            return await call.wait(MonitoredProcess(self._engine, self._job, self, call.done))
         except EngineClosed:
-            raise _closed() from None
+            raise Refused("tool_failed", "the process engine is closed") from None
 
-    def _done(self, record: MonitorRecord) -> None:
-        self._call.done(record, self._chunks.deliver if self._chunks is not None else None)
+    def take(self, stream: Stream, data: bytes, final: bool) -> None:
+        """The process's `Keeper`."""
+        self._heads[stream].feed(data)
 
     def ended(self, record: MonitorRecord) -> Ended:
         """Raises `Refused` when the program did not start, or was ended by others than itself and the clock."""
@@ -102,7 +96,7 @@ class Run:
             raise _not_started(record.failure)
         if record.outcome in ("interrupted", "cancelled"):
             raise Refused("tool_failed", f"the program was {record.outcome}")
-        stdout, stderr = self._output.heads["stdout"], self._output.heads["stderr"]
+        stdout, stderr = self._heads["stdout"], self._heads["stderr"]
         code = os.waitstatus_to_exitcode(record.status) if record.status is not None else -signal.SIGKILL
         result: dict[str, object] = {
             "exit_code": code,
@@ -120,49 +114,6 @@ class Run:
         if record.background_killed:
             result["background_killed"] = record.background_killed
         return Ended(result, stdout.total, stderr.total, record.cpu_s)
-
-
-def _open(engine: Engine) -> ProcessCall[MonitorRecord]:
-    try:
-        return ProcessCall(engine)
-    except EngineClosed:
-        raise _closed() from None
-
-
-def _closed() -> Refused:
-    return Refused("tool_failed", "the process engine is closed")
-
-
-class _Chunks:
-    """Pieces on their way to the consumer; when it is behind they merge, and what waits stays bounded."""
-
-    def __init__(self, post: Callable[[Callable[[], None]], None], consumer: Callable[[ExecChunk], None]) -> None:
-        self._post = post
-        self._consumer = consumer
-        self._lock = threading.Lock()
-        self._pending: list[ExecChunk] = []
-        self._posted = False
-
-    def send(self, chunk: ExecChunk) -> None:
-        with self._lock:
-            last = self._pending[-1] if len(self._pending) >= _BACKLOG else None
-            if last is not None and last.kind == chunk.kind and len(last.content) < _PIECE:
-                self._pending[-1] = ExecChunk(chunk.kind, last.content + chunk.content)
-            else:
-                self._pending.append(chunk)
-            posted, self._posted = self._posted, True
-        if not posted:
-            self._post(self.deliver)
-
-    def deliver(self) -> None:
-        with self._lock:
-            pending, self._pending = self._pending, []
-            self._posted = False
-        for chunk in pending:
-            try:
-                self._consumer(chunk)
-            except Exception:  # noqa: S112 - a consumer that raises changes nothing
-                continue
 
 
 _WORDS = {

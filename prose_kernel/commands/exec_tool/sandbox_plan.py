@@ -101,7 +101,7 @@ def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[byte
         # what is listed may also be run by another listed program
         if prefix != "/":
             yield place, rights.READ | execute
-    elif grant.mode == "rw":
+    elif grant.mode == "rw" and not _alone(grant, prefix):
         yield place, rights.READ | rights.WRITE
     elif grant.subtree:
         yield place, rights.READ | execute
@@ -109,6 +109,11 @@ def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[byte
         yield place, rights.READ_DIR
         for file in _matching(grant, prefix):
             yield os.fsencode(file), rights.READ_FILE
+
+
+def _alone(grant: FsGrant, prefix: str) -> bool:
+    """Whether a pattern names a directory without `/` at its end: the directory, and nothing in it."""
+    return grant.pattern == "" and os.path.isdir(prefix)  # noqa: PTH112
 
 
 def _matching(grant: FsGrant, prefix: str) -> Iterable[str]:
@@ -149,7 +154,11 @@ def _bubblewrap(record: CapabilityRecord, found: Mechanisms, checked: Checked, h
         if grant.subtree or grant.mode == "rw" or (grant.binaries and not grant.pattern)
     ]
     resolved = [(grant, resolve(grant.prefix)) for grant in grants]
-    writable = [path.path for grant, path in resolved if grant.mode == "rw" and path.reason is None]
+    writable = [
+        path.path
+        for grant, path in resolved
+        if grant.mode == "rw" and path.reason is None and not _alone(grant, path.path)
+    ]
     readable: tuple[str, ...] | None = None
     if record.lists_bind is not None:
         listed = [

@@ -20,13 +20,13 @@ from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.running import Ended, Run, launch
 from prose_kernel.commands.exec_tool.sandbox_plan import Plan
 from prose_kernel.commands.sandbox import Mechanisms, mechanisms
-from prose_kernel.runtime.services import ExecCaller, ExecChunk, ExecOutcome
+from prose_kernel.runtime.services import ExecCaller, ExecOutcome
 
 NAME = capabilities.TOOL
 
 
 class ExecTool:
-    """The handler of `Exec`. `warn` is told, once each, what is not enforced on this machine."""
+    """The handler of `Exec`. `warn` gets each thing that is not enforced on this machine, once."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ExecTool:
         env = environment.build(self._kernel(), arguments.env, home)
         job = launch(self._engine, arguments, checked, plan, self._options, env)
         call.dispatched({"program": checked.program.path, "cwd": checked.cwd.path})
-        run = Run(self._engine, job, arguments.max_output_bytes, call.on_chunk if arguments.stream else None)
+        run = Run(self._engine, job, arguments.max_output_bytes)
         return run.ended(await run.wait())
 
     def _finished(self, call: Call, ended: Ended) -> None:
@@ -112,7 +112,7 @@ class ExecTool:
 
 
 def register_exec(registry: Registry, tool: ExecTool) -> str:
-    """The operator's word that there shall be an `Exec` tool; returns its name. Repeating it is harmless."""
+    """Add `Exec` to the registry, on behalf of the operator; returns its name. May be repeated."""
     return registry.register(NAME, tool)
 
 
@@ -152,11 +152,9 @@ class AgentPrograms:
     def shown(self, argv: Sequence[object]) -> str:
         return shlex.join(display([str(item) for item in argv]))
 
-    async def call(
-        self, caller: ExecCaller, call: str, arguments: object, on_chunk: Callable[[ExecChunk], None] | None = None
-    ) -> ExecOutcome:
+    async def call(self, caller: ExecCaller, call: str, arguments: object) -> ExecOutcome:
         await asyncio.to_thread(self._known, caller)
-        return await self._dispatcher.dispatch(caller.agent, call, NAME, arguments, on_chunk)
+        return await self._dispatcher.dispatch(caller.agent, call, NAME, arguments)
 
     def _known(self, caller: ExecCaller) -> CapabilityRecord:
         """The agent's record, made at its first call."""
@@ -175,7 +173,7 @@ class AgentPrograms:
         ]
         if record.tool_grants:
             lines += [
-                f"Exec: {place} is granted; whoever may run it may run any command"
+                f"Exec: {place} is granted; an agent that can run it can run any command"
                 for place in capabilities.dangerous(record)
             ]
         for line in lines:

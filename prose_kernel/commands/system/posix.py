@@ -14,17 +14,18 @@ import psutil
 PYTHON_FLAGS: tuple[str, ...] = ("-I",)  # with `site`, which finds psutil
 
 _HUNDREDTHS = 100
+_BOOTED: float = psutil.boot_time()  # read once: it needs a file, and no descriptor may be left later
 _GONE = (psutil.Error, OSError)
 
 
 def now() -> int:
     boottime = getattr(time, "CLOCK_BOOTTIME", None)  # Linux alone: its psutil counts from a rounded time of boot
-    present = time.time() if boottime is None else psutil.boot_time() + time.clock_gettime(boottime)
+    present = time.time() if boottime is None else _BOOTED + time.clock_gettime(boottime)
     return int((present - 0.02) * _HUNDREDTHS)  # the systems round
 
 
 def boot_id() -> str:
-    return f"booted at {psutil.boot_time():.0f}"
+    return f"booted at {_BOOTED:.0f}"
 
 
 def pids() -> list[int]:

@@ -1,4 +1,4 @@
-"""The commands and tasks of one run: who may start, what becomes of them, what is recorded when.
+"""The commands and tasks of one run: what may start, how it ends, and when it is recorded.
 
 Everything here happens in the engine's loop, so there is one order of events: a record is kept before anybody is told,
 and a process never runs as a task without a record (exec-and-tasks.md 4.2, registration order).
@@ -69,9 +69,12 @@ class Manager:
         workspace: str,
         clock: Clock,
         options: TaskOptions,
-        pointer: Pointer | None = None,
+        pointer: Pointer | None,
+        listener: Callable[[TaskEvent], None],
     ) -> None:
+        """`listener` is told of every event of a task."""
         self._engine = engine
+        self._listener = listener
         self._directory = run_directory
         self._workspace = workspace
         self._clock = clock
@@ -79,7 +82,6 @@ class Manager:
         self.ledger = Ledger(run_directory, pointer)
         self._commands: dict[Command, None] = {}
         self._tasks: dict[str, Command] = {}
-        self._listeners: list[Callable[[TaskEvent], None]] = []
         self._starting = asyncio.Semaphore(options.foreground)
         self._wanting: list[Command] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -166,7 +168,7 @@ class Manager:
             shown = call.workdir or "the workspace"
             raise TaskRefused(
                 "workdir_not_found",
-                f"workdir: {shown} is no directory that commands can run in",
+                f"workdir: {shown} is not a directory that commands can run in",
                 hint="workdir is relative to the workspace root, or absolute",
                 details={"workdir": shown},
             )
@@ -435,13 +437,7 @@ class Manager:
 
     def _tell(self, record: TaskRecord, kind: Literal["TaskStatus", "TaskResult"]) -> None:
         event = TaskEvent(kind, snapshot_of(record), record.result_id if kind == "TaskResult" else None)
-        for listener in tuple(self._listeners):
-            with contextlib.suppress(Exception):  # who listens badly may not stop a task's bookkeeping
-                listener(event)
-
-    def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+        self._listener(event)
 
     def _now(self) -> str:
         return timestamp(self._clock.now())

@@ -16,7 +16,7 @@ from prose_kernel.commands.exec_tool.capabilities import capabilities
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.monitor import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
-from prose_kernel.commands.output import Capture
+from prose_kernel.commands.output import Capture, no_op
 from prose_kernel.commands.process import Record
 from prose_kernel.commands.sandbox import mechanisms
 from prose_kernel.commands.shell import LONGEST_ARGUMENT, Shell
@@ -72,6 +72,8 @@ class MonitoredCommand(MonitoredProcess):
         self._record_done = done
         self._begun = begun
         super().__init__(engine, launch, self._keeping, self._monitor_ended)
+        self._keeping.pause = self._drain.pause
+        recorder.room = self._drain.resume
 
     def _program_started(self, pid: int, ticks: int) -> None:
         super()._program_started(pid, ticks)
@@ -80,11 +82,10 @@ class MonitoredCommand(MonitoredProcess):
     def _monitor_ended(self, ended: MonitorRecord) -> None:
         self._keeping.recorder.stop()
         stdout, stderr = self._keeping.captures.values()
-        problem = None
-        kind = "spawn"
+        step, problem = "", None
         if ended.failure is not None:
-            kind = "cwd" if ended.failure.step == "cwd" else "spawn"
-            problem = f"the command could not be started: {ended.failure.step} ({ended.failure.name})"
+            step = ended.failure.step
+            problem = f"the command could not be started: {step} ({ended.failure.name})"
         self._record_done(
             Record(
                 ended.outcome,
@@ -93,7 +94,7 @@ class MonitoredCommand(MonitoredProcess):
                 stderr,
                 ended.duration,
                 background_ended=ended.background_killed,
-                spawn_kind="cwd" if kind == "cwd" else "spawn",
+                spawn_kind="cwd" if step == "cwd" else "spawn",
                 spawn_error=problem,
                 max_rss=ended.max_rss,
                 cpu_s=ended.cpu_s,
@@ -107,9 +108,12 @@ class _Keeper:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.captures: dict[Stream, Capture] = {"stdout": Capture(), "stderr": Capture()}
+        self.pause: Callable[[], None] = no_op
 
     def take(self, stream: Stream, data: bytes, final: bool) -> None:
         self.recorder.feed(stream, self.captures[stream].feed(data, final))
+        if self.recorder.full:
+            self.pause()
 
 
 def launch_of(

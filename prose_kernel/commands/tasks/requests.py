@@ -1,6 +1,6 @@
-"""What `exec_command` is asked: the fields, their types, and a good word for the wrong ones (exec-and-tasks.md 4.1).
+"""The fields of `exec_command`: their types, defaults and hints for wrong ones (docs/reference/exec-and-tasks.md 4.1).
 
-Numbers and booleans may come as strings, as agents like to send them. Fields that nobody knows are refused.
+Numbers and booleans may be strings, because models often send them so. Unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _HINTS = {
     "background": "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
     "run_in_background": "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
     "detach": "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
-    "status": "the status of a task is asked with TaskStatus(task_id)",
-    "task_handle": "a task is named by task_id, in TaskStatus, TaskOutput and TaskStop",
+    "status": "call TaskStatus(task_id) for the status of a task",
+    "task_handle": "use task_id, in TaskStatus, TaskOutput and TaskStop",
     "task_id": "exec_command starts a command; TaskStatus, TaskOutput and TaskStop take a task_id",
-    "command": "the name of the field is cmd",
-    "argv": "the name of the field is cmd, one string for the shell",
-    "script": "the name of the field is cmd",
-    "cwd": "the name of the field is workdir",
-    "directory": "the name of the field is workdir",
+    "command": "use cmd",
+    "argv": "use cmd, one string for the shell",
+    "script": "use cmd",
+    "cwd": "use workdir",
+    "directory": "use workdir",
     "timeout": "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
     "timeout_ms": "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
     "timeout_s": "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
-    "description": "the name of the field is summary",
+    "description": "use summary",
     "env": "write the variable before the command: NAME=value make",
     "stdin": "a command reads an empty standard input; use a here-document",
 }
@@ -116,7 +116,7 @@ def _wrong(name: str, wanted: str, hint: str | None = None) -> TaskRefused:
 def _command(given: Mapping[str, object]) -> str:
     cmd = given.get("cmd")
     if not isinstance(cmd, str):
-        raise _wrong("cmd", "the command is missing" if cmd is None else "one string for the shell is needed")
+        raise _wrong("cmd", "the command is missing" if cmd is None else "must be one string for the shell")
     if not cmd.strip():
         raise _wrong("cmd", "the command is empty")
     if "\0" in cmd:
@@ -133,7 +133,7 @@ def _text(given: Mapping[str, object], name: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str) or "\0" in value or not encodable(value):
-        raise _wrong(name, "a text is needed")
+        raise _wrong(name, "must be a string that can be encoded")
     return value
 
 
@@ -151,7 +151,7 @@ def _flag(given: Mapping[str, object], name: str) -> bool:
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
     if not isinstance(value, bool):
-        raise _wrong(name, "true or false is needed")
+        raise _wrong(name, "must be true or false")
     return value
 
 
@@ -164,11 +164,11 @@ def whole(value: object, name: str, least: int, most: int, default: int) -> int:
         try:
             number = float(value.strip())
         except ValueError:
-            raise _wrong(name, f"a number between {least} and {most} is needed") from None
+            raise _wrong(name, f"must be a number between {least} and {most}") from None
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise _wrong(name, f"a number between {least} and {most} is needed")
+        raise _wrong(name, f"must be a number between {least} and {most}")
     if not least <= number <= most or number != int(number):
-        raise _wrong(name, f"a whole number between {least} and {most} is needed")
+        raise _wrong(name, f"must be a whole number between {least} and {most}")
     return int(number)
 
 
@@ -184,4 +184,4 @@ def _policy(given: Mapping[str, object]) -> DuplicatePolicy:
         return "reuse_running"
     if policy == "start_new":
         return "start_new"
-    raise _wrong("duplicate_policy", "reuse_running or start_new is needed")
+    raise _wrong("duplicate_policy", "must be reuse_running or start_new")

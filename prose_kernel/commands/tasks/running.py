@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from prose_kernel.commands.output import Collected, Live
+from prose_kernel.commands.output import Collected, Live, no_op
 from prose_kernel.commands.process import EngineProcess, Launch, Record, exit_of
 from prose_kernel.commands.shell import NOT_INHERITED, Shell
 from prose_kernel.commands.tasks.log import Log
@@ -42,19 +42,6 @@ class Identity:
     login: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What a command has printed so far, as its record keeps it."""
-
-    head: str
-    tail: str
-    characters: int
-    seen: int
-    kept: int
-    truncated: bool
-    log_error: str | None
-
-
 class Recorder:
     """Takes a command's output in order of arrival: buffers, log, and whoever watches."""
 
@@ -62,7 +49,12 @@ class Recorder:
         self.collected = Collected()
         self.log = log
         self.changed = False
+        self.room: Callable[[], None] = no_op
         self._watchers: list[Live] = []
+
+    @property
+    def full(self) -> bool:
+        return any(watcher.full for watcher in self._watchers)
 
     def feed(self, stream: Stream, text: str) -> None:
         if text:
@@ -77,20 +69,18 @@ class Recorder:
             watcher.stop()
 
     def watch(self, watcher: Live) -> None:
+        watcher.room = self._room
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Live) -> None:
         """What waits for the watcher is left to whoever delivers it."""
         watcher.stop()
         self._watchers.remove(watcher)
+        self._room()
 
-    @property
-    def output(self) -> Output:
-        both, half = self.collected.combined, PREVIEW // 2
-        head = both.head(half)
-        tail = both.tail(min(both.total - len(head), half))
-        log = self.log
-        return Output(head, tail, both.total, log.seen, log.kept, log.truncated, log.error)
+    def _room(self) -> None:
+        if not self.full:
+            self.room()
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +133,7 @@ def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
         return None
     if record.spawn_kind == "cwd":
         shown = command.call.workdir or "the workspace"
-        return TaskRefused("workdir_not_found", f"workdir: {shown} is no directory that commands can run in")
+        return TaskRefused("workdir_not_found", f"workdir: {shown} is not a directory that commands can run in")
     return TaskRefused("command_spawn_failed", record.spawn_error or "the command could not be started", retryable=True)
 
 
@@ -182,17 +172,18 @@ def first_record(command: Command, run: Path | None, now: str) -> TaskRecord:
 
 def filled(record: TaskRecord, command: Command) -> TaskRecord:
     """The record with what has been printed by now."""
-    output = command.recorder.output
+    both, log = command.recorder.collected.combined, command.recorder.log
+    head = both.head(PREVIEW // 2)
     return replace(
         record,
-        head=output.head,
-        tail=output.tail,
-        characters=output.characters,
-        bytes_seen=output.seen,
-        bytes_kept=output.kept,
-        truncated=output.truncated,
-        log_error=output.log_error,
-        output_summary=output_summary(output.seen, output.truncated),
+        head=head,
+        tail=both.tail(min(both.total - len(head), PREVIEW // 2)),
+        characters=both.total,
+        bytes_seen=log.seen,
+        bytes_kept=log.kept,
+        truncated=log.truncated,
+        log_error=log.error,
+        output_summary=output_summary(log.seen, log.truncated),
     )
 
 

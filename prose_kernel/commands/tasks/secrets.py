@@ -1,6 +1,6 @@
-"""What of a command's surroundings is not told on: secret-looking variables, and secrets inside of a command's text.
+"""Which values must not be disclosed: variables that look like secrets, and secrets in the text of a command.
 
-Names decide about variables (exec-and-tasks.md 4.1). A command line is shown with its secrets blotted out,
+Names decide about variables (exec-and-tasks.md 4.1). A command line is shown with its secrets replaced,
 here-documents and inline scripts only counted (4.10, hazard 100); the whole text stays in files of the owner alone.
 """
 
@@ -57,7 +57,7 @@ def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]
 
 
 def redacted(text: str) -> str:
-    """A text with its secrets blotted out."""
+    """A text with its secrets replaced."""
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text

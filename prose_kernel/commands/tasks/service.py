@@ -1,11 +1,12 @@
 """The `Tasks` port on the process engine: what the workspace creates for a run, and closes with it.
 
-A thin door: every call crosses into the engine's loop, where the manager does the work.
+Every call crosses into the engine's loop, where the manager does the work.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prose_kernel.commands.cross_loop import in_engine
 from prose_kernel.commands.engine import Engine, EngineClosed
-from prose_kernel.commands.output import DISPLAY_CAP, Live
+from prose_kernel.commands.output import Live
 from prose_kernel.commands.tasks.options import TaskOptions
 from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, preview_of, snapshot_of
@@ -52,7 +53,7 @@ class TaskService:
         clock: Clock,
         options: TaskOptions | None = None,
         *,
-        display_cap: int = DISPLAY_CAP,
+        displayed: int = 0,
         pointer: Pointer | None = None,
     ) -> None:
         self._engine = engine
@@ -61,12 +62,12 @@ class TaskService:
         def make() -> Manager:
             from prose_kernel.commands.tasks.manager import Manager  # with what an ordinary cell does not need
 
-            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer)
+            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer, self._tell)
 
         self._make = make
         self._directory = run_directory
         self._listeners: list[Callable[[TaskEvent], None]] = []
-        self._display_cap = display_cap
+        self._displayed = displayed
         self._closed = False
 
     async def _call(self, work: Callable[[Manager], Coroutine[object, object, T]]) -> T:
@@ -75,7 +76,6 @@ class TaskService:
                 raise TaskRefused("runtime_closed", "the run has ended")
             if self._manager is None:
                 self._manager = self._make()
-                self._manager.subscribe(self._tell)
             return await work(self._manager)
 
         try:
@@ -85,7 +85,7 @@ class TaskService:
 
     @property
     def used(self) -> bool:
-        """Whether there may be anything to be told about."""
+        """Whether there may be news."""
         return self._manager is not None
 
     # ------------------------------------------------------------ starting
@@ -95,7 +95,7 @@ class TaskService:
     ) -> TaskReceipt:
         """See `Tasks.start`. `on_output` is called in the caller's loop, and never after the call has returned."""
         self._engine_ready()
-        live = self._live(on_output)
+        live = self._live(on_output, self._displayed) if on_output is not None else None
         try:
             return await self._call(lambda manager: manager.start(fields, caller, live))
         finally:
@@ -111,8 +111,7 @@ class TaskService:
     ) -> TaskReceipt:
         """The same, where whoever started a command watches it as a task too, and adds to its environment."""
         self._engine_ready()
-        live = self._live(on_output)
-        assert live is not None
+        live = self._live(on_output, 0)
         extra = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
         try:
             return await self._call(lambda manager: manager.start(fields, caller, live, extra=extra, watched=True))
@@ -125,19 +124,17 @@ class TaskService:
         except EngineClosed:
             raise _closed() from None
 
-    def _live(self, on_output: OnOutput | None) -> Live | None:
-        if on_output is None:
-            return None
-        loop, open_ = asyncio.get_running_loop(), [True]
+    def _live(self, on_output: OnOutput, displayed: int) -> Live:
+        loop = asyncio.get_running_loop()
 
-        def post(callback: Callable[[], None]) -> None:
-            if open_:
-                try:
-                    loop.call_soon_threadsafe(callback)
-                except RuntimeError:
-                    open_.clear()  # the caller's loop is closed: nobody watches
+        def post(callback: Callable[[], None]) -> bool:
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:  # the caller's loop is closed: nobody watches
+                return False
+            return True
 
-        return Live(self._engine.loop, post, on_output, self._display_cap)
+        return Live(self._engine.loop, post, on_output, displayed)
 
     # ------------------------------------------------------------ tasks
 
@@ -189,8 +186,7 @@ class TaskService:
 
     async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
         self._engine_ready()
-        live = self._live(on_output)
-        assert live is not None
+        live = self._live(on_output, self._displayed)
 
         async def work(manager: Manager) -> TaskRecord:
             record = manager.find(_name(task_id), caller)
@@ -237,7 +233,8 @@ class TaskService:
 
     def _tell(self, event: TaskEvent) -> None:
         for listener in tuple(self._listeners):
-            listener(event)
+            with contextlib.suppress(Exception):  # a listener that raises must not stop a task's bookkeeping
+                listener(event)
 
     async def news(self) -> tuple[TaskSnapshot, ...]:
         if not self.used:
@@ -290,7 +287,7 @@ def _closed() -> TaskRefused:
 
 def _name(task_id: object) -> str:
     if not isinstance(task_id, str) or not task_id.strip() or not encodable(task_id):
-        raise TaskRefused("invalid_input", "task_id: the id of a task is needed", details={"field": "task_id"})
+        raise TaskRefused("invalid_input", "task_id: must be the id of a task", details={"field": "task_id"})
     return task_id.strip()
 
 

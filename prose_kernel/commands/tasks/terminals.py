@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections import deque
 from collections.abc import Mapping, Sequence
 
+from prose_kernel.commands.output import Tail
 from prose_kernel.commands.tasks.service import TaskService
 from prose_kernel.errors import TaskRefused
-from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.ports import NOTHING_OMITTED, Omitted, Stream
 from prose_kernel.runtime.services import CommandCompleted, HelperEnd, TaskCaller
 
 _KEPT = 1024 * 1024
@@ -48,9 +48,8 @@ class TaskTerminal:
         self._tasks = tasks
         self._caller = caller
         self._room = max(0, keep_bytes)
-        self._pieces: deque[bytes] = deque()
-        self._size = 0
-        self._cut = False
+        self._kept = Tail(self._room, b"")
+        self._printed = 0
         self._task_id: str | None = None
         self._end: HelperEnd | None = None
         self._stopped = False
@@ -66,13 +65,10 @@ class TaskTerminal:
             self._task_id = receipt.task_id
             self._watching = asyncio.create_task(self._watch(receipt.task_id))
 
-    def _take(self, stream: Stream, text: str) -> None:
+    def _take(self, stream: Stream, text: str, _: Omitted = NOTHING_OMITTED) -> None:
         data = text.encode("utf-8", "replace")
-        self._pieces.append(data)
-        self._size += len(data)
-        while self._pieces and self._size - len(self._pieces[0]) >= self._room:
-            self._size -= len(self._pieces.popleft())
-            self._cut = True
+        self._kept.add(data)
+        self._printed += len(data)
 
     async def _watch(self, task_id: str) -> None:
         while self._end is None:
@@ -86,11 +82,10 @@ class TaskTerminal:
                 self._end = HelperEnd(output.task.exit_status, output.task.signal, self._stopped)
 
     def output(self) -> tuple[str, bool]:
-        data = b"".join(self._pieces)
-        kept = data[max(0, len(data) - self._room) :]
+        kept = self._kept.last(self._room)
         while kept and kept[0] & 0xC0 == 0x80:  # not from inside a character
             kept = kept[1:]
-        return kept.decode("utf-8", "replace"), self._cut or len(kept) < len(data)
+        return kept.decode("utf-8", "replace"), len(kept) < self._printed
 
     @property
     def end(self) -> HelperEnd | None:

@@ -110,6 +110,8 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     from prose_kernel.language.openprose.builder import NO_EFFECT
     from prose_kernel.language.openprose.spawn_builder import UNREAD
 
+    checked = _without_arguments(checked)
+    read, checked = _with_piped_commands(read, checked)
     unreadable = {d.line for d in read if d.code in _UNREADABLE}
     places = {(d.line, d.column, d.code) for d in read}
     found = list(read)
@@ -128,7 +130,48 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
         if d.line + 1 in unreadable and d.code in _PARTS_BELOW:
             continue
         found.append(d)
+    for _, at in idle:
+        found[at] = _as_command(found[at])
     return found if profile == "default" else _named_once(found)
+
+
+def _as_command(d: Diagnostic) -> Diagnostic:
+    """A statement without effect whose line is a command of the shell, or a value that can be shown."""
+    from prose_kernel.language.openprose import newcomers
+
+    text = d.source_line.strip()
+    if d.hint and (command := newcomers.command(text)) and d.hint == newcomers.run(text):
+        return replace(d, message=newcomers.no_statement(command))
+    if d.hint is None and d.span.end - d.span.start == len(text) <= 80 and not d.message.startswith("there is"):
+        return replace(d, hint=f"to show the value, write `output result = {text}`")
+    return d
+
+
+def _without_arguments(checked: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
+    """In `print(x)` the one mistake is the call, whatever its arguments are."""
+    from prose_kernel.language.openprose.name_resolution import NO_FUNCTION
+
+    calls = {d.line: d.column for d in checked if d.code == "E025" and d.message.startswith(NO_FUNCTION)}
+    return [d for d in checked if d.column <= calls.get(d.line, d.column)] if calls else checked
+
+
+def _with_piped_commands(
+    read: Sequence[Diagnostic], checked: Sequence[Diagnostic]
+) -> tuple[Sequence[Diagnostic], Sequence[Diagnostic]]:
+    """`ls | wc -l` is one command, not a pipeline with an unknown name and an unknown operation."""
+    from prose_kernel.language.openprose import newcomers
+
+    lines = {
+        d.line: (d, newcomers.no_statement(command), newcomers.run(d.source_line.strip()))
+        for d in checked
+        if d.code == "E170" and (command := newcomers.command(d.source_line.strip()))
+    }
+    lines = {line: told for line, told in lines.items() if any(d.line == line and d.code == "E171" for d in read)}
+    if not lines:
+        return read, checked
+    named = [replace(d, code="E004", message=message, hint=hint) for d, message, hint in lines.values()]
+    kept = [d for d in read if d.line not in lines or d.code != "E171"]
+    return [*kept, *named], [d for d in checked if d.line not in lines]
 
 
 def _is_inside(found: Sequence[Diagnostic], idle: Sequence[tuple[int, int]], d: Diagnostic) -> bool:

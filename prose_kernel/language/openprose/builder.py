@@ -71,7 +71,7 @@ class Builder(BodyBuilder):
             self._no_effect(statement)
         for total in self.sums.values():
             self.add("E004", *total.span, "an operator may only stand in an argument or an index (strict)")
-        return tree.Program(tuple(statements), span=Span(start, end))
+        return tree.Program(tuple(statements), self.is_strict, span=Span(start, end))
 
     def _no_effect(self, statement: ExpressionStatement) -> None:
         value = statement.value
@@ -198,7 +198,7 @@ class Builder(BodyBuilder):
 
     def evaluate(self, start: int, end: int, value: Expression) -> ExpressionStatement:
         statement = _evaluation(start, end, value)
-        if value.__class__ in _PLAIN:
+        if type(value) in _PLAIN:
             self.bare[id(statement)] = statement
         if self.depths:
             self.depths.clear()

@@ -7,8 +7,8 @@ length of a program can exhaust Python's stack; what must happen after a body is
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import takewhile
-from typing import Any
+from itertools import repeat, takewhile
+from typing import Any, ClassVar
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.nearest import did_you_mean
@@ -60,7 +60,7 @@ class Checker:
         self.reader = Reader(self.survey)
         self.properties = PropertyChecker(self.survey, self.reader)
         self.declarations = Declarations(self.survey)
-        self.agenda: list[tuple[Callable[[Any], None], Any]] = []
+        self.agenda: list[tuple[Callable[[Any], None] | None, Any]] = []  # None: visit the statement
         self._early = {id(item) for item in takewhile(lambda item: not is_executable(item), program.items)}
         self._started: set[str] = set()
         self._resumed: list[Name] = []
@@ -69,37 +69,6 @@ class Checker:
         self._missing_agents: list[Name] = []
         self._missing_blocks: list[Name] = []
         self._defined: dict[str, set[str]] = {"agent": set(), "block": set()}
-        self._visit: dict[type[Node], Callable[[Any], None]] = {
-            tree.ExpressionStatement: self._evaluate,
-            tree.Let: self._let,
-            tree.Assign: self._assign,
-            tree.Output: self._output,
-            tree.Input: self._input,
-            tree.Throw: self._throw,
-            tree.Return: self._return,
-            tree.Break: self._leave_loop,
-            tree.Continue: self._leave_loop,
-            tree.Assert: self._assert,
-            tree.Gate: self._gate,
-            tree.Agent: self._agent,
-            tree.Block: self._block,
-            tree.Use: self._nothing,
-            tree.SkillImport: self._nothing,
-            tree.Session: self._session,
-            tree.Resume: self._resume,
-            tree.Exec: self._exec,
-            tree.Arrow: self._arrow,
-            tree.BlockCall: self._block_call,
-            tree.Do: self._do,
-            tree.Parallel: self._parallel,
-            tree.For: self._for,
-            tree.Repeat: self._repeat,
-            tree.Loop: self._loop,
-            tree.Try: self._try,
-            tree.Choice: self._choice,
-            tree.If: self._if,
-            tree.Pipe: self._pipe,
-        }
 
     def run(self, load: LoadContract | None) -> tuple[Diagnostic, ...]:
         ImportChecker(self.survey, load).check(self.program, cell=self.cell)
@@ -109,9 +78,13 @@ class Checker:
             self._defined["block"].update(self.known.blocks)
         self._schedule(self.program.items)
         agenda = self.agenda
+        visit = self._visit
         while agenda:
             action, argument = agenda.pop()
-            action(argument)
+            if action is None:
+                visit[type(argument)](self, argument)
+            else:
+                action(argument)
         self._finish()
         return self.survey.finish()
 
@@ -133,13 +106,13 @@ class Checker:
     # ---------------------------------------------------------------- the agenda
 
     def _schedule(self, body: tree.Body) -> None:
-        self.agenda.extend(zip(map(self._visit.__getitem__, map(type, reversed(body))), reversed(body), strict=True))
+        self.agenda.extend(zip(repeat(None), reversed(body)))
 
     def _value(self, value: Node) -> None:
         """Check what stands to the right of `=` or as a statement; bodies in it are scheduled."""
         visit = self._visit.get(type(value))
         if visit is not None:
-            visit(value)
+            visit(self, value)
         else:
             self.reader.expression(value)
 
@@ -354,7 +327,7 @@ class Checker:
 
     def _arrow(self, node: tree.Arrow) -> None:
         for spawn in node.spawns:
-            self._visit[type(spawn)](spawn)
+            self._visit[type(spawn)](self, spawn)
 
     def _block_call(self, node: tree.BlockCall) -> None:
         name, survey = node.block, self.survey
@@ -427,7 +400,7 @@ class Checker:
             self._then(self._bind_branch, branch)
             self._value(statement.value)
         else:
-            self._visit[type(statement)](statement)
+            self._visit[type(statement)](self, statement)
 
     def _bind_branch(self, branch: tree.Branch) -> None:
         name, statement = branch.name, branch.statement
@@ -555,6 +528,39 @@ class Checker:
         place = self.survey.frame.place.child(Construct(self.survey.frame.place))
         names = node.names or (Name(id="item", span=node.span),)
         self._open(place, body, *[(name, "pipeline variable") for name in names])
+
+    _visit: ClassVar[dict[type[Node], Callable[[Checker, Any], None]]] = {
+        tree.ExpressionStatement: _evaluate,
+        tree.Let: _let,
+        tree.Assign: _assign,
+        tree.Output: _output,
+        tree.Input: _input,
+        tree.Throw: _throw,
+        tree.Return: _return,
+        tree.Break: _leave_loop,
+        tree.Continue: _leave_loop,
+        tree.Assert: _assert,
+        tree.Gate: _gate,
+        tree.Agent: _agent,
+        tree.Block: _block,
+        tree.Use: _nothing,
+        tree.SkillImport: _nothing,
+        tree.Session: _session,
+        tree.Resume: _resume,
+        tree.Exec: _exec,
+        tree.Arrow: _arrow,
+        tree.BlockCall: _block_call,
+        tree.Do: _do,
+        tree.Parallel: _parallel,
+        tree.For: _for,
+        tree.Repeat: _repeat,
+        tree.Loop: _loop,
+        tree.Try: _try,
+        tree.Choice: _choice,
+        tree.If: _if,
+        tree.Pipe: _pipe,
+    }
+    """Of the class, because bound methods would make each check a cycle of garbage."""
 
 
 def _may_raise(value: Node) -> bool:

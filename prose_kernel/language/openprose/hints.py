@@ -95,7 +95,14 @@ Rule = Callable[[Line], Trouble | None]
 def explain(line: Line) -> Trouble:
     """The one finding for a line."""
     found = next((trouble for rule in _RULES if (trouble := rule(line)) is not None), None) or _unexpected(line)
-    hint = newcomers.line(line.words(line.first, line.stop)) if line.head not in _LAYOUT and not line.owner else None
+    if line.head in _LAYOUT or line.owner:
+        return found
+    text = line.words(line.first, line.stop)
+    hint = newcomers.line(text)
+    if hint and line.head == "NAME" and (command := newcomers.command(text)):
+        return line.on(line.first, "E004", newcomers.no_statement(command), hint)
+    if hint is None and found.hint is None and line.head == "NAME":
+        hint = newcomers.sentence(text)
     return replace(found, hint=hint) if hint else found
 
 
@@ -127,16 +134,21 @@ def _character(line: Line) -> Trouble | None:
     char = line.written(line.at)[0]
     if char == "?":
         return line.here("E004", "unexpected `?`", "there is no `?:`; use `if` and `else`")
-    if char == "/" and not line.written(line.at).startswith("//"):
-        return line.here("E106", "illegal character `/`", "only `+` and `-` calculate")
+    if char in "/*%" and line.text[line.tokens[line.at][1] :][:2] not in ("//", "/*"):
+        return line.here("E106", f"illegal character `{char}`", "only `+` and `-` calculate")
     hint = _CHARACTERS.get(char)
-    if char == "!" and line.at > line.first and line.tokens[line.at - 1][0] in _WORD_KINDS:
+    if char == "!" and line.at > line.first and line.tokens[line.at - 1][0] == "NAME":
         hint = None
-    if char == "'":
-        quoted = re.compile(r"'([^'\n]*)'").match(line.text, line.tokens[line.at][1])
-        if quoted:
-            hint = f'strings use double quotes: `"{quoted[1]}"`'
+    if quoted := _OTHER_QUOTES.match(line.text, line.tokens[line.at][1]):
+        kind = "double" if char == "'" else "plain double"
+        hint = f'strings use {kind} quotes: `"{quoted[1] or quoted[2]}"`'
     return line.here("E106", f"illegal character {_name(char)}", hint)
+
+
+_OTHER_QUOTES: Final = re.compile(
+    "'([^'\n]*)'|[\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}]([^\"\n]*?)"
+    "[\N{RIGHT DOUBLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}]"
+)
 
 
 def _name(char: str) -> str:
@@ -161,7 +173,7 @@ def _property_line(line: Line) -> Trouble | None:
     if line.at == line.first + 1 and line.kind(-1) != "NAME":
         return None
     if line.owner == "spawn":
-        return line.on(line.first, "E103", "unexpected indentation: only `name: value` lines may stand here",
+        return line.on(line.first, "E103", "unexpected indentation: only `name: value` lines are allowed here",
                        "align a statement with the line that owns the block")  # fmt: skip
     return line.here("E004", f"unexpected {_shown(line, line.at)}", "write `name: value`")
 
@@ -267,7 +279,7 @@ def _arms(line: Line) -> Trouble | None:
             message = f"`{word}` without `try`"
         return line.here("E185", message, "the order is `try`, `catch`, `finally`, in one column")
     if kind == "OPTION":
-        return line.here("E004", "unexpected `option`", "options stand indented below `choice **...**:`")
+        return line.here("E004", "unexpected `option`", "indent options below `choice **...**:`")
     return None
 
 
@@ -303,11 +315,11 @@ def _call(line: Line) -> Trouble | None:
         while first > line.first and line.tokens[first - 1][0] in ("DOT", "NAME"):
             first -= 1
         word = line.words(first, line.at)
-        return line.on(first, "E025", f"there is no program `{word}`", "programs are imported with `use`")
+        return line.on(first, "E025", f"there is no program `{word}`", 'import it: `use "./file.prose" as name`')
     if kind == "COLON" and line.kind(-2) in ("LPAR", "COMMA"):
         at = next((k for k in range(line.at, line.first - 1, -1) if line.tokens[k][0] == "DO"), -1)
         if at >= 0:
-            hint = f"write `do {line.written(at + 1)}(...)` with values alone"
+            hint = f"write `do {line.written(at + 1)}(...)` with the values only"
             return line.here("E004", "a block takes its arguments in order, without names", hint)
     return None
 
@@ -322,7 +334,10 @@ def _condition(line: Line) -> Trouble | None:
         return None
     head = "loop " + line.written(opener) if line.tokens[opener][0] in ("UNTIL", "WHILE") else line.written(opener)
     if line.kind(0) == "EQUALS":
-        return line.here("E004", "unexpected `=`", f"compare with `==`: `{line.words(opener + 1, line.at)} == ...`")
+        left = line.words(line.first, line.at - 1 if line.written(line.at - 1) == "==" else line.at)
+        return line.here("E004", "unexpected `=`", f"write `{left} == {line.words(line.at + 1, line.stop) or '...'}`")
+    if line.kind(-1) == "COLON":
+        return line.here("E004", f"unexpected {_shown(line, line.at)}", "put it on a line of its own, indented")
     if line.kind(0) not in _WORD_KINDS or line.tokens[opener + 1][0] not in _WORD_KINDS:
         return None
     last = next((k for k in range(opener, line.stop) if line.tokens[k][0] in ("COLON", "_OPEN_MAXIMUM")), line.stop)
@@ -362,7 +377,7 @@ def _other_words(line: Line) -> Trouble | None:
     elif word == "except":
         hint = "write `catch as name:`"
     elif word == "raise":
-        hint = "write `throw`"
+        hint = 'write `throw "..."`'
     elif word == "else" and line.kind(0) == "DISCRETION":
         hint = f"write `elif {line.words(rest, line.stop)}`"
     elif word == "resume" and after:
@@ -472,7 +487,7 @@ def _unexpected(line: Line) -> Trouble:
     hint = None
     kind, before = line.kind(0), line.kind(-1)
     if kind == "PIPE" and before == "COLON":
-        hint = 'a text over several lines stands in `"""`'
+        hint = 'put a text over several lines in `"""`'
     elif kind == "EQUALS" and before == "EQUALS":
         hint = "compare with `==`"
     elif kind in ("LBRACE", "STRING") and before == "NAME" and line.head != "NAME":

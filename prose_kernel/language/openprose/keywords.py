@@ -57,6 +57,12 @@ NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
 
 KEYWORDS: Final[dict[str, str]] = {kind.lower(): kind for kind in (*ONLY_BEFORE, *NEVER_BEFORE)}
 
+NOT_STRICT: Final[dict[str, frozenset[str]]] = {
+    "session": frozenset({"permissions", "timeout"}),  # 2.3 rows 21 and 53
+    "exec": frozenset({"stdin", "env", "max-output", "format"}),
+}
+"""Properties that the strict profile does not know: a warning (W005), and without effect."""
+
 
 def is_keyword(kind: str, following: str, word: str | None) -> bool:
     """Whether the word of keyword `kind` is one before a token of kind `following`, whose word, if any, is `word`."""

@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose.diagnostic_collector import Findings
-from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, is_keyword
+from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, NEVER_BEFORE, ONLY_BEFORE, is_keyword
 from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text
-from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Node, Number, Text
-from prose_kernel.language.source import Source, Span
+from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Number, Text
+from prose_kernel.language.source import Source
 
 RawToken = tuple[str, int, int, Any]
 """Kind (a terminal of grammar.lark, `ILLEGAL` or `BROKEN`), start, end, value: a node, or the word or sign itself."""
@@ -71,6 +71,12 @@ _PROPERTY_BELOW: Final = re.compile(rf"\n[ \t]*+{_WORD}[ \t]*:")
 _HELD: Final = frozenset({"ARROW", "_NL"})  # after these a line's end makes no NL, or not at once
 _BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose indented block has a meaning
 _KINDS: Final = frozenset(KEYWORDS.values())
+_CERTAIN: Final = {
+    **ONLY_BEFORE,
+    **{kind: frozenset({"NAME", "STRING", "DISCRETION", "COLON"}) - never for kind, never in NEVER_BEFORE.items()},
+    "LOOP": frozenset(),
+}
+"""What makes a word a keyword whatever else there is; a quick answer for most of them."""
 _LOOKS_LIKE_OPENER: Final = re.compile(r"(?<=\s)\*\*[A-Za-z0-9{'(]")
 _SHELL_ESCAPES: Final = "01234567abeEfrvxuUc"
 """Letters and digits that `printf`, `echo -e` or `$'...'` give a meaning; any other sign a backslash quotes."""
@@ -82,8 +88,6 @@ _STATEMENT: Final = re.compile(
 )
 
 name_node = maker(Name)
-_set_id, _set_span = Name.__dict__["id"].__set__, Node.__dict__["span"].__set__
-_set_parts = Text.__dict__["parts"].__set__
 number_node = maker(Number)
 duration_node = maker(Duration)
 constant_node = maker(Constant)
@@ -145,9 +149,12 @@ class Lexer:
     def _sweep(self, position: int) -> int | None:
         """Read tokens from `position` until something moves the reading position; where to go on, None at the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
-        append, keyword = tokens.append, _WORDS.get
-        new, pair, set_id, set_span, set_parts = object.__new__, tuple.__new__, _set_id, _set_span, _set_parts
+        append, keyword, signs, brackets = tokens.append, _WORDS.get, _SIGNS, self.brackets
+        name_of: Any = Name  # as `name_node` and `text_node` make them, without the call
+        text_of: Any = Text
+        number_of: Any = Number
         size = len(text)
+        moved: int | None
         matches = _TOKEN.finditer(text, position)
         for match in self._limited(matches) if self.crowded else matches:
             group = match.lastindex
@@ -157,33 +164,32 @@ class Lexer:
                 start = end - len(word)
                 kind = keyword(word)
                 if kind is None:
-                    node = new(Name)  # as `name_node` does it, without the call: names are half of all tokens
-                    set_id(node, word)
-                    set_span(node, pair(Span, (start, end)))
-                    append(("NAME", start, end, node))
+                    append(("NAME", start, end, name_of(word, span=(start, end))))
                 else:
                     words.append(len(tokens))
                     append((kind, start, end, word))
             elif group == 1:
                 after = match.end()
                 if (
-                    after - match.end(1) == indents[-1]
-                    and after < size
-                    and not self.brackets
+                    after < size
+                    and not brackets
                     and not self.tabs
                     and text[after] not in "|-"
                     and tokens[-1][0] not in _HELD
                 ):
                     end = tokens[-1][2]
                     append(("_NL", end, end, None))
-                    self.line_start = len(tokens)
-                    self.column = indents[-1]
-                    if self.line_start >= CHUNK and self._is_full():
-                        return after
+                    column = after - match.end(1)
+                    if column == indents[-1]:
+                        self.line_start = len(tokens)
+                        self.column = column
+                        moved = after
+                    else:
+                        moved = self._open_line(after, column, False)
                 else:
                     moved = self._line_end(after)
-                    if moved != after or (len(tokens) >= CHUNK and self._is_full()):
-                        return moved
+                if moved != after or (len(tokens) >= CHUNK and self._is_full()):
+                    return moved
             elif group == 3:
                 content = match[3]
                 end = match.end()
@@ -191,18 +197,23 @@ class Lexer:
                 if "{" in content:
                     value = string_text(content, start + 1, start, end, triple=False, bad=[])
                 else:
-                    value = new(Text)  # as `text_node` does it, without the call
-                    set_parts(value, (content,))
-                    set_span(value, pair(Span, (start, end)))
+                    value = text_of((content,), span=(start, end))
                 append(("STRING", start, end, value))
             elif group == 4:
                 sign = match[4]
                 end = match.end()
                 start = end - len(sign)
-                kind = _SIGNS[sign]
+                kind = signs[sign]
                 append((kind, start, end, sign))
-                if kind in _BRACKETS and not self._bracket(kind, start):
-                    return self._give_up_line(start)
+                if kind in _BRACKETS:
+                    if brackets and brackets[-1][0] == _OPENERS.get(kind):
+                        brackets.pop()
+                    elif not self._bracket(kind, start):
+                        return self._give_up_line(start)
+            elif group == 5 and (number := match[5]).isdigit() and len(number) <= 40:
+                end = match.end()
+                start = end - len(number)
+                append(("NUMBER", start, end, number_of(int(number), span=(start, end))))
             else:
                 moved = self._special(group, match)
                 if moved != match.end():
@@ -530,6 +541,8 @@ class Lexer:
                 tokens[index] = (kind, start, end, constant_node(start, end, CONSTANTS[word]))
                 continue
             following, _, _, value = tokens[index + 1]
+            if following in _CERTAIN[kind]:
+                continue
             next_word = value.id if following == "NAME" else value if following in _KINDS else None
             if not is_keyword(kind, following, next_word) or (
                 kind == "SESSION" and following == "_NL" and index and tokens[index - 1][0] == "COLON"

@@ -32,13 +32,16 @@ from prose_kernel.language.source import Span
 
 _LEAVES = frozenset({Number, Constant, Duration})
 _SHORTEST_MARKER = 10
+NO_FUNCTION = "there is no function"
+"""How the message begins for a call of what other languages have as a function."""
+
 _METADATA = frozenset({"exit_code", "exitcode", "returncode", "stdout", "stderr", "timed_out"})
 
 
 def raw_text(text: Text) -> str:
     """`Text.raw`, quick for the texts without interpolation that most programs are made of."""
     parts = text.parts
-    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else text.raw
+    return parts[0] if len(parts) == 1 and type(parts[0]) is str else text.raw
 
 
 def is_hole(value: Node) -> bool:
@@ -59,6 +62,9 @@ class Reader:
 
     def expression(self, node: Node, code: UndefinedCode = "E131") -> None:
         """Check every name below `node`; an unknown one gets `code`."""
+        if type(node) is Name:
+            self.name(node, code)
+            return
         stack: list[Node] = [node]
         while stack:
             node = stack.pop()
@@ -283,7 +289,7 @@ class Reader:
             seen.add(name.id)
         program = node.program
         if not survey.is_program(program.id):
-            survey.report("E025", program.span, f"no imported program is called `{program.id}`", self._call_hint(node))
+            survey.report("E025", program.span, *self._no_program(node))
             return
         contract = survey.program(program.id)
         if contract is None or contract.outputs is None:
@@ -297,18 +303,18 @@ class Reader:
             if required and wanted not in seen:
                 survey.report("E026", program.span, f"The input `{wanted}` of `{program.id}` is missing")
 
-    def _call_hint(self, node: ProgramCall) -> str | None:
+    def _no_program(self, node: ProgramCall) -> tuple[str, str | None]:
+        """Message and hint for a call of something else."""
         name, survey = node.program.id, self.survey
-        if survey.block(name) is not None:
-            inside = ", ".join(survey.source.slice(a.value.span) for a in node.arguments) or "..."
-            return f"`do {name}({inside})`"
-        if survey.agent(name) is not None:
-            return f"`{name}` is an agent: `session: {name}`"
         inside = ", ".join(survey.source.slice(argument.value.span) for argument in node.arguments)
+        if survey.block(name) is not None:
+            return f"`{name}` is a block, not an imported program", f"write `do {name}({inside})`"
+        if survey.agent(name) is not None:
+            return f"`{name}` is an agent, not an imported program", f"write `session: {name}`"
         if hint := newcomers.call(name, inside):
-            return hint
-        programs = [*survey.programs, *survey.known.programs]
-        return did_you_mean(survey.near(name, programs)) or 'a call needs an import: `use "./file.prose" as name`'
+            return f"{NO_FUNCTION} `{name}`", hint
+        near = did_you_mean(survey.near(name, [*survey.programs, *survey.known.programs]))
+        return f"no imported program is called `{name}`", near or 'a call needs an import: `use "./file.prose" as name`'
 
 
 def _listed(what: str, names: tuple[str, ...]) -> str:

@@ -31,7 +31,7 @@ _PYTHON_WORDS: Final = frozenset(
     ["assert", "break", "continue", "else", "elif", "finally", "for", "if", "return", "try"]
 )
 
-_UNIT, _PICK, _START, _GROW, _CALL = range(5)
+_UNIT, _PICK, _START, _GROW, _CALL, _CALL_ONE, _CALL_TWO = range(7)
 Plan = tuple[int, str, int, Any, Callable[..., Any] | None]
 """How to reduce: what to do, head, length, which values to take, the builder's method."""
 
@@ -159,7 +159,11 @@ class Parser:
                     states[-1] = after
                     row = rows[after]
                     continue
-                if what == _CALL:
+                if what == _CALL_ONE:  # most take one or two values; unpacking a tuple of them costs more than the call
+                    made = method(builder, starts[-length], last, values[picks])  # type: ignore[misc]
+                elif what == _CALL_TWO:
+                    made = method(builder, starts[-length], last, values[picks[0]], values[picks[1]])  # type: ignore[misc]
+                elif what == _CALL:
                     made = method(builder, starts[-length], last, *picks(values))  # type: ignore[misc]
                 elif what == _GROW:
                     made = values[-length]
@@ -306,13 +310,10 @@ def _plan(rule: tables.Rule) -> Plan:
         return (_UNIT if rule.length == 1 else _PICK, rule.head, rule.length, picks[0], None)
     if rule.action in "[+":
         return (_START if rule.action == "[" else _GROW, rule.head, rule.length, None, None)
-    name = rule.action + "_" if rule.action in _PYTHON_WORDS else rule.action
-    take: Any = itemgetter(*picks) if len(picks) > 1 else itemgetter(_slice(picks))
-    return (_CALL, rule.head, rule.length, take, getattr(Builder, name))
-
-
-def _slice(picks: Sequence[int]) -> slice:
-    """The slice that takes the one pick, or nothing."""
-    if not picks:
-        return slice(0, 0)
-    return slice(picks[0], picks[0] + 1 or None)
+    method = getattr(Builder, rule.action + "_" if rule.action in _PYTHON_WORDS else rule.action)
+    if len(picks) == 1:
+        return (_CALL_ONE, rule.head, rule.length, picks[0], method)
+    if len(picks) == 2:
+        return (_CALL_TWO, rule.head, rule.length, picks, method)
+    take: Any = itemgetter(*picks) if picks else itemgetter(slice(0, 0))
+    return (_CALL, rule.head, rule.length, take, method)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
 from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.command_hints import braces_hint
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
@@ -135,6 +136,8 @@ class Survey:
         other = self.other_registry(name)
         if other:
             return other
+        if name in newcomers.NAMES:
+            return newcomers.NAMES[name]
         if item.nearest:
             return did_you_mean(item.nearest)
         if name in self.root.table:

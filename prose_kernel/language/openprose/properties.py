@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose.durations import is_duration_long, parse_duration
+from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import (
@@ -41,10 +42,6 @@ ALLOWED: dict[Owner, tuple[str, ...]] = {
     "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format"),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
-_NOT_STRICT: dict[Owner, tuple[str, ...]] = {
-    "session": ("permissions", "timeout"),  # 2.3 rows 21 and 53
-    "exec": ("stdin", "env", "max-output", "format"),
-}
 FORMATS = ("json", "jsonl", "csv", "lines")
 LONGEST_OUTPUT = 100_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -65,25 +62,6 @@ class PropertyChecker:
     def __init__(self, survey: Survey, reader: Reader) -> None:
         self.survey = survey
         self.reader = reader
-        self._values: dict[str, Callable[[Property, Owner], None]] = {
-            "model": self._model,
-            "prompt": self._prompt,
-            "persist": self._persist,
-            "context": self._context,
-            "skills": self._skills,
-            "permissions": self._permissions,
-            "retry": self._retry,
-            "backoff": self._backoff,
-            "timeout": self._timeout,
-            "on-fail": self._on_fail,
-            "cwd": self._cwd,
-            "stdin": self._stdin,
-            "env": self._env,
-            "max-output": self._max_output,
-            "format": self._format,
-            "allow": self._allow,
-            "on_reject": self._on_reject,
-        }
 
     def check(self, owner: Owner, properties: Properties) -> None:
         """E009, W005 and the value of every property; unknown and repeated ones are not looked into."""
@@ -95,10 +73,10 @@ class PropertyChecker:
                 self.survey.report("E009", item.name.span, f"The property `{name}` is given twice")
                 continue
             seen.add(name)
-            if name not in allowed or (self.survey.strict and name in _NOT_STRICT.get(owner, ())):
+            if name not in allowed or (self.survey.strict and name in NOT_STRICT.get(owner, ())):
                 self._unknown(item, owner)
             elif name == "permissions" or not is_hole(item.value):
-                self._values[name](item, owner)
+                self._values[name](self, item, owner)
         if "backoff" in seen and "retry" not in seen and owner == "session":
             backoff = next(p for p in properties if p.name.id == "backoff")
             self._report("W183", backoff.name, "`backoff` has no effect without `retry`", "add `retry: 3`")
@@ -354,6 +332,26 @@ class PropertyChecker:
                 self.session_prompt(value.text)
             else:
                 self.reader.text(value.text)
+
+    _values: ClassVar[dict[str, Callable[[PropertyChecker, Property, Owner], None]]] = {
+        "model": _model,
+        "prompt": _prompt,
+        "persist": _persist,
+        "context": _context,
+        "skills": _skills,
+        "permissions": _permissions,
+        "retry": _retry,
+        "backoff": _backoff,
+        "timeout": _timeout,
+        "on-fail": _on_fail,
+        "cwd": _cwd,
+        "stdin": _stdin,
+        "env": _env,
+        "max-output": _max_output,
+        "format": _format,
+        "allow": _allow,
+        "on_reject": _on_reject,
+    }
 
 
 def _word(value: Node) -> str | None:

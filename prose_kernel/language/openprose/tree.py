@@ -15,7 +15,7 @@ from prose_kernel.language.openprose.nodes import node
 
 
 @node
-class Name(Node):
+class Name(Node, frozen=True, gc=False):
     """An identifier where its place matters; as an expression, a read of a variable (1.8, 3.5)."""
 
     id: str
@@ -25,7 +25,7 @@ class Name(Node):
 
 
 @node
-class Interpolation(Node):
+class Interpolation(Node, frozen=True, gc=False):
     """`{a.b[0]}` inside a text (1.6). `steps` after the first name: field names as str, indexes as int or Name.
 
     `raw` is the text with its braces, for when it stays as it is (W108). `after_dollar` tells that a `$` stands before.
@@ -38,7 +38,7 @@ class Interpolation(Node):
 
 
 @node
-class Text(Node):
+class Text(Node, frozen=True, gc=False):
     """A string literal (1.4, 1.5), or the words of a discretion marker: literal parts and interpolations in order.
 
     `parts` never holds two literal parts side by side nor an empty one; the empty string has no parts.
@@ -66,7 +66,7 @@ class Text(Node):
 
 
 @node
-class Discretion(Node):
+class Discretion(Node, frozen=True):
     """`**text**` or `***text***` (1.7), trimmed."""
 
     text: Text
@@ -76,33 +76,33 @@ class Discretion(Node):
 
 
 @node
-class Number(Node):
+class Number(Node, frozen=True, gc=False):
     """INT or DECIMAL; a sign is part of it when it stands directly before (`-1`)."""
 
     value: int | float
 
 
 @node
-class Duration(Node):
+class Duration(Node, frozen=True, gc=False):
     """A bare duration such as `120s`; its value as an expression is its text (1.8)."""
 
     text: str
 
 
 @node
-class Constant(Node):
+class Constant(Node, frozen=True, gc=False):
     """`true`, `false`, `null`."""
 
     value: bool | None
 
 
 @node
-class Array(Node):
+class Array(Node, frozen=True):
     elements: tuple[Expression, ...]
 
 
 @node
-class Entry(Node):
+class Entry(Node, frozen=True):
     """One entry of an object; the shorthand forms `{a}` and `{a.b}` have `shorthand=True` and the last name as key."""
 
     key: str
@@ -111,18 +111,18 @@ class Entry(Node):
 
 
 @node
-class Object(Node):
+class Object(Node, frozen=True):
     entries: tuple[Entry, ...]
 
 
 @node
-class Member(Node):
+class Member(Node, frozen=True):
     value: Expression
     name: Name
 
 
 @node
-class Index(Node):
+class Index(Node, frozen=True):
     value: Expression
     index: Expression
 
@@ -131,7 +131,7 @@ Operator = Literal["==", "!=", "<", "<=", ">", ">=", "is", "+", "-"]
 
 
 @node
-class Binary(Node):
+class Binary(Node, frozen=True):
     """A comparison or a sum (3.11)."""
 
     operator: Operator
@@ -140,7 +140,7 @@ class Binary(Node):
 
 
 @node
-class Logical(Node):
+class Logical(Node, frozen=True):
     """`and` / `or` over two or more operands, in source order (3.9)."""
 
     operator: Literal["and", "or"]
@@ -148,18 +148,18 @@ class Logical(Node):
 
 
 @node
-class Not(Node):
+class Not(Node, frozen=True):
     operand: Expression
 
 
 @node
-class Argument(Node):
+class Argument(Node, frozen=True):
     name: Name
     value: Expression
 
 
 @node
-class ProgramCall(Node):
+class ProgramCall(Node, frozen=True):
     """`name(input: expr, ...)`: a call of an imported program (6.2)."""
 
     program: Name
@@ -170,7 +170,7 @@ class ProgramCall(Node):
 
 
 @node
-class Permission(Node):
+class Permission(Node, frozen=True):
     """One line of a `permissions:` block: a type with a word (Name) or an array of patterns."""
 
     type: Name
@@ -178,19 +178,19 @@ class Permission(Node):
 
 
 @node
-class Permissions(Node):
+class Permissions(Node, frozen=True):
     entries: tuple[Permission, ...]
 
 
 @node
-class ContextBlock(Node):
+class ContextBlock(Node, frozen=True):
     """The block form of `context:`: ordered `key: value` lines, keys may repeat (2.3 row 23)."""
 
     entries: tuple[Argument, ...]
 
 
 @node
-class OnReject(Node):
+class OnReject(Node, frozen=True):
     """`on_reject` of a gate (5.8): `throw`, `throw "text"`, `retry`, `continue`, `session "text"`."""
 
     action: Literal["throw", "retry", "continue", "session"]
@@ -198,7 +198,7 @@ class OnReject(Node):
 
 
 @node
-class Property(Node):
+class Property(Node, frozen=True):
     """`name: value` under an agent, a spawn or a gate.
 
     `name` is canonical (`on_fail` and `on-reject` are stored as `on-fail`, `on_reject`). Words such as `opus`,
@@ -217,7 +217,7 @@ Properties = tuple[Property, ...]
 
 
 @node
-class Session(Node):
+class Session(Node, frozen=True):
     """All forms of `session` (4.1). `title` is the inline text; legacy forms are already in this shape."""
 
     title: Text | None = None
@@ -227,13 +227,13 @@ class Session(Node):
 
 
 @node
-class Resume(Node):
+class Resume(Node, frozen=True):
     agent: Name
     properties: Properties = ()
 
 
 @node
-class Exec(Node):
+class Exec(Node, frozen=True):
     command: Text
     properties: Properties = ()
 
@@ -242,7 +242,7 @@ Spawn = Session | Resume | Exec
 
 
 @node
-class Arrow(Node):
+class Arrow(Node, frozen=True):
     """`A -> B -> C`: two or more spawns (3.14)."""
 
     spawns: tuple[Spawn, ...]
@@ -254,14 +254,14 @@ Body = tuple["Statement", ...]
 
 
 @node
-class Do(Node):
+class Do(Node, frozen=True):
     """`do:` with a body."""
 
     body: Body
 
 
 @node
-class BlockCall(Node):
+class BlockCall(Node, frozen=True):
     """`do name(args)`."""
 
     block: Name
@@ -269,7 +269,7 @@ class BlockCall(Node):
 
 
 @node
-class Modifiers(Node):
+class Modifiers(Node, frozen=True):
     """What stands in the parentheses of `parallel` (3.7). Bad values have been reported and replaced by the default."""
 
     strategy: Literal["all", "first", "any"] = "all"
@@ -278,7 +278,7 @@ class Modifiers(Node):
 
 
 @node
-class Branch(Node):
+class Branch(Node, frozen=True):
     """A branch of `parallel`: `name = statement` or an unnamed statement.
 
     For `name = rhs` and `let name = rhs` the statement is an `ExpressionStatement` and `name` is set.
@@ -289,13 +289,13 @@ class Branch(Node):
 
 
 @node
-class Parallel(Node):
+class Parallel(Node, frozen=True):
     modifiers: Modifiers
     branches: tuple[Branch, ...]
 
 
 @node
-class For(Node):
+class For(Node, frozen=True):
     """`for item(, index) in collection`; with `modifiers` it is a `parallel for` (3.7, 3.8)."""
 
     item: Name
@@ -306,7 +306,7 @@ class For(Node):
 
 
 @node
-class Repeat(Node):
+class Repeat(Node, frozen=True):
     """The count is a `Number` or a `Name`."""
 
     count: Expression
@@ -315,7 +315,7 @@ class Repeat(Node):
 
 
 @node
-class Loop(Node):
+class Loop(Node, frozen=True):
     mode: Literal["until", "while"] | None
     condition: Expression | None
     maximum: int | None
@@ -324,38 +324,38 @@ class Loop(Node):
 
 
 @node
-class Catch(Node):
+class Catch(Node, frozen=True):
     name: Name | None
     body: Body
 
 
 @node
-class Try(Node):
+class Try(Node, frozen=True):
     body: Body
     catch: Catch | None
     final: Body | None
 
 
 @node
-class Option(Node):
+class Option(Node, frozen=True):
     label: Text
     body: Body
 
 
 @node
-class Choice(Node):
+class Choice(Node, frozen=True):
     criteria: Discretion
     options: tuple[Option, ...]
 
 
 @node
-class Arm(Node):
+class Arm(Node, frozen=True):
     condition: Expression
     body: Body
 
 
 @node
-class If(Node):
+class If(Node, frozen=True):
     """`if` and `elif` arms in order; `otherwise` is the body of `else`, None without one."""
 
     arms: tuple[Arm, ...]
@@ -363,7 +363,7 @@ class If(Node):
 
 
 @node
-class PipeOperation(Node):
+class PipeOperation(Node, frozen=True):
     """`map`, `filter`, `pmap` (no names: the variable is `item`) or `reduce` with its two names (3.14).
 
     A one-line body and an expression as last line are an `ExpressionStatement`.
@@ -375,7 +375,7 @@ class PipeOperation(Node):
 
 
 @node
-class Pipe(Node):
+class Pipe(Node, frozen=True):
     source: Expression
     operations: tuple[PipeOperation, ...]
 
@@ -418,14 +418,14 @@ Expression = (
 
 
 @node
-class ExpressionStatement(Node):
+class ExpressionStatement(Node, frozen=True):
     """A spawn, compound, pipeline or program call as a statement; in a pipe body also any expression."""
 
     value: Expression
 
 
 @node
-class Let(Node):
+class Let(Node, frozen=True):
     """`let` / `const` with one name, or with a destructuring list (`destructured`)."""
 
     kind: Literal["let", "const"]
@@ -435,13 +435,13 @@ class Let(Node):
 
 
 @node
-class Assign(Node):
+class Assign(Node, frozen=True):
     name: Name
     value: Expression
 
 
 @node
-class Output(Node):
+class Output(Node, frozen=True):
     """`output name = rhs`; without a name the anonymous form (2.3 row 1)."""
 
     name: Name | None
@@ -449,41 +449,41 @@ class Output(Node):
 
 
 @node
-class Input(Node):
+class Input(Node, frozen=True):
     name: Name
     prompt: Text | Discretion
 
 
 @node
-class Throw(Node):
+class Throw(Node, frozen=True):
     """`throw`, `throw "text"`, `throw name`."""
 
     value: Text | Name | None = None
 
 
 @node
-class Return(Node):
+class Return(Node, frozen=True):
     value: Expression | None = None
 
 
 @node
-class Break(Node):
+class Break(Node, frozen=True):
     pass
 
 
 @node
-class Continue(Node):
+class Continue(Node, frozen=True):
     pass
 
 
 @node
-class Assert(Node):
+class Assert(Node, frozen=True):
     condition: Expression
     message: Text | None = None
 
 
 @node
-class Gate(Node):
+class Gate(Node, frozen=True):
     name: Name
     properties: Properties
 
@@ -492,7 +492,7 @@ class Gate(Node):
 
 
 @node
-class Use(Node):
+class Use(Node, frozen=True):
     """`use "path" as alias` (6.1)."""
 
     path: Text
@@ -500,7 +500,7 @@ class Use(Node):
 
 
 @node
-class SkillImport(Node):
+class SkillImport(Node, frozen=True):
     """Legacy `import "skill" from "source"` (2.3 row 44)."""
 
     skill: Text
@@ -508,13 +508,13 @@ class SkillImport(Node):
 
 
 @node
-class Agent(Node):
+class Agent(Node, frozen=True):
     name: Name
     properties: Properties = ()
 
 
 @node
-class Block(Node):
+class Block(Node, frozen=True):
     name: Name
     parameters: tuple[Name, ...]
     max_depth: int | None
@@ -528,7 +528,8 @@ Statement = (
 
 
 @node
-class Program(Node):
-    """A file or a cell: its items in source order."""
+class Program(Node, frozen=True):
+    """A file or a cell: its items in source order. `strict` is the profile that it was read in."""
 
     items: tuple[Statement, ...]
+    strict: bool = False

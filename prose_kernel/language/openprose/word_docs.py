@@ -30,7 +30,7 @@ KEYWORDS: dict[str, Entry] = {
         'exec "make test"\n\nlet log = exec "git log --oneline -5"\n  timeout: "30s"\n  on-fail: "continue"',
     ),
     "gate": Entry(
-        "Stop until a person outside of the program approves or rejects.",
+        "Stop until a person approves or rejects.",
         'gate deploy:\n  prompt: "Deploy to production?"\n  timeout: "1h"\n  on_reject: throw "not now"',
     ),
     "input": Entry(
@@ -41,7 +41,7 @@ KEYWORDS: dict[str, Entry] = {
         "Bind a value and mark it as a result of the program.", 'output summary = session "Sum up {notes}"'
     ),
     "agent": Entry(
-        "Define who does sessions: model, instructions, tools.",
+        "Define an agent for sessions: its model, instructions and tools.",
         'agent writer:\n  model: sonnet\n  prompt: "You write short, plain sentences."\n\nsession: writer\n  prompt: "Write a haiku"',
     ),
     "block": Entry(
@@ -75,11 +75,11 @@ KEYWORDS: dict[str, Entry] = {
         'loop until **the tests pass** (max: 5):\n  session "Fix the next failing test"',
     ),
     "if": Entry(
-        "Take the first branch whose condition holds. A condition in words stands between `**`.",
+        "Take the first branch whose condition holds. Write a condition in words between `**`.",
         'if **the report mentions an error**:\n  session "Explain the error"\nelif count > 3:\n  exec "true"\nelse:\n  exec "echo fine"',
     ),
     "elif": Entry("A further condition of `if`.", 'if x > 3:\n  let size = "big"\nelif x > 1:\n  let size = "middle"'),
-    "else": Entry("What happens when no condition holds.", 'if ok:\n  exec "true"\nelse:\n  throw "not ok"'),
+    "else": Entry("The statements to run when no condition holds.", 'if ok:\n  exec "true"\nelse:\n  throw "not ok"'),
     "choice": Entry(
         "Let the judge pick one of the options.",
         'choice **how serious is it**:\n  option "minor":\n    let label = "later"\n  option "severe":\n    let label = "now"',
@@ -88,20 +88,23 @@ KEYWORDS: dict[str, Entry] = {
         "One option of `choice`.", 'choice **the best tone**:\n  option "formal":\n    let tone = "formal"'
     ),
     "try": Entry(
-        "Handle an error of what stands inside.",
-        'try:\n  exec "make"\ncatch problem:\n  session "Explain {problem}"\nfinally:\n  exec "make clean"'.replace(
-            "catch problem", "catch as problem"
-        ),
+        "Handle errors of the statements in the body.",
+        'try:\n  exec "make"\ncatch as problem:\n  session "Explain {problem}"\nfinally:\n  exec "make clean"',
     ),
-    "catch": Entry("What happens after an error in `try`.", 'try:\n  exec "false"\ncatch as e:\n  exec "echo failed"'),
-    "finally": Entry("What happens in any case after `try`.", 'try:\n  exec "make"\nfinally:\n  exec "make clean"'),
+    "catch": Entry(
+        "The statements to run after an error in `try`.", 'try:\n  exec "false"\ncatch as e:\n  exec "echo failed"'
+    ),
+    "finally": Entry(
+        "The statements to run after `try`, with or without an error.",
+        'try:\n  exec "make"\nfinally:\n  exec "make clean"',
+    ),
     "throw": Entry(
         "Raise an error; inside `catch` without a text, raise the same again.", 'throw "the budget is spent"'
     ),
     "return": Entry("Leave a block with a value, or end the program.", "block first(items):\n  return items[0]"),
     "break": Entry("Leave the innermost loop.", 'loop (max: 10):\n  if **done**:\n    break\n  session "Next step"'),
     "continue": Entry("Go on with the next pass of the loop.", "for x in [1, 2, 3]:\n  if x == 2:\n    continue"),
-    "assert": Entry("Raise an error unless a condition holds.", 'assert count > 0, "nothing was found"'),
+    "assert": Entry("Raise an error unless a condition holds.", 'assert count > 0:\n  "nothing was found"'),
     "map": Entry(
         "Do something with each element of a pipeline; the element is `item`.",
         'let sizes = files | map:\n  exec "wc -c {item}"',
@@ -115,7 +118,8 @@ KEYWORDS: dict[str, Entry] = {
         'let all = notes | reduce(sum, item):\n  session "Merge {sum} and {item}"',
     ),
     "and": Entry(
-        "Both hold. The right side is looked at only when it matters.", 'if a > 1 and **it is ready**:\n  exec "true"'
+        "Both hold. The right side is evaluated only if the left side holds.",
+        'if a > 1 and **it is ready**:\n  exec "true"',
     ),
     "or": Entry("At least one holds.", 'if a or b:\n  exec "true"'),
     "not": Entry("The opposite.", 'if not **the build is green**:\n  throw "red"'),
@@ -128,7 +132,7 @@ KEYWORDS: dict[str, Entry] = {
         'loop while **errors remain** (max: 3):\n  session "Fix one"',
     ),
     "as": Entry(
-        "Name what a statement brings: a loop number, an error, an imported program.",
+        "Name a loop number, an error or an imported program.",
         'repeat 3 as i:\n  exec "echo {i}"',
     ),
     "in": Entry("Name the collection of a `for`.", 'for name in ["a", "b"]:\n  exec "echo {name}"'),
@@ -141,7 +145,7 @@ _SPAWN = ("session", "resume", "agent")
 PROPERTIES: dict[str, Entry] = {
     "prompt": Entry("The task, an agent's instructions, or the question of a gate.", 'session: writer\n  prompt: "Write it"', owners=("session", "resume", "agent", "gate")),
     "model": Entry("Which model an agent uses.", "agent thinker:\n  model: opus", ("sonnet", "opus", "haiku"), ("session", "agent", "resume")),
-    "context": Entry("What a session is given to read.", 'session "Compare them"\n  context: [first, second]', owners=_SPAWN),
+    "context": Entry("Values that the session reads.", 'session "Compare them"\n  context: [first, second]', owners=_SPAWN),
     "skills": Entry("Skills of an agent.", 'agent searcher:\n  skills: ["web-search"]', owners=("agent", "session")),
     "permissions": Entry("What an agent may do.", 'agent builder:\n  permissions:\n    read: ["src/**"]\n    bash: prompt', owners=("agent",)),
     "persist": Entry("Whether an agent keeps a memory, and where.", "agent captain:\n  persist: project", ("true", "false", "project", "user"), ("agent",)),
@@ -151,7 +155,7 @@ PROPERTIES: dict[str, Entry] = {
     "on-fail": Entry("What a failure means.", 'exec "grep -c TODO src"\n  on-fail: "ignore"', ('"throw"', '"continue"', '"ignore"'), ("exec", "parallel")),
     "cwd": Entry("Where a command runs, without changing the directory of later ones.", 'exec "make"\n  cwd: "./docs"', owners=("exec",)),
     "stdin": Entry("The standard input of a command; an array or object as JSON.", 'let rows = [1, 2]\nexec "wc -c"\n  stdin: rows', owners=("exec",)),
-    "env": Entry("Further environment variables of a command: the safe way for a value into it.", 'let name = "a b"\nexec "printf %s \\"$name\\""\n  env: { name }', ("{ }",), ("exec",)),
+    "env": Entry("Environment variables for a command: the safe way to pass values to it.", 'let name = "a b"\nexec "printf %s \\"$name\\""\n  env: { name }', ("{ }",), ("exec",)),
     "max-output": Entry("How many characters of each stream the value keeps, up to 100,000,000.", 'exec "seq 1 20000"\n  max-output: 200000', ("200000",), ("exec",)),
     "format": Entry("What the output of a command is, for loops, paths and indexes.", 'let rows = exec "cat users.csv"\n  format: "csv"', ('"json"', '"jsonl"', '"csv"', '"lines"'), ("exec",)),
     "allow": Entry("Who may approve a gate.", 'gate release:\n  prompt: "Release?"\n  allow: ["user"]', ('["user"]',), ("gate",)),

@@ -137,6 +137,8 @@ class ThrowStep(Step):
             if s.catching is None:
                 raise ThrowError("")
             raise s.catching.error.with_traceback(None)
+        if isinstance(self.node.value, tree.Text):
+            raise ThrowError(await render(s, self.node.value))  # shows what it inserts, so that half a value will do
         value = await value_of(self.code, s)
         if isinstance(value, ErrorValue):
             raise value.error.with_traceback(None)

@@ -18,7 +18,15 @@ from prose_kernel.runtime.command_data import input_text, variable_text
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted
 from prose_kernel.runtime.execution_context import located
-from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, CommandRequest, CommandResult, OnOutput, Stream
+from prose_kernel.runtime.ports import (
+    DEFAULT_MAX_OUTPUT,
+    NOTHING_OMITTED,
+    CommandRequest,
+    CommandResult,
+    Omitted,
+    OnOutput,
+    Stream,
+)
 from prose_kernel.runtime.values import ExecText, Value
 
 OnFail = Literal["throw", "continue", "ignore"]
@@ -56,7 +64,7 @@ class ExecCode(SpawnCode):
         if s.host.preview is not None:
             return cast("Value", s.host.preview.unknown(destination.name if destination is not None else "output"))
         node: tree.Exec = self.node
-        found = {p.name.id: p.value for p in node.properties}
+        found = s.run.properties("exec", node.properties)
         on_fail = cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw")
         limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
         request = await self._request(s, found, limit)
@@ -91,17 +99,19 @@ class ExecCode(SpawnCode):
             raise located(s, ExecError(f"'{limit}' is not a duration", code="E051", hint=hint), node)
         most, cwd = found.get("max-output"), found.get("cwd")
         kept = most.value if isinstance(most, tree.Number) and isinstance(most.value, int) else DEFAULT_MAX_OUTPUT
-        stdin, env = await self._inputs(s)
+        stdin, env = await self._inputs(s, found)
         if not isinstance(cwd, tree.Text):
             return CommandRequest(command, s.cwd, seconds, True, kept, stdin, env, s.at("exec"))
         directory = os.path.expanduser(await render(s, cwd, refused))  # noqa: ASYNC240, PTH111 - no file is touched
         directory = os.path.join(s.cwd, directory)  # noqa: PTH118
         return CommandRequest(command, directory, seconds, False, kept, stdin, env, s.at("exec"))
 
-    async def _inputs(self, s: ProgramContext) -> tuple[str | None, dict[str, str]]:
+    async def _inputs(self, s: ProgramContext, found: Mapping[str, object]) -> tuple[str | None, dict[str, str]]:
         """The text of standard input, and further environment variables."""
         stdin, env = None, dict[str, str]()
         for item, code in zip(_computed(self.node), self.parts, strict=True):
+            if item.name.id not in found:
+                continue
             value = await value_of(code, s)
             try:
                 if item.name.id == "stdin":
@@ -126,8 +136,8 @@ def _display(s: ProgramContext, spawn: int, node: tree.Exec) -> OnOutput | None:
         return None
     place = s.place(node)
 
-    def show(stream: Stream, text: str) -> None:
-        s.emit(CommandOutput(place, spawn, stream, text))
+    def show(stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
+        s.emit(CommandOutput(place, spawn, stream, text, omitted))
 
     return show
 

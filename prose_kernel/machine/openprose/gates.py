@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Final
+
+from msgspec import structs
 
 from prose_kernel.errors import GateRejected
 from prose_kernel.language.openprose import tree
@@ -134,4 +135,4 @@ def _is_hopeless(decision: GateDecision) -> bool:
 
 
 def _again(request: GateRequest) -> GateRequest:
-    return dataclasses.replace(request, attempt=request.attempt + 1)
+    return structs.replace(request, attempt=request.attempt + 1)

@@ -31,6 +31,11 @@ def kept(s: ProgramContext, part: tree.Interpolation) -> str:
     return part.raw
 
 
+def kept_in_data(s: ProgramContext, part: tree.Interpolation) -> str:
+    """The same in a text that becomes a value: what is inserted there must be whole (E220)."""
+    return kept(s, part)
+
+
 def kept_silently(s: ProgramContext, part: tree.Interpolation) -> str:
     """The same in an agent's prompt, where only a name declared nowhere counts."""
     return part.raw
@@ -44,6 +49,10 @@ def refused(s: ProgramContext, part: tree.Interpolation) -> str:
         hint = f"define `{part.name}` first, or write `\\{{{part.raw[1:-1]}\\}}` to pass the braces on"
     error = ExecError(f"variable '{part.name}' is not defined", code="E053", hint=hint)
     raise located(s, error, part)
+
+
+_WHOLE = (refused, kept_in_data)
+"""Where half a value is refused: a text keeps no note of it, so a later comparison or command would use it unseen."""
 
 
 async def render(s: ProgramContext, text: tree.Text, missing: Missing = kept) -> str:
@@ -68,8 +77,8 @@ def _plain(s: ProgramContext, part: tree.Interpolation, missing: Missing) -> str
 
 
 def _inserted(s: ProgramContext, part: tree.Interpolation, value: Value, missing: Missing) -> str:
-    """The value as text. A command must not get half a value (E220), a session is told that it is half."""
-    if missing is refused:
+    """The value as text. Commands and values need all of it (E220); a session gets a note that it is cut."""
+    if missing in _WHOLE:
         try:
             require_whole(value)
         except ValueTypeError as error:
@@ -128,9 +137,9 @@ class TextCode(Code):
             pieces = node.parts
 
             def now(s: ProgramContext) -> Value:
-                return "".join([p if isinstance(p, str) else _plain(s, p, kept) for p in pieces])
+                return "".join([p if isinstance(p, str) else _plain(s, p, kept_in_data) for p in pieces])
 
             self.now = now
 
     async def _run(self, s: ProgramContext) -> Value:
-        return await render(s, self.node)
+        return await render(s, self.node, kept_in_data)

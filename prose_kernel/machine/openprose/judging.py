@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import structs
 
 from prose_kernel.errors import JudgeError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
@@ -138,7 +140,7 @@ async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking
     if verdict.no_progress:
         asking.no_progress = True
     if verdict.by == DRY_RUN and asking.arms:
-        verdict = replace(verdict, reason=f"{verdict.reason}: {_both_ways(s, asking.arms)}")
+        verdict = structs.replace(verdict, reason=f"{verdict.reason}: {_both_ways(s, asking.arms)}")
     _told(s, node, request, verdict.answer, verdict)
     return verdict.answer
 
@@ -156,7 +158,7 @@ async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> s
             raise _nobody(s, error, node) from None
         if pick.label in labels:
             if pick.by == DRY_RUN:
-                pick = replace(pick, reason=f"undecided: {_both_ways(s, arms)}")
+                pick = structs.replace(pick, reason=f"undecided: {_both_ways(s, arms)}")
             _told(s, node, request, pick.label, pick)
             return pick.label
     shown = ", ".join(f'"{label}"' for label in labels)

@@ -160,7 +160,10 @@ class RepeatCode(Code):
             s.temps = outer
 
     def _count(self, s: ProgramContext, value: Value) -> int:
-        number = as_number(value)
+        try:
+            number = as_number(value)
+        except ValueTypeError as half:
+            raise located(s, half, self.node.count) from None
         if isinstance(number, float) and number.is_integer() and not isinstance(value, ExecText):
             number = int(number)
         if not isinstance(number, int):

@@ -27,7 +27,7 @@ _FIRST_WORD = re.compile(r"\s*(\w+)[ \t]*(?=\n|$|[^\w\s])")
 
 
 def as_number(value: Value) -> Number | None:
-    """A number, or text that is one after trimming; None for everything else."""
+    """A number, or text that is one after trimming; None for everything else. Raises E220 for a cut text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -46,6 +46,7 @@ def _text(value: Value) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, ExecText):
+        require_whole(value)
         return value.text
     if isinstance(value, Reference):
         return value.read()
@@ -147,6 +148,8 @@ def add(left: Value, right: Value) -> Value:
         a, b = as_number(left), as_number(right)
         if a is not None and b is not None:
             return _sum(a, b)
+    require_whole(left)
+    require_whole(right)
     return inserted_text(left) + inserted_text(right)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from prose_kernel.errors import RunError, Undecided
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
@@ -270,7 +272,7 @@ class _Nobody:
 def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
     nobody, store = _Nobody(), _Looking(run.store)
-    doors = replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
+    doors = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
     host = Host(doors, (), supplied=run.host.supplied, before=foresight.before)
     host.preview = foresight
     shadow = ProgramRun(host, store, run.name, run.program)

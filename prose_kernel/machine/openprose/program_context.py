@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find
 from prose_kernel.machine.openprose.program_text import (
@@ -64,6 +65,11 @@ class ProgramRun(Run):
     def begin(self, program: tree.Program) -> None:
         super().begin(program)
         self._text, self._declared = program, None
+
+    def properties(self, owner: str, written: tree.Properties) -> dict[str, object]:
+        """The properties of an `exec` or `session` by name, without those that the program's profile does not know."""
+        unknown = NOT_STRICT[owner] if self._text is not None and self._text.strict else ()
+        return {item.name.id: item.value for item in written if item.name.id not in unknown}
 
     def continue_from(self, former: Self) -> None:
         super().continue_from(former)

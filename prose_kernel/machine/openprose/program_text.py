@@ -27,7 +27,7 @@ def walk(root: tree.Node) -> Iterator[tree.Node]:
             stack.extend(node)
         elif isinstance(node, tree.Node):
             yield node
-            stack.extend(getattr(node, name) for name in node.__dataclass_fields__ if name != "span")
+            stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "span")
 
 
 def declared_names(program: tree.Program) -> frozenset[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import cast
+
+from msgspec import structs
 
 from prose_kernel.errors import SessionError
 from prose_kernel.language.openprose import tree
@@ -72,7 +73,7 @@ async def prepared(
 ) -> tuple[SessionRequest, Binding]:
     """What the first attempt is asked, and the binding that will hold its answer. Raises E018 and what the texts and
     values in it raise."""
-    own: Properties = {p.name.id: p.value for p in node.properties}
+    own = s.run.properties("session", node.properties)
     entry = _agent(s, node)
     agent: Properties = {p.name.id: p.value for p in entry.node.properties} if entry is not None else {}
     memory = _memory(s, node, entry)
@@ -81,7 +82,7 @@ async def prepared(
     key = destination.key if destination is not None else s.next_anonymous()
     kind = destination.kind if destination is not None else "let"
     binding = Binding(key, kind, "", statement_text(s.source, s.statement.span), request.label)
-    return dataclasses.replace(request, target=_target(s, binding)), binding
+    return structs.replace(request, target=_target(s, binding)), binding
 
 
 def _target(s: ProgramContext, binding: Binding) -> Target | None:
@@ -105,7 +106,7 @@ class _Attempts(SessionAttempts):
         binding: Binding,
         bound_to: str | None,
     ) -> None:
-        own: Properties = {p.name.id: p.value for p in node.properties}
+        own = s.run.properties("session", node.properties)
         retry = own.get("retry")
         super().__init__(
             s,
@@ -131,7 +132,7 @@ class _Attempts(SessionAttempts):
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
         if result.text is not None:
-            run.put(dataclasses.replace(self._binding, value=result.text))
+            run.put(structs.replace(self._binding, value=result.text))
         elif run.store.mark(key) in (None, self._before):
             raise SessionError(f"the session announced '{key.name}' but did not write it", code="E218")
         else:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError
 from prose_kernel.permissions.policy import PermissionDesk, Policy
@@ -178,7 +179,7 @@ class AcpSessions:
         from prose_kernel.sessions.providers.acp_client import usage_of
 
         said = answered(conversation.reply, provider=f"acp:{self._name}", origin="agent", details=details)
-        return replace(
+        return structs.replace(
             said,
             trace=conversation.calls.trace,
             reads=await asyncio.to_thread(conversation.calls.reads),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from prose_kernel.errors import ProviderBadReply
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
@@ -69,7 +70,7 @@ class ModelSessions:
         if reply.cut:
             on_progress(SessionProgress("note", "the reply ends here because the limit of tokens was reached"))
         details = {"model": reply.model, **({"cut": True} if reply.cut else {})}
-        said = replace(answered(reply.text, provider=name, origin="model", details=details), usage=reply.usage)
+        said = structs.replace(answered(reply.text, provider=name, origin="model", details=details), usage=reply.usage)
         result = said if bench is None else bench.outputs.harvest(said, bench)
         if not reply.text.strip() and not result.text:
             discarded(result)

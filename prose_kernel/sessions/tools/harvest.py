@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Final
+
+from msgspec import structs
 
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
@@ -36,7 +37,7 @@ class Outputs:
         written = self._binding.since(BINDING_LIMIT)
         text = said.text if written is None else self._value(written)
         memory, segment = self._memory.since(MEMORY_LIMIT), self._segment.since(MEMORY_LIMIT)
-        return dataclasses.replace(
+        return structs.replace(
             said,
             text=text,
             summary=said.summary or summarise(text or ""),

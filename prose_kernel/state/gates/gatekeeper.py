@@ -10,14 +10,18 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import structs
 
 from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
-from prose_kernel.runtime.services import Asker
 from prose_kernel.state.gates.decision_socket import DecisionServer
 from prose_kernel.state.gates.records import SYSTEM, Record, Records, record_data
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.services import Asker
 
 Mode = Literal["auto", "ask", "wait", "deny"]
 _POLL_SECONDS: Final = 1.0
@@ -148,7 +152,7 @@ class Gatekeeper:
         """
         self._closing = "cancelled"
         deadline = self._clock.monotonic() + request.timeout
-        request = replace(request, id=self._free(request.id))
+        request = structs.replace(request, id=self._free(request.id))
         gate = _Open(self._records.open(request, outside=self._watches), deadline)
         self._open[request.id] = gate
         try:

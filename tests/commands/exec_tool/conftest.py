@@ -21,7 +21,7 @@ from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import ExecTool, register_exec
 from prose_kernel.commands.process_table import member_of
 from prose_kernel.commands.sandbox import Mechanisms, mechanisms
-from prose_kernel.runtime.services import ExecChunk, ExecOutcome
+from prose_kernel.runtime.services import ExecOutcome
 
 PYTHON = str(Path(sys.executable).resolve())
 SYSTEM = (("/usr", "r"), ("/bin", "r"))
@@ -75,22 +75,20 @@ class Bench:
         arguments: object,
         *,
         agent: str | None = None,
-        on_chunk: Callable[[ExecChunk], None] | None = None,
         tool: object = "Exec",
     ) -> ExecOutcome:
         if agent is None:
             agent = self.agent(*SYSTEM, (PYTHON, "r"), (str(self.directory), "r"))
-        return await self.dispatcher.dispatch(agent, f"call{next(self._numbers)}", tool, arguments, on_chunk)
+        return await self.dispatcher.dispatch(agent, f"call{next(self._numbers)}", tool, arguments)
 
     async def __call__(
         self,
         *argv: str,
         agent: str | None = None,
-        on_chunk: Callable[[ExecChunk], None] | None = None,
         **arguments: object,
     ) -> ExecOutcome:
         given = {"argv": list(argv), "cwd": str(self.directory), **arguments}
-        return await self.call(given, agent=agent, on_chunk=on_chunk)
+        return await self.call(given, agent=agent)
 
     async def python(self, code: str, *arguments: str, **options: object) -> ExecOutcome:
         """Run a Python text as the program."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands.exec_tool.conftest import PYTHON, SYSTEM, Bench, ended, program, result
-from waiting import PATIENCE, processes
+from waiting import PATIENCE, appears, processes
 
 from prose_kernel.commands import Engine
 from prose_kernel.commands.exec_tool.arguments import InvalidArguments, parse
@@ -20,7 +20,7 @@ from prose_kernel.commands.exec_tool.capabilities import CapabilityError, Capabi
 from prose_kernel.commands.exec_tool.dispatch import Call, Dispatcher, Registry
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms, ExecTool, register_exec
-from prose_kernel.runtime.services import ExecCaller, ExecChunk
+from prose_kernel.runtime.services import ExecCaller
 
 # ---------------------------------------------------------------- registration
 
@@ -120,7 +120,7 @@ def test_acceptance_6_timeout() -> None:
         {"cwd": "here"},
         {"cwd": "/tmp\0"},
         {"cwd": 3},
-        {"stream": "yes"},
+        {"stream": True},
         {"stdin": "x"},
         {"background": True},
     ],
@@ -304,12 +304,9 @@ async def test_acceptance_19_a_private_home_is_empty_and_private(bench: Bench) -
 
 
 @pytest.mark.parametrize("size", [1023, 1024, 1025, 1024 * 1024])
-@pytest.mark.parametrize("stream", [False, True])
-async def test_acceptance_20_the_head_is_kept(bench: Bench, size: int, stream: bool) -> None:
+async def test_acceptance_20_the_head_is_kept(bench: Bench, size: int) -> None:
     code = f"import sys; sys.stdout.write('a' * {size}); sys.stderr.write('b' * {size})"
-    answer = result(
-        await bench.python(code, max_output_bytes=1024, stream=stream, on_chunk=(lambda _: None) if stream else None)
-    )
+    answer = result(await bench.python(code, max_output_bytes=1024))
     assert (answer["stdout_truncated"], answer["stderr_truncated"]) == (size > 1024, size > 1024)
     assert (answer["stdout"], answer["stderr"]) == ("a" * min(size, 1024), "b" * min(size, 1024))
 
@@ -376,44 +373,15 @@ async def test_acceptance_23_stdin_and_directory(bench: Bench) -> None:
     assert result(await bench("/bin/pwd", "-P"))["stdout"] == f"{bench.directory}\n"
 
 
-# ---------------------------------------------------------------- streaming
+async def test_acceptance_25_the_streams_are_apart_and_each_keeps_its_order(bench: Bench) -> None:
+    script = "printf 'one\\ntwo\\n'; echo wrong >&2; printf part; sleep 0.1; echo ial; echo again >&2"
+    answer = result(await bench("/bin/sh", "-c", script))
+    assert (answer["stdout"], answer["stderr"]) == ("one\ntwo\npartial\n", "wrong\nagain\n")
 
 
-async def test_acceptance_24_streaming_needs_both(bench: Bench) -> None:
-    chunks: list[ExecChunk] = []
-    assert result(await bench("/bin/echo", "hi", on_chunk=chunks.append))["stdout"] == "hi\n"
-    assert result(await bench("/bin/echo", "hi", stream=True))["stdout"] == "hi\n"
-    assert chunks == []
-
-
-async def test_acceptance_25_lines_arrive_in_order(bench: Bench) -> None:
-    chunks: list[ExecChunk] = []
-    script = "printf 'one\\ntwo\\nthree\\n'; echo wrong >&2; printf part; sleep 0.2; echo ial"
-    answer = result(await bench("/bin/sh", "-c", script, stream=True, on_chunk=chunks.append))
-    out = [chunk.content for chunk in chunks if chunk.kind == "stdout"]
-    assert out == ["one\n", "two\n", "three\n", "part", "ial\n"]
-    assert [chunk.content for chunk in chunks if chunk.kind == "stderr"] == ["wrong\n"]
-    assert "".join(out) == answer["stdout"]
-    assert {(chunk.op, chunk.tool) for chunk in chunks} == {("chunk", "Exec")}
-
-
-async def test_acceptance_26_the_first_chunk_comes_while_the_program_runs(bench: Bench) -> None:
-    first = asyncio.Event()
-    call = asyncio.ensure_future(
-        bench("/bin/sh", "-c", "echo early; sleep 20", stream=True, timeout_s=2, on_chunk=lambda _: first.set())
-    )
-    await asyncio.wait_for(first.wait(), 10)
-    assert not call.done()
-    answer = result(await call)
-    assert answer["timed_out"] and answer["stdout"] == "early\n"
-
-
-async def test_acceptance_26_a_consumer_that_raises_changes_nothing(bench: Bench) -> None:
-    def broken(_: ExecChunk) -> None:
-        raise ValueError("broken")
-
-    answer = result(await bench("/bin/sh", "-c", "echo a; echo b", stream=True, on_chunk=broken))
-    assert (answer["stdout"], answer["exit_code"]) == ("a\nb\n", 0)
+async def test_acceptance_26_what_was_printed_before_the_limit_is_kept(bench: Bench) -> None:
+    answer = result(await bench("/bin/sh", "-c", "printf early; sleep 20", timeout_s=1))
+    assert answer["timed_out"] and answer["stdout"] == "early"
 
 
 # ---------------------------------------------------------------- audit, dispatcher, store
@@ -438,10 +406,12 @@ async def test_acceptance_27_a_refused_call_leaves_one_event_with_its_kind(bench
 
 
 async def test_acceptance_27_dispatched_is_written_before_the_start(bench: Bench, tmp_path: Path) -> None:
-    seen: list[int] = []
-    log = program(tmp_path / "look", "#!/bin/sh\necho x\n")
-    await bench(str(log), stream=True, on_chunk=lambda _: seen.append(len(bench.events("dispatched"))))
-    assert seen == [1]
+    started = program(tmp_path / "tool", "#!/bin/sh\ntouch ready; while [ ! -e go ]; do sleep 0.01; done\n")
+    call = asyncio.ensure_future(bench(str(started)))
+    await appears(tmp_path / "ready")
+    assert (len(bench.events("dispatched")), bench.events("finished")) == (1, [])
+    (tmp_path / "go").touch()
+    assert result(await call)["exit_code"] == 0
 
 
 async def test_acceptance_28_whatever_a_tool_does_the_session_goes_on(bench: Bench) -> None:
@@ -509,11 +479,8 @@ def test_acceptance_29_prefixes_end_at_directories() -> None:
 
 
 async def test_a_cancelled_call_leaves_nothing(bench: Bench) -> None:
-    chunk = asyncio.Event()
-    call = asyncio.ensure_future(
-        bench("/bin/sh", "-c", "setsid sleep 64.1 & echo x; sleep 64.2", stream=True, on_chunk=lambda _: chunk.set())
-    )
-    await asyncio.wait_for(chunk.wait(), 10)
+    call = asyncio.ensure_future(bench("/bin/sh", "-c", "setsid sleep 64.1 & touch ready; sleep 64.2"))
+    await appears(bench.directory / "ready")
     pids = processes("64.")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -522,13 +489,8 @@ async def test_a_cancelled_call_leaves_nothing(bench: Bench) -> None:
 
 
 async def test_an_interrupt_ends_the_program(bench: Bench) -> None:
-    chunk = asyncio.Event()
-    call = asyncio.ensure_future(
-        bench(
-            "/bin/sh", "-c", "trap '' INT; echo x; sleep 65.1; sleep 65.1", stream=True, on_chunk=lambda _: chunk.set()
-        )
-    )
-    await asyncio.wait_for(chunk.wait(), 10)
+    call = asyncio.ensure_future(bench("/bin/sh", "-c", "trap '' INT; touch ready; sleep 65.1; sleep 65.1"))
+    await appears(bench.directory / "ready")
     bench.engine.interrupt()
     outcome = await call
     assert outcome.error == "tool_failed" and "interrupted" in outcome.message

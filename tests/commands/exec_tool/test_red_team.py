@@ -29,7 +29,7 @@ from commands.exec_tool.conftest import (
     result,
 )
 from needs import lacking, needs
-from waiting import PATIENCE, processes
+from waiting import PATIENCE, appears, processes
 
 from prose_kernel.commands.exec_tool.capabilities import ExecuteRules
 from prose_kernel.commands.exec_tool.environment import REFUSED
@@ -464,11 +464,8 @@ async def test_red_team_the_monitor_cannot_be_traced(bench: Bench, tmp_path: Pat
 
 async def test_red_team_a_monitor_killed_from_outside(bench: Bench) -> None:
     """Hazard 73: the program ends with its monitor, and the call says what happened."""
-    ready = asyncio.Event()
-    call = asyncio.ensure_future(
-        bench("/bin/sh", "-c", "sleep 70.1 & echo x; sleep 70.2", stream=True, on_chunk=lambda _: ready.set())
-    )
-    await asyncio.wait_for(ready.wait(), 10)
+    call = asyncio.ensure_future(bench("/bin/sh", "-c", "sleep 70.1 & touch ready; sleep 70.2"))
+    await appears(bench.directory / "ready")
     pids = processes("70.")
     (monitor,) = [m.parent for m in members() if m.pid in pids and m.session == m.pid]
     os.kill(monitor, 9)
@@ -478,18 +475,8 @@ async def test_red_team_a_monitor_killed_from_outside(bench: Bench) -> None:
 
 
 async def test_red_team_a_monitor_stopped_from_outside(bench: Bench) -> None:
-    ready = asyncio.Event()
-    call = asyncio.ensure_future(
-        bench(
-            "/bin/sh",
-            "-c",
-            "setsid sleep 71.1 & echo x; sleep 71.2",
-            stream=True,
-            timeout_s=1,
-            on_chunk=lambda _: ready.set(),
-        )
-    )
-    await asyncio.wait_for(ready.wait(), 10)
+    call = asyncio.ensure_future(bench("/bin/sh", "-c", "setsid sleep 71.1 & touch ready; sleep 71.2", timeout_s=1))
+    await appears(bench.directory / "ready")
     pids = processes("71.")
     (monitor,) = [m.parent for m in members() if m.pid in pids and m.session == m.pid and m.parent not in pids]
     os.kill(monitor, 19)
@@ -511,21 +498,8 @@ async def test_red_team_output_bomb(bench: Bench) -> None:
 
 
 async def test_red_team_one_endless_line(bench: Bench) -> None:
-    chunks = []
-    answer = result(await bench("/bin/dd", "if=/dev/zero", "bs=1M", "count=30", stream=True, on_chunk=chunks.append))
-    sizes = [len(chunk.content) for chunk in chunks if chunk.kind == "stdout"]
+    answer = result(await bench("/bin/dd", "if=/dev/zero", "bs=1M", "count=30"))
     assert answer["stdout_truncated"] and len(str(answer["stdout"])) == 262_144
-    assert sum(sizes) <= 8 * 1024 * 1024 + 16_384 and max(sizes) <= 16_384
-
-
-async def test_red_team_a_slow_consumer_bounds_what_waits(bench: Bench) -> None:
-    def slow(_: object) -> None:
-        time.sleep(0.02)
-
-    began = time.monotonic()
-    answer = result(await bench("/bin/sh", "-c", "seq 1 2000", stream=True, on_chunk=slow, max_output_bytes=4096))
-    assert answer["exit_code"] == 0 and float(str(answer["duration_s"])) < PATIENCE
-    assert time.monotonic() - began < PATIENCE
 
 
 async def test_red_team_invalid_utf_8(bench: Bench) -> None:
@@ -705,9 +679,12 @@ async def test_red_team_patterns_bind_files(bench: Bench, tmp_path: Path) -> Non
 
     (tmp_path / "a.md").write_text("open")
     (tmp_path / "key.pem").write_text("secret")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "log").write_text("")
+    grants = (("", "r", "/*.md"), ("/out", "rw", ""), ("/log", "rw", ""))
     record = CapabilityRecord(
         tool_grants=frozenset({"Exec"}),
-        fs_grants=(FsGrant("/usr", "r"), FsGrant(str(tmp_path), "r", "/*.md")),
+        fs_grants=(FsGrant("/usr", "r"), *(FsGrant(f"{tmp_path}{place}", mode, rest) for place, mode, rest in grants)),
         lists_bind="strict",
     )
     bench.capabilities.create("patterned", record)
@@ -716,6 +693,10 @@ async def test_red_team_patterns_bind_files(bench: Bench, tmp_path: Path) -> Non
         for name in ("a.md", "key.pem")
     ]
     assert answers == ["open", ""]
+    # as for file tools: `out` without `/` at its end is the directory alone
+    for name in ("out/new", "log"):
+        result(await bench("/bin/cp", f"{tmp_path}/a.md", f"{tmp_path}/{name}", agent="patterned", cwd=str(tmp_path)))
+    assert not (tmp_path / "out" / "new").exists() and (tmp_path / "log").read_text() == "open"
 
 
 async def test_red_team_lists_that_cannot_bind_are_refused(bench: Bench) -> None:

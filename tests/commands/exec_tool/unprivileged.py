@@ -40,8 +40,8 @@ async def main(directory: Path) -> dict[str, object]:
     rules = {
         "execute": ("/usr/bin/*", "/bin/*"),
         "bash": "allow",
-        "read": (str(workspace / "in/"), "/usr/"),
-        "write": (str(workspace / "out/"),),
+        "read": (f"{workspace}/in/", "/usr/"),
+        "write": (f"{workspace}/out/",),
         "network": "deny",
     }
     free = ExecCaller("free", str(workspace), {**rules, "read": "workspace", "network": "allow"})

@@ -51,6 +51,7 @@ async def test_1_a_long_command_is_promoted_in_time_and_later_ends_with_all_outp
     assert await desk.text(receipt.task_id) == "one\ntwo\nthree\n"
 
 
+@pytest.mark.slow
 async def test_2_an_end_at_the_window_is_one_of_both_and_loses_nothing(make_desk: MakeDesk) -> None:
     desk = make_desk(kept=50)
     chance = random.Random(4)
@@ -119,6 +120,7 @@ async def test_5_two_stops_end_it_at_once(make_desk: MakeDesk) -> None:
     assert not desk.processes
 
 
+@pytest.mark.slow
 async def test_6_a_stop_that_races_with_the_end_has_one_outcome(make_desk: MakeDesk) -> None:
     desk = make_desk(kept=50)
     chance = random.Random(6)
