@@ -91,7 +91,8 @@ class RunningHelper:
         try:
             await asyncio.shield(asyncio.wrap_future(self._started))
         except asyncio.CancelledError:
-            self._engine.post(self._engine.cancel, self._process)
+            if self._engine.post(self._engine.cancel, self._process):
+                await self.ended()  # whoever cancelled the start may rely on it: nothing is left
             raise
 
     # ------------------------------------------------------------ the port
