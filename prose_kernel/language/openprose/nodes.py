@@ -1,8 +1,9 @@
 """What a node of the tree is: a frozen `msgspec.Struct`, made by one call in C.
 
 A parser makes little else than nodes, so what a node costs is what a program costs. Structs are made four times as
-fast as dataclasses with slots, and stay out of the garbage collector's way (`gc=False`: a tree has no cycles). Their
-span is stored as a plain pair, which is cheaper than a `Span`, and read as one.
+fast as dataclasses with slots. Leaves also stay out of the garbage collector's way (`gc=False`); other nodes must not,
+because a deep chain of them is freed safely only with the collector's help. The span is stored as a plain pair, which is
+cheaper than a `Span`, and read as one.
 
 All nodes share one set of methods. Comparing and hashing keep their own agenda instead of recursing, so that no program
 is nested too deeply for them.
