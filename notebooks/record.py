@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import json
 import re
 import shutil
@@ -40,6 +39,7 @@ from typing import Any, NoReturn
 
 import nbformat
 import yaml
+from msgspec import structs
 from nbclient import NotebookClient
 
 from prose_kernel import session_services as connect
@@ -60,7 +60,6 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.sessions.provider_pool import LiveProviders, ProviderContext
 from prose_kernel.sessions.providers.choice import Choice
 from prose_kernel.sessions.request import answered
-from prose_kernel.sessions.tools.harvest import harvest
 
 AUTHORED = "authored"
 CELL_SECONDS = 120
@@ -123,7 +122,7 @@ class AuthoredSessions:
                 if found := _TASK.search(said):
                     places["<task>"] = found[0]
         answer = answered(entry["reply"].rstrip("\n"), provider="", origin=AUTHORED)
-        return harvest(request, bench, dataclasses.replace(answer, memory_after=entry.get("memory")))
+        return bench.outputs.harvest(structs.replace(answer, memory_after=entry.get("memory")), bench)
 
 
 def _placed(value: object, places: Mapping[str, str]) -> object:

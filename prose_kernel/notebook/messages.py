@@ -26,7 +26,7 @@ def replaces_displays(request: Message) -> bool:
     `jupyter console` ignores `update_display_data`: it would show the beginning of a session's answer for ever. It uses
     jupyter_client, which numbers its messages, and names no cell; front ends that have cells name them.
     """
-    return "cellId" in request["metadata"] or not _NUMBERED.search(request["header"]["msg_id"])
+    return "cellId" in request.get("metadata", {}) or not _NUMBERED.search(request["header"]["msg_id"])
 
 
 _NUMBERED = re.compile(r"_\d+_\d+\Z")

@@ -104,6 +104,12 @@ class OutputWindow:
                 parts.append((taken.stream, taken.text))
         return parts[::-1]
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a part will not be displayed, whatever still comes."""
+        size, lines = self._kept
+        return self._hidden[0] > 0 or size > self._end.size > 0 or lines > self._end.lines > 0
+
     def left_out(self) -> str:
         """How much of the output is not displayed, in words; so far. "" for nothing."""
         size, lines = self._hidden
@@ -204,7 +210,7 @@ class CommandView:
 
     def feed(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
         self._write(stream, self._texts[stream].feed(self._window.feed(stream, text, omitted)))
-        if self._place is None or not self._window.left_out():
+        if self._place is None or not self._window.leaves_out:
             return  # what has not been displayed so far may still be so at the end
         if not self._reserved:
             self._reserved = True

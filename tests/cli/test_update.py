@@ -45,7 +45,7 @@ def test_runs_of_both_layouts_are_brought_together(workspace: Path, capsys: pyte
     assert main(["update"]) == 0
     assert sorted(p.name for p in (workspace / "runs").iterdir()) == ["a", "b"]
     assert (workspace / "runs/b/new").exists()
-    assert "left alone" in capsys.readouterr().out
+    assert "were not moved" in capsys.readouterr().out
 
 
 def test_without_a_workspace_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

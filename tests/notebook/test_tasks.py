@@ -155,7 +155,7 @@ async def test_commands_start_in_the_directory_of_the_run(notebook: Notebook) ->
         ("%exec", "there is no command"),
         ("%exec --background sleep 1", "--background is not understood"),
         ("%exec --wait soon sleep 1", "--wait takes seconds"),
-        ("%exec --in nowhere true", "no directory"),
+        ("%exec --in nowhere true", "not a directory"),
         ("%task", "too few words"),
         ("%task 7", "there is no task 7"),
         ("%stop 7", "there is no task 7"),

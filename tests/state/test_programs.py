@@ -86,7 +86,7 @@ def test_local_paths(tmp_path: Path, path: str, expected: str) -> None:
 
 @pytest.mark.parametrize("path", ["a/b/c", "@name", "a b/c", "https://"])
 def test_bad_paths(tmp_path: Path, path: str) -> None:
-    with pytest.raises(ImportProgramError, match="no import path"):
+    with pytest.raises(ImportProgramError, match="is not an import path"):
         LocalPrograms(tmp_path).resolve(path)
 
 

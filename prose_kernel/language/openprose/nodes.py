@@ -2,8 +2,8 @@
 
 A parser makes little else than nodes, so what a node costs is what a program costs. Structs are made four times as
 fast as dataclasses with slots. Leaves also stay out of the garbage collector's way (`gc=False`); other nodes must not,
-because a deep chain of them is freed safely only with the collector's help. The span is stored as a plain pair, which is
-cheaper than a `Span`, and read as one.
+because a deep chain of them is freed safely only with the collector's help. The span is stored as a plain pair, which
+is cheaper than a `Span`, and read as one.
 
 All nodes share one set of methods. Comparing and hashing keep their own agenda instead of recursing, so that no program
 is nested too deeply for them.

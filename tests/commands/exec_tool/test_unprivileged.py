@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from needs import lacking, needs
 from waiting import PATIENCE, processes
@@ -19,6 +20,7 @@ import prose_kernel
 ROOT = Path(prose_kernel.__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("unprivileged.py")
 NOBODY = 65534
+LIBRARIES = str(Path(msgspec.__file__).parents[1])
 
 
 def interpreter() -> list[str]:
@@ -30,6 +32,7 @@ def interpreter() -> list[str]:
         # it has to be able to start itself: here it is still found with the rights of root
         check = (
             "import sys, pathlib, subprocess; subprocess.run([sys.executable, '-c', ''], check=True);"
+            f"sys.path.append({LIBRARIES!r}); import msgspec;"  # an extension: made for one version of Python
             f"sys.exit(sys.version_info < (3, 11) or not pathlib.Path({str(SCRIPT)!r}).exists())"
         )
         if subprocess.run([*become, python, "-c", check], capture_output=True, cwd="/").returncode == 0:
@@ -41,7 +44,12 @@ def interpreter() -> list[str]:
 def answers() -> Mapping[str, Any]:
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "sk-very-secret", "PYTHONDONTWRITEBYTECODE": "1"}
     ended = subprocess.run(
-        [*interpreter(), str(SCRIPT), str(ROOT)], capture_output=True, text=True, cwd="/", env=environment, timeout=60
+        [*interpreter(), str(SCRIPT), str(ROOT), LIBRARIES],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env=environment,
+        timeout=60,
     )
     assert ended.returncode == 0, ended.stderr
     found: Mapping[str, Any] = json.loads(ended.stdout)

@@ -1,6 +1,6 @@
 """Calls of `Exec` by a user without rights: run by `test_unprivileged.py` with another user's number. Prints JSON.
 
-Uses nothing but the standard library and the package, so that any Python that the user may run will do.
+Started with the places of the package and of what it needs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
+sys.path.append(sys.argv[2])
 
 from prose_kernel.commands.engine import Engine
 from prose_kernel.commands.exec_tool.audit import AuditLog

@@ -243,6 +243,7 @@ async def test_cancelling_while_a_tool_runs_ends_the_tool(stub: StubServer, wire
 
     class Slow:
         specs = ()
+        denied: tuple[str, ...] = ()
         trace: tuple[ToolUse, ...] = ()
         writes: tuple[FileWrite, ...] = ()
 
