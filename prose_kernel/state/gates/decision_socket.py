@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.state.gates.peers import Insider, PeerRefused, is_marked, peer_of, refuse_insiders
+from prose_kernel.state.gates.records import json_object
 
 NAME: Final = "decisions.sock"
 _LONGEST: Final = 100
@@ -107,7 +108,7 @@ class DecisionServer:
             if not self._admit(task):
                 return
             async with asyncio.timeout(_SECONDS):
-                request = _object(await reader.readline())
+                request = json_object(await reader.readline())
                 self._silent.pop(task, None)
                 self._heard.add(task)
                 said = await self._answered(request, writer.get_extra_info("socket"))
@@ -170,7 +171,7 @@ def ask(directory: Path, request: Mapping[str, object]) -> dict[str, Any] | None
                 said += piece
         except OSError:
             return None
-    return _object(said) or None
+    return json_object(said) or None
 
 
 def _connect(connection: socket.socket, place: str, until: float) -> None:
@@ -217,11 +218,3 @@ def _short(place: Path) -> Iterator[str]:
             link = Path(above) / "g"
             link.symlink_to(place.parent.absolute())
             yield str(link / place.name)
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}

@@ -336,7 +336,7 @@ def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
 
 
 def _audit_event(line: str) -> AuditEvent | None:
-    data = _object(line)
+    data = json_object(line)
     when = _parsed_time(data.get("timestamp"))
     metadata = data.get("metadata")
     if when is None or data.get("event_type") not in ("created", "approved", "rejected", "timeout", "ignored"):
@@ -356,7 +356,7 @@ def _json(data: object, indent: int | None = None) -> str:
 
 
 def _read(place: Path) -> dict[str, Any]:
-    return _object(_text(place))
+    return json_object(_text(place))
 
 
 def _text(place: Path) -> str:
@@ -372,7 +372,8 @@ def _opened(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
-def _object(text: str) -> dict[str, Any]:
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a text that anybody may have written; empty if there is none."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
