@@ -178,19 +178,24 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("texts", [("sleep 4807 & sleep 4807",), ("setsid sleep 3.3 & sleep 0.1", "sleep 4807")])
-def test_hazard_71_a_kernel_killed_while_it_starts_a_command_leaves_nothing(
-    tmp_path: Path, texts: tuple[str, ...]
-) -> None:
-    """The kernel dies before it could tell the watchdog of the command: the first one, and a later one."""
-    kernel = subprocess.run(
-        [sys.executable, "-c", _KILLED_WHILE_STARTING, str(tmp_path / "state"), *texts],
+def started_and_died(program: str, tmp_path: Path, texts: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Run a kernel that dies while it starts the last of these commands; it prints its marker and the leader."""
+    return subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "state"), *texts],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         timeout=60,
         check=False,
     )
+
+
+@pytest.mark.parametrize("texts", [("sleep 4807 & sleep 4807",), ("setsid sleep 3.3 & sleep 0.1", "sleep 4807")])
+def test_hazard_71_a_kernel_killed_while_it_starts_a_command_leaves_nothing(
+    tmp_path: Path, texts: tuple[str, ...]
+) -> None:
+    """The kernel dies before it could tell the watchdog of the command: the first one, and a later one."""
+    kernel = started_and_died(_KILLED_WHILE_STARTING, tmp_path, texts)
     marker, leader = kernel.stdout.split()
     assert kernel.returncode == -signal.SIGKILL
     detached = [pid for pid in marked(marker) if b"3.3" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -302,14 +307,7 @@ _BOTH_KILLED_WHILE_STARTING = _KILLED_WHILE_STARTING.replace(
 def test_a18_a_command_is_swept_though_both_were_killed_in_its_first_instant(
     host: Callable[..., Host], tmp_path: Path, texts: tuple[str, ...]
 ) -> None:
-    kernel = subprocess.run(
-        [sys.executable, "-c", _BOTH_KILLED_WHILE_STARTING, str(tmp_path / "state"), *texts],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60,
-        check=False,
-    )
+    kernel = started_and_died(_BOTH_KILLED_WHILE_STARTING, tmp_path, texts)
     marker, leader = kernel.stdout.split()
     try:
         until(lambda: watchdogs(marker) == [])
