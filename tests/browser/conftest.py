@@ -55,11 +55,12 @@ def browser_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Browse
 
 @pytest.fixture
 def lab(browser_thread: _Browser) -> Iterator[Lab]:
-    """The window. Kernels that a test started end with it, and an error of the page fails the test."""
+    """The window. Kernels and settings of a test end with it, and an error of the page fails the test."""
     lab = browser_thread.lab
     lab.problems.clear()
     yield lab
     lab.server.end_kernels()
+    (lab.server.root / "prose.toml").unlink(missing_ok=True)
     assert lab.problems == []
 
 

@@ -17,7 +17,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 @pytest.fixture
 def tour(lab: Lab) -> Path:
     """The tour as it is committed, with everything it may need, in the server's directory."""
-    shutil.copytree(NOTEBOOKS, lab.server.root, dirs_exist_ok=True)
+    shutil.copytree(NOTEBOOKS, lab.server.root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
     return lab.server.root / "tour.ipynb"
 
 
