@@ -379,6 +379,15 @@ class ExecutionContext:
         child.race_gate = self.race_gate
         return child
 
+    def go_on_from(self, caller: ExecutionContext) -> Self:
+        """Be the same line of control as a context of another language, which waits meanwhile: its turn, branch, path,
+        numbers and cancellation. Returns itself."""
+        self.numbers, self.recent, self.statement = caller.numbers, caller.recent, caller.statement
+        self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
+        self.path, self.counts, self.cwd = caller.path, caller.counts, caller.cwd
+        self.host.scheduler.hand_on(caller, self)
+        return self
+
     def _inner(self, iteration: int | None, path: str) -> Self:
         """A context with the names that a branch sees; the language's business."""
         raise NotImplementedError

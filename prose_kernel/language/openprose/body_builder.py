@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
+from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.expression_builder import is_hole
-from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.spawn_builder import SpawnBuilder
 from prose_kernel.language.openprose.tree import (
     Array,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
+from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose import newcomers, tree
 from prose_kernel.language.openprose.body_builder import BodyBuilder
 from prose_kernel.language.openprose.expression_builder import is_hole
-from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.tree import (
     Array,
     Assign,

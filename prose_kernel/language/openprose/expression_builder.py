@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.diagnostic_collector import Findings
-from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.tree import (
     Array,
     Binary,

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, NEVER_BEFORE, ONLY_BEFORE, is_keyword
-from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text
 from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Number, Text
 from prose_kernel.language.source import Source

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.expression_builder import ExpressionBuilder, is_hole
-from prose_kernel.language.openprose.nodes import maker
 from prose_kernel.language.openprose.tree import (
     Constant,
     Expression,

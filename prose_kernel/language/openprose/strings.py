@@ -10,7 +10,7 @@ import re
 from functools import cached_property
 from typing import Final
 
-from prose_kernel.language.openprose.nodes import maker
+from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose.tree import Interpolation, Name, Text
 
 _BODY: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from prose_kernel.language.openprose.nodes import NOWHERE as NOWHERE
-from prose_kernel.language.openprose.nodes import Node as Node
-from prose_kernel.language.openprose.nodes import node
+from prose_kernel.language.nodes import NOWHERE as NOWHERE
+from prose_kernel.language.nodes import Node as Node
+from prose_kernel.language.nodes import node
 
 
 @node

@@ -1,0 +1,1 @@
+"""VVM: text in, tree and diagnostics out."""

@@ -1,0 +1,476 @@
+"""The tree of a VVM program: frozen structs with spans (docs/reference/vvm.md 2).
+
+Two trees are equal when they mean the same program: spans and the way a text is written take no part in comparison.
+Whatever stands where the grammar says `expr` is an `Expression`; a statement that is only an expression is an
+`ExpressionStatement`. Comments stand beside the tree, in the order of the text, so that a formatter can keep them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from prose_kernel.language.nodes import NOWHERE as NOWHERE
+from prose_kernel.language.nodes import Node as Node
+from prose_kernel.language.nodes import node
+
+# ---------------------------------------------------------------- plain expressions
+
+
+@node
+class Name(Node, frozen=True, gc=False):
+    """An identifier where its place matters; as an expression, a read of a variable (4.2)."""
+
+    id: str
+
+
+@node
+class Unit(Node, frozen=True, gc=False):
+    """`()`."""
+
+
+@node
+class It(Node, frozen=True, gc=False):
+    """`it` (4.3)."""
+
+
+@node
+class Boolean(Node, frozen=True, gc=False):
+    value: bool
+
+
+@node
+class Number(Node, frozen=True, gc=False):
+    value: int | float
+
+
+@node
+class String(Node, frozen=True, gc=False):
+    """`"…"` or `\"""…\"""` (1.5): the text that it means."""
+
+    value: str
+
+
+@node
+class List(Node, frozen=True):
+    elements: tuple[Expression, ...]
+
+
+@node
+class Pair(Node, frozen=True):
+    """`key: value` in an object. Its span begins at the key."""
+
+    key: str
+    value: Expression
+
+
+@node
+class Object(Node, frozen=True):
+    pairs: tuple[Pair, ...]
+
+
+@node
+class Not(Node, frozen=True):
+    value: Expression
+
+
+@node
+class Logical(Node, frozen=True):
+    operator: Literal["and", "or"]
+    left: Expression
+    right: Expression
+
+
+@node
+class Compare(Node, frozen=True):
+    operator: Literal["==", "!=", "<", "<=", ">", ">="]
+    left: Expression
+    right: Expression
+
+
+@node
+class Sum(Node, frozen=True):
+    operator: Literal["+", "-"]
+    left: Expression
+    right: Expression
+
+
+@node
+class Member(Node, frozen=True):
+    """`value.name` (3.5)."""
+
+    value: Expression
+    name: str
+
+
+@node
+class Index(Node, frozen=True):
+    """`value[index]` (3.5)."""
+
+    value: Expression
+    index: Expression
+
+
+@node
+class Keyword(Node, frozen=True):
+    """`name=value` in a call, an agent or the bounds of `constrain`. Its span begins at the name."""
+
+    name: str
+    value: Expression
+
+
+@node
+class Call(Node, frozen=True):
+    """`callee(arguments, keywords)` (4.12)."""
+
+    callee: Expression
+    arguments: tuple[Expression, ...]
+    keywords: tuple[Keyword, ...]
+
+
+# ---------------------------------------------------------------- templates, judgements, agents
+
+
+@node
+class Placeholder(Node, frozen=True, gc=False):
+    """`{name.field}` in a template; without a path `{}`, the primary input (1.6)."""
+
+    path: tuple[str, ...]
+
+
+@node
+class Template(Node, frozen=True):
+    """Backtick text (1.6): literal parts, with escapes and doubled braces undone, and placeholders, in order.
+
+    No two literal parts stand side by side and none is empty; the empty template has no parts.
+    """
+
+    parts: tuple[str | Placeholder, ...]
+
+
+@node
+class Predicate(Node, frozen=True):
+    """``?`template`(argument)`` (4.6). Without parentheses, or with empty ones, `argument` is None."""
+
+    template: Template
+    argument: Expression | None
+
+
+@node
+class AgentName(Node, frozen=True, gc=False):
+    """`@name`: the agent of that name, or the agent in that variable (4.2)."""
+
+    id: str
+
+
+@node
+class InlineAgent(Node, frozen=True):
+    """`@{key=value, …}` (6.3)."""
+
+    keywords: tuple[Keyword, ...]
+
+
+@node
+class With(Node, frozen=True):
+    """`value.with(key=value, …)`: a derived agent (6.3)."""
+
+    agent: Expression
+    keywords: tuple[Keyword, ...]
+
+
+@node
+class AgentCall(Node, frozen=True):
+    """``@agent `template`(argument, option=value, …)`` (6.4). Without a positional argument `argument` is None.
+
+    `agent` is an `AgentName` or `InlineAgent`, or a `With` around one.
+    """
+
+    agent: Expression
+    template: Template
+    argument: Expression | None
+    options: tuple[Keyword, ...]
+
+
+# ---------------------------------------------------------------- statements of a module (9, 6.1)
+
+
+@node
+class SkillImport(Node, frozen=True):
+    """`import "name" from "source"` (9.1)."""
+
+    name: String
+    source: String
+
+
+@node
+class ModuleImport(Node, frozen=True):
+    """`from "path" import [@]name [as alias]` (9.3)."""
+
+    path: String
+    name: Name
+    agent: bool
+    alias: Name | None
+
+    @property
+    def local(self) -> Name:
+        """The name that it has here."""
+        return self.alias or self.name
+
+
+@node
+class Export(Node, frozen=True):
+    """`export name`, `export @agent` (9.3)."""
+
+    name: Name
+    agent: bool
+
+
+@node
+class ExportPack(Node, frozen=True):
+    """`export pack(a, key=value)`: each key becomes an export (9.3)."""
+
+    arguments: tuple[Expression, ...]
+    keywords: tuple[Keyword, ...]
+
+
+@node
+class AgentDeclaration(Node, frozen=True):
+    """`agent name(key=value, …)` (6.1)."""
+
+    name: Name
+    keywords: tuple[Keyword, ...]
+
+
+@node
+class Def(Node, frozen=True):
+    """`def name(parameters):` (4.12). The body is empty when it holds comments alone, as any body may be."""
+
+    name: Name
+    parameters: tuple[Name, ...]
+    body: Body
+
+
+# ---------------------------------------------------------------- simple statements
+
+
+@node
+class Assign(Node, frozen=True):
+    target: Name
+    value: Expression
+
+
+@node
+class ExpressionStatement(Node, frozen=True):
+    value: Expression
+
+
+@node
+class Return(Node, frozen=True):
+    value: Expression | None
+
+
+@node
+class Raise(Node, frozen=True):
+    message: String | None
+
+
+@node
+class Pass(Node, frozen=True, gc=False):
+    pass
+
+
+@node
+class Break(Node, frozen=True, gc=False):
+    pass
+
+
+@node
+class Continue(Node, frozen=True, gc=False):
+    pass
+
+
+# ---------------------------------------------------------------- compound statements
+
+
+@node
+class Arm(Node, frozen=True):
+    """`if` or `elif` with its body."""
+
+    condition: Expression
+    body: Body
+
+
+@node
+class If(Node, frozen=True):
+    """Without `else` its body is None."""
+
+    arms: tuple[Arm, ...]
+    otherwise: Body | None
+
+
+@node
+class While(Node, frozen=True):
+    condition: Expression
+    body: Body
+
+
+@node
+class For(Node, frozen=True):
+    target: Name
+    items: Expression
+    body: Body
+
+
+@node
+class AnyPattern(Node, frozen=True, gc=False):
+    """`_`."""
+
+
+@node
+class ErrorPattern(Node, frozen=True, gc=False):
+    """`error(_)`, `error(name)`, `error(kind="…")` (4.7). At most one of `name` and `kind` is not None."""
+
+    name: Name | None
+    kind: str | None
+
+
+@node
+class CriterionPattern(Node, frozen=True):
+    """``?`template` ``: the judge says yes about `it`."""
+
+    template: Template
+
+
+@node
+class Case(Node, frozen=True):
+    pattern: Pattern
+    body: Body
+
+
+@node
+class Match(Node, frozen=True):
+    value: Expression
+    cases: tuple[Case, ...]
+
+
+@node
+class Option(Node, frozen=True):
+    label: String
+    body: Body
+
+
+@node
+class Choose(Node, frozen=True):
+    """``choose value by ?`criterion` as target:`` (4.8)."""
+
+    value: Expression
+    criterion: Template
+    target: Name
+    options: tuple[Option, ...]
+
+
+@node
+class Require(Node, frozen=True):
+    criterion: Template
+
+
+@node
+class Constrain(Node, frozen=True):
+    """`constrain target(bounds):` with its requirements (4.9)."""
+
+    target: Name
+    bounds: tuple[Keyword, ...]
+    requirements: tuple[Require, ...]
+
+
+@node
+class WithInput(Node, frozen=True):
+    value: Expression
+    body: Body
+
+
+@node
+class Handler(Node, frozen=True):
+    """`except as target:`."""
+
+    target: Name
+    body: Body
+
+
+@node
+class Try(Node, frozen=True):
+    """`handler` or `final` is None where the clause is missing."""
+
+    body: Body
+    handler: Handler | None
+    final: Body | None
+
+
+# ---------------------------------------------------------------- the whole
+
+
+@node
+class Comment(Node, frozen=True, gc=False):
+    """`# …` without the `#` and the blanks around it. `alone` tells that nothing stands before it on its line."""
+
+    text: str
+    alone: bool
+
+
+@node
+class Program(Node, frozen=True):
+    """A file or a cell: its statements and its comments, each in source order."""
+
+    items: tuple[Statement, ...]
+    comments: tuple[Comment, ...] = ()
+
+
+Body = tuple["Statement", ...]
+
+Pattern = AnyPattern | ErrorPattern | CriterionPattern
+
+Expression = (
+    Name
+    | Unit
+    | It
+    | Boolean
+    | Number
+    | String
+    | List
+    | Object
+    | Not
+    | Logical
+    | Compare
+    | Sum
+    | Member
+    | Index
+    | Call
+    | Predicate
+    | AgentName
+    | InlineAgent
+    | With
+    | AgentCall
+)
+
+Statement = (
+    SkillImport
+    | ModuleImport
+    | Export
+    | ExportPack
+    | AgentDeclaration
+    | Def
+    | Assign
+    | ExpressionStatement
+    | Return
+    | Raise
+    | Pass
+    | Break
+    | Continue
+    | If
+    | While
+    | For
+    | Match
+    | Choose
+    | Constrain
+    | WithInput
+    | Try
+)

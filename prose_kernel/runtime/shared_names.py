@@ -1,0 +1,100 @@
+"""What the languages of one run share: a directory of names, and functions and agents that any of them can use.
+
+Machines of several languages run side by side in one run (`Machine.beside`). Whatever one of them binds at its root it
+publishes; the others adopt it at once, so that a name means the same everywhere, however control goes from one language
+into the other. Values cross as data: each language converts what it adopts (docs/reference/vvm.md 13).
+
+Two kinds of values are more than data. A `Function` can be called from any language; the caller's line of control goes
+along, with its branch, turn, numbers and cancellation. An `Agent` can be asked from any language; whether a failed
+session raises is decided by whoever asks, what the agent is by the language that has declared it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from prose_kernel.runtime.values import LanguageValue, Value
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.execution_context import ExecutionContext, Node
+    from prose_kernel.runtime.session_attempts import Failure, Success
+
+
+class Function(LanguageValue):
+    """A function, or a block: what a call from another language needs to know of it."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str] = "function"
+    language: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    async def invoke(self, caller: ExecutionContext, node: Node, arguments: Sequence[Value]) -> Value:
+        """Call it with positional arguments. `node` is the call. Raises `RunError`."""
+        raise NotImplementedError
+
+
+class Agent(LanguageValue):
+    """An agent: what a session asked from another language needs of it."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str] = "agent"
+    language: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    async def ask(
+        self, caller: ExecutionContext, node: Node, task: str, given: Value, bound_to: str | None
+    ) -> Success | Failure:
+        """One session of the agent: `task` is its task, `given` what it gets to work on, `bound_to` the name that will
+        take the answer. `node` is the statement that asks. A wrong configuration raises `RunError`."""
+        raise NotImplementedError
+
+
+class Adopter(Protocol):
+    """A machine, as far as names are shared with it."""
+
+    def adopt(self, name: str, value: Value) -> None:
+        """Another language has bound the name at its root: here it means the same from now on."""
+        ...
+
+    def shared(self) -> Mapping[str, Value]:
+        """The names of the root with what they stand for, functions and agents among them."""
+        ...
+
+
+class SharedNames:
+    """The directory of names of one run.
+
+    With one language there is nobody to tell, and publishing costs one test of an empty tuple.
+    """
+
+    __slots__ = ("_members",)
+
+    def __init__(self) -> None:
+        self._members: tuple[Adopter, ...] = ()
+
+    def join(self, member: Adopter) -> None:
+        """A machine takes part from now on: it adopts all that the others hold."""
+        for other in self._members:
+            for name, value in other.shared().items():
+                member.adopt(name, value)
+        self._members = (*self._members, member)
+
+    def publish(self, member: Adopter, name: str, value: Value) -> None:
+        """A machine has bound a name at its root."""
+        if len(self._members) > 1:
+            for other in self._members:
+                if other is not member:
+                    other.adopt(name, value)
