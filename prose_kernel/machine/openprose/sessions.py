@@ -8,9 +8,9 @@ from typing import cast
 from msgspec import structs
 
 from prose_kernel.errors import SessionError
+from prose_kernel.language.durations import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
-from prose_kernel.language.openprose.durations import parse_duration
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.execs import word
