@@ -149,7 +149,12 @@ class _Header:
         while agenda:
             part = agenda.pop()
             if isinstance(part, tuple):
-                agenda.extend(reversed(self._expanded(*part)))
+                node, at_least = part
+                if _binds(node) < at_least:
+                    agenda += [")", _HIGHER, (node, _OR), _DEEPER, "("]
+                else:
+                    self._flush(_start(node))
+                    agenda.extend(reversed(_EXPANSIONS[type(node)](self, node)))
             elif isinstance(part, _Comments):
                 self._flush(part.before)
             elif part is _DEEPER:
@@ -176,17 +181,11 @@ class _Header:
             parts = [_GROUP, _OPENING, _DEEPER, _Comments(_start(node)), _SOFT, *inner, _Comments(_NEVER), _OUT,
                      _HIGHER, _CLOSING, _END]  # fmt: skip
         elif isinstance(node, tree.Sum):
-            parts = [_Comments(_start(node)), (node.left, _SUM), f" {node.operator} ", (node.right, _POSTFIX)]
+            parts = [(node.left, _SUM), f" {node.operator} ", (node.right, _POSTFIX)]
         else:
-            parts = [_Comments(_start(node)), (node, _OR)]
+            parts = [(node, _OR)]
         self.put(parts)
         self.misplaced = self.misplaced or self.next < self._inside
-
-    def _expanded(self, node: Expression, at_least: int) -> list[_Part]:
-        parts = _EXPANSIONS[type(node)](self, node)
-        if _binds(node) < at_least:
-            return ["(", _DEEPER, *parts, _HIGHER, ")"]
-        return parts
 
     # ---- operators
 
@@ -233,7 +232,7 @@ class _Header:
         return parts
 
     def keywords(self, keywords: Iterable[Keyword]) -> list[tuple[int, Sequence[_Part]]]:
-        return [(one.span.start, (f"{one.name}=", _Comments(_start(one.value)), (one.value, _OR))) for one in keywords]
+        return [(one.span.start, (f"{one.name}=", (one.value, _OR))) for one in keywords]
 
     def arguments(self, values: Iterable[Expression]) -> list[tuple[int, Sequence[_Part]]]:
         return [(_start(value), ((value, _OR),)) for value in values]
@@ -247,7 +246,6 @@ class _Header:
                 pair.span.start,
                 (
                     f"{pair.key if _WORD.match(pair.key) else quoted(pair.key)}: ",
-                    _Comments(_start(pair.value)),
                     (pair.value, _OR),
                 ),
             )
@@ -271,7 +269,7 @@ class _Header:
     # ---- the rest
 
     def _base(self, node: Expression) -> list[_Part]:
-        return ["(", (node, _OR), ")"] if isinstance(node, tree.Number) else [(node, _POSTFIX)]
+        return ["(", _DEEPER, (node, _OR), _HIGHER, ")"] if isinstance(node, tree.Number) else [(node, _POSTFIX)]
 
     def _member(self, node: tree.Member) -> list[_Part]:
         return [*self._base(node.value), _Comments(node.span.end - len(node.name)), f".{node.name}"]
