@@ -18,8 +18,9 @@ from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.permissions.policy import Policy, Ruling
 from prose_kernel.recordings.cassette_files import replace_whole
 from prose_kernel.recordings.records import Seen, Written, builtins
-from prose_kernel.recordings.redaction import Redaction, holds_private_key
+from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from typing import Any, Final
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.permissions.policy import Policy
 from prose_kernel.recordings.records import canonical, key_of
-from prose_kernel.recordings.redaction import Redaction, holds_private_key
+from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.content import Material, material, readable
 from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest
+from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.runtime.text import NAME
 from prose_kernel.runtime.values import Value
