@@ -76,11 +76,11 @@ def headings(page: str) -> tuple[Heading, ...]:
 
 
 def section(wanted: str, prefer: str = DEFAULT) -> str:
-    """The Markdown of a section: a code (`E004`), a number (`3.7`), or either behind a page (`sessions 4.2`, `vvm E001`).
+    """The Markdown of a section: a code (`E004`), a number (`3.7`), or either of them behind a page (`vvm E001`).
 
     Languages have codes of the same name. A code without a page is looked up in the page `prefer` first, then in the
-    others; a number in `prefer`. A section holds its subsections. Raises `UsageError`, with the nearest keys, when there
-    is no such section.
+    others; a number in `prefer`. A section holds its subsections. Raises `UsageError`, with the nearest keys, when
+    there is no such section.
     """
     page, key = _parsed(wanted)
     is_code = key[:1].isalpha()
