@@ -306,10 +306,14 @@ MemoryMode = Literal["continue", "dry_run"]
 
 
 class MemoryBinding(Struct, frozen=True):
-    """Which memory an agent call works with (docs/reference/vvm.md 6.6). That is its identity, not the agent's name."""
+    """Which memory an agent call works with (docs/reference/vvm.md 6.6). That is its identity, not the agent's name.
+
+    `name` is the escaped key, the name of its directory.
+    """
 
     scope: MemoryScope
     key: str
+    name: str
     path: str | None = None
 
 
@@ -360,20 +364,24 @@ class Answers(Protocol):
         ...
 
     def clear(self, target: Target) -> None:
-        """Remove what a failed attempt has left."""
+        """Remove what an attempt before has left. Raises `StateError`."""
         ...
 
-    def publish(self, target: Target, text: str | None, change: Callable[[str], str]) -> str | None:
-        """The file holds the answer afterwards: `text`, or what the session wrote where it is None, each as `change`
-        makes it. The first characters of it; None when there is nothing. Raises `StateError`."""
+    def read(self, target: Target) -> str | None:
+        """What the session has written; None when there is no such file, or it is a link."""
         ...
 
-    def answered(self, name: str | None, agent: str, target: Target, summary: str) -> None:
-        """Note a call that succeeded; `name` None: no name takes its result."""
+    def write(self, target: Target, text: str) -> None:
+        """The file holds this text afterwards. Raises `StateError`."""
         ...
 
-    def failed(self, name: str | None, agent: str, target: Target, kind: str) -> None:
-        """Note a call that failed."""
+    def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
+        """Note a call that has succeeded, and return its name in the index: `name`, or one made for a call whose
+        result no name takes."""
+        ...
+
+    def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
+        """Note a call that has failed, likewise."""
         ...
 
 

@@ -45,16 +45,3 @@ def _escape(character: str) -> str:
     short = {"\r": "\\r", "\t": "\\t", "\n": "\\n"}.get(character)
     code = ord(character)
     return short or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}")
-
-
-LONGEST_KEY = 240
-"""Bytes of the escaped key of a memory."""
-_KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
-
-
-def escaped_key(key: str) -> str:
-    """A key as the name of a directory: `team/a:1` is `team%2Fa%3A1`. Reversible (docs/reference/vvm.md 6.6)."""
-    data = key.encode("utf-8", "surrogatepass")
-    return "".join(
-        chr(byte) if byte in _KEPT and (at or byte != 46) else f"%{byte:02X}" for at, byte in enumerate(data)
-    )

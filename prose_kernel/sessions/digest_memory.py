@@ -23,7 +23,7 @@ from prose_kernel.permissions.safe_files import Place, ToolFailed, ToolRefused
 from prose_kernel.runtime.ports import Clock, MemoryBinding, MemoryMode, OpenMemory
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.runtime.session_options import MemoryLimits, Surroundings
-from prose_kernel.runtime.text import escaped_key, one_line
+from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.memory import Memories, locked, opened
 from prose_kernel.sessions.tools.tool import in_thread
 
@@ -89,7 +89,7 @@ class DigestMemories:
 
     def _directory(self, binding: MemoryBinding) -> str:
         """The directory of a memory, absolute. Raises `ProviderError` where it would lie behind a link, or nowhere."""
-        name = escaped_key(binding.key)
+        name = binding.name
         project = os.path.realpath(self._where.cwd)
         home = self._where.environment.get("HOME") or str(Path.home())
         match binding.scope:
@@ -212,7 +212,7 @@ def _unusable(binding: MemoryBinding, why: str, hint: str) -> ProviderError:
 
 def _place(binding: MemoryBinding) -> str:
     """Where a memory is, in words."""
-    name = escaped_key(binding.key)
+    name = binding.name
     match binding.scope:
         case "project":
             return f".vvm/memory/{name}"

@@ -18,11 +18,10 @@ from prose_kernel.errors import MemoryLocked, ProviderError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import MemoryBinding, MemoryMode
 from prose_kernel.runtime.session_options import MemoryLimits, Surroundings
-from prose_kernel.runtime.text import escaped_key
 from prose_kernel.sessions.digest_memory import DigestMemories
 from prose_kernel.sessions.memory import Memories
 
-BINDING = MemoryBinding("project", "team/a:1")
+BINDING = MemoryBinding("project", "team/a:1", "team%2Fa%3A1")
 HERE = ".vvm/memory/team%2Fa%3A1"
 
 
@@ -155,21 +154,12 @@ async def test_where_nobody_answers_nothing_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "name"),
-    [("team/a:1", "team%2Fa%3A1"), ("plain-1_x.y", "plain-1_x.y"), (".hidden", "%2Ehidden"), ("ä b", "%C3%A4%20b"),
-     ("..", "%2E."), ("100%", "100%25")],
-)  # fmt: skip
-def test_m2_a_key_is_escaped_reversibly(key: str, name: str) -> None:
-    assert escaped_key(key) == name
-
-
-@pytest.mark.parametrize(
     ("binding", "place"),
     [
-        (MemoryBinding("project", "k"), "work/.vvm/memory/k"),
-        (MemoryBinding("user", "k"), "home/.vvm/memory/k"),
-        (MemoryBinding("path", "k", "shared/notes"), "work/shared/notes/k"),
-        (MemoryBinding("path", "k", "~/notes"), "home/notes/k"),
+        (MemoryBinding("project", "k", "k"), "work/.vvm/memory/k"),
+        (MemoryBinding("user", "k", "k"), "home/.vvm/memory/k"),
+        (MemoryBinding("path", "k", "k", "shared/notes"), "work/shared/notes/k"),
+        (MemoryBinding("path", "k", "k", "~/notes"), "home/notes/k"),
     ],
 )
 async def test_m1_where_a_memory_is(tmp_path: Path, binding: MemoryBinding, place: str) -> None:
@@ -415,7 +405,7 @@ async def test_m4_calls_of_one_run_wait_in_line_without_a_limit(tmp_path: Path) 
 async def test_other_memories_do_not_wait(tmp_path: Path) -> None:
     of = memories(tmp_path)
     first = await of.open(BINDING, "continue")
-    second = await of.open(MemoryBinding("project", "other"), "continue")
+    second = await of.open(MemoryBinding("project", "other", "other"), "continue")
     first.close()
     second.close()
 
@@ -501,7 +491,7 @@ from prose_kernel.sessions.digest_memory import DigestMemories
 async def main():
     of = DigestMemories(Surroundings(sys.argv[1]), SystemClock())
     for n in range(10):
-        memory = await of.open(MemoryBinding("project", "k"), "continue")
+        memory = await of.open(MemoryBinding("project", "k", "k"), "continue")
         told = memory.prelude.split("### Digest\\n")[1].split("\\n")[0]
         count = 0 if told == "(empty)" else int(told)
         await memory.keep([json.dumps({"digest": str(count + 1), "retain": [f"{sys.argv[2]}{n}"]})])
