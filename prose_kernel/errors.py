@@ -178,9 +178,7 @@ class Undecided(ProseError):
     is a judge, but it broke down.
     """
 
-    def __init__(
-        self, message: str, *, hint: str | None = None, missed: bool = False, failed: bool = False
-    ) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, missed: bool = False, failed: bool = False) -> None:
         super().__init__(message)
         self.hint = hint
         self.missed = missed

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm import modules, tree
 from prose_kernel.machine.vvm.code import current_scope
-from prose_kernel.machine.vvm.values import raised
+from prose_kernel.machine.vvm.values import adopted, raised
 from prose_kernel.runtime.compiled_code import Now
 from prose_kernel.runtime.events import Bound, Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run
@@ -34,29 +34,60 @@ LIBRARY: Final[dict[str, Value]] = {}
 class Module:
     """The scope of one file, or of a notebook's cells: its variables and functions, its agents, its skills.
 
-    `written` says for each name bound here which statement made its value; a name adopted from another language has no
-    entry. `defined` are the functions of `def` statements.
+    `written` says for each name bound here which statement made its value. `defined` are the functions of `def`
+    statements. `foreign` holds what another language has bound, as it is there, until somebody reads it here. `tell` is
+    set for the root of a run, whose names other languages see.
     """
 
-    __slots__ = ("agents", "defined", "exported", "run", "skills", "source", "table", "tell", "written")
+    __slots__ = (
+        "agents",
+        "defined",
+        "exported",
+        "exported_agents",
+        "foreign",
+        "run",
+        "skills",
+        "table",
+        "tell",
+        "written",
+    )
 
-    def __init__(self, run: VvmRun, source: Source) -> None:
+    def __init__(self, run: VvmRun) -> None:
         self.run = run
-        self.source = source
         self.table: dict[str, Value] = {}
+        self.foreign: dict[str, Value] = {}
         self.agents: dict[str, Agent] = {}
         self.skills: dict[str, str] = {}
         self.written: dict[str, tuple[Source, Span]] = {}
         self.defined: dict[str, UserFunction] = {}
         self.exported: dict[str, Value] = {}
+        self.exported_agents: dict[str, Agent] = {}
         self.tell: Callable[[str, Value], None] | None = None
 
     def bind(self, name: str, value: Value, source: Source, span: Span) -> None:
         """Give a variable of the module its value; another language in the run hears of it."""
         self.table[name] = value
         self.written[name] = (source, span)
+        if self.foreign:
+            self.foreign.pop(name, None)
         if self.tell is not None:
             self.tell(name, value)
+
+    def adopt(self, name: str, value: Value) -> None:
+        """Another language has bound a name (13). A session's reply is read only when the name is."""
+        if isinstance(value, Agent):
+            self.agents[name] = value
+            return
+        self.table.pop(name, None)
+        self.written.pop(name, None)
+        self.defined.pop(name, None)
+        self.foreign[name] = value
+
+    def find(self, name: str) -> Value:
+        """The value of a variable of the module. Raises `KeyError`."""
+        if name in self.foreign and name not in self.table:
+            self.table[name] = adopted(self.foreign[name], refs=self.run.refs)
+        return self.table[name]
 
     def declare(self, name: str, agent: Agent) -> None:
         """Give an agent its name; another language in the run hears of it."""
@@ -66,19 +97,19 @@ class Module:
 
 
 class VvmRun(Run):
-    """The run of a program with all its modules. `depth` limits calls inside calls."""
+    """The run of a program with all its modules: `root` is the program's own, `modules` those that it has imported.
+
+    `depth` limits calls inside calls. `refs` tells that answers of sessions are refs (7.1).
+    """
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         super().__init__(host, store, name, program)
         self.depth = DEPTH
-        self.root = Module(self, Source("", name))
-        self.modules: dict[str, Module] = {}
+        self.refs = False
+        self.root = Module(self)
+        self.root.tell = self.publish
+        self.modules: dict[modules.Module, Module] = {}
         self.supplied: Mapping[str, Value] = {}
-
-    def continue_from(self, former: Self) -> None:
-        super().continue_from(former)
-        self.depth = former.depth
-        self.root.tell = former.root.tell
 
 
 class Frame:
@@ -192,7 +223,7 @@ _KINDS: dict[type, str] = {}
 
 
 def kind_of(node: Node) -> str:
-    """The kind of a statement or expression, as events carry it: `with-input`, `agent-call`; a bare expression's own."""
+    """The kind of a statement or expression, as events carry it: `with-input`; a bare expression's own."""
     if isinstance(node, tree.ExpressionStatement):
         node = node.value
     kind = _KINDS.get(type(node))
@@ -247,6 +278,8 @@ def reader(name: str, node: Node) -> Now:
 
 def beyond(s: Context, name: str, node: Node) -> Value:
     """What a name means that no variable has: the standard library, then a declared agent (4.2)."""
+    if name in s.module.foreign:
+        return s.module.find(name)
     found = LIBRARY.get(name)
     if found is None:
         found = s.module.agents.get(name)

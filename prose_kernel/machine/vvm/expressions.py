@@ -137,7 +137,8 @@ def member(s: Context, node: tree.Node, value: Value, name: str) -> Value:
         raise raised(s, node, "R210", f"no members: {a_type_of(found)} has no field '{name}'", hint=hint)
     if name not in found:
         raise raised(s, node, "R209", f"no such member: {name}", hint=_has(found))
-    return found[name]
+    inner: Value = found[name]
+    return inner
 
 
 def index(s: Context, node: tree.Node, value: Value, at: Value) -> Value:
@@ -147,7 +148,8 @@ def index(s: Context, node: tree.Node, value: Value, at: Value) -> Value:
     found = _viewed(s, node, value)
     if type(found) is list and type(at) is int:
         if 0 <= at < len(found):
-            return found[at]
+            inner: Value = found[at]
+            return inner
         raise raised(s, node, "R209", f"no such member: index {at} of a list with {_items(len(found))}")
     if type(found) not in (list, dict):
         raise raised(s, node, "R210", f"no members: {a_type_of(found)} cannot be indexed")

@@ -1,13 +1,13 @@
 """Functions: closures by reference, calls, the depth limit (docs/reference/vvm.md 4.12).
 
-A call swaps what belongs to a function in the context (its names, module, source) and gives it back on every way out, so
-that one line of control stays one context however deep it is in calls.
+A call swaps what belongs to a function in the context (its names, module, source) and gives it back on every way out,
+so that one line of control stays one context however deep it is in calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language.source import Source
@@ -27,7 +27,7 @@ from prose_kernel.machine.vvm.code import (
     within,
 )
 from prose_kernel.machine.vvm.context import CALL, Context, Frame, Module
-from prose_kernel.machine.vvm.values import a_type_of, raised
+from prose_kernel.machine.vvm.values import a_type_of, adopted, raised
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
@@ -85,10 +85,14 @@ async def from_outside(
     module: Module, function: Value, caller: ExecutionContext, node: Node, arguments: Sequence[Value]
 ) -> Value:
     """Call a function from another language: the caller's line of control goes on here, and back."""
-    s = Context(module.run, module, caller.source, caller.cwd, caller.path).go_on_from(caller)
+    run = module.run
+    s = Context(run, module, caller.source, caller.cwd, caller.path).go_on_from(caller)
     try:
-        return await call(apply(s, node, function, list(arguments)))
+        if s.crossings > run.depth:
+            raise raised(s, node, "R218", f"recursion limit: {run.depth} calls between languages are under way")
+        return await call(apply(s, node, function, [adopted(value, refs=run.refs) for value in arguments]))
     finally:
+        caller.cwd = s.cwd
         s.host.scheduler.hand_on(s, caller)
 
 
@@ -109,7 +113,7 @@ async def apply(
         if keywords:
             message = f"bad arguments to {function.name}: a function of another language takes no keywords"
             raise raised(s, node, "R208", message)
-        return await call(function.invoke(s, node, arguments))
+        return adopted(await call(function.invoke(s, node, arguments)), refs=s.run.refs)
     raise raised(s, node, "R207", f"not callable: {a_type_of(function)}")
 
 
@@ -276,10 +280,10 @@ class ReturnStep(Step):
         self.code = code = compile_expression(node.value) if node.value is not None else None
         if code is None:
             nothing = Leave("return")
-            self.now = lambda s: nothing  # type: ignore[assignment, return-value]
+            self.now = lambda s: nothing  # type: ignore[assignment]
         elif code.now is not None:
             way = code.now
-            self.now = lambda s: Leave("return", way(s))  # type: ignore[assignment, return-value]
+            self.now = lambda s: Leave("return", way(s))  # type: ignore[assignment]
 
     async def _run(self, s: Context) -> Left:
         if self.now is not None:
@@ -294,5 +298,3 @@ def define(s: Context, node: tree.Def, source: Source) -> UserFunction:
     s.module.defined[node.name.id] = function
     s.module.bind(node.name.id, function, source, node.span)
     return function
-
-

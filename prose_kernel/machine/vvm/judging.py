@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from prose_kernel.errors import JudgeError, RunError, Undecided, VvmRaise
 from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.configurations import bound_fault
 from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, expression, statement
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.expressions import member
@@ -269,16 +270,6 @@ class ConstrainStep(Step):
 
 def check_bound(s: Context, node: tree.Node, name: str, value: Value) -> None:
     """A computed bound of `constrain`. Raises R212; a bound that is not known is ignored."""
-    from prose_kernel.machine.vvm.options import is_duration
-
-    wanted = None
-    if name == "attempts" and (type(value) is not int or value < 0):
-        wanted = "a whole number from 0"
-    elif name == "budget" and type(value) not in (int, float):
-        wanted = "a number"
-    elif name == "time" and not is_duration(value):
-        wanted = 'a duration like "30s"'
-    if wanted is not None:
-        raise raised(s, node, "R212", f"bad option: {name} needs {wanted}")
-
-
+    fault = bound_fault(name, value)
+    if fault is not None:
+        raise raised(s, node, "R212", f"bad option: {fault}", hint=fault.accepted)

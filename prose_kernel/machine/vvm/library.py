@@ -52,7 +52,9 @@ def _perm(s: Context, node: Node, given: Bound) -> Value:
     for key in ("bash", "network"):
         value = permissions[key]
         if type(value) is not str or value not in MODES:
-            raise raised(s, node, "R215", f'perm: expected "allow", "deny" or "prompt" for \'{key}\', not {_shown(value)}')
+            raise raised(
+                s, node, "R215", f'perm: expected "allow", "deny" or "prompt" for \'{key}\', not {_shown(value)}'
+            )
     return permissions
 
 

@@ -85,7 +85,7 @@ class BreakStep(Step):
 
     def __init__(self, node: tree.Break, used: bool) -> None:
         super().__init__(node, used)
-        self.now = lambda s: BREAK  # type: ignore[assignment, return-value]
+        self.now = lambda s: BREAK  # type: ignore[assignment]
 
 
 @statement(tree.Continue)
@@ -94,7 +94,7 @@ class ContinueStep(Step):
 
     def __init__(self, node: tree.Continue, used: bool) -> None:
         super().__init__(node, used)
-        self.now = lambda s: CONTINUE  # type: ignore[assignment, return-value]
+        self.now = lambda s: CONTINUE  # type: ignore[assignment]
 
 
 # ---------------------------------------------------------------- if
@@ -381,5 +381,3 @@ class TryStep(Step):
         if self.final is not None:
             await call(self.final.run(s))
         return None
-
-
