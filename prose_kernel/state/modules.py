@@ -1,4 +1,4 @@
-"""Modules of VVM: resolve an import path, read and check the file and all that it imports (docs/reference/vvm.md 9.3)."""
+"""Modules of VVM: resolve an import path, read and check the file and all that it imports (9.3 of the reference)."""
 
 from __future__ import annotations
 

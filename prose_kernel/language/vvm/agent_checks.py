@@ -56,7 +56,7 @@ class AgentChecker:
         if name not in names:
             near = did_you_mean(self._near(name, names))
             hint = near or f"the names are {', '.join(names)}"
-            self._report("W202", name_span(keyword), f"`{name}` is no {what}; it is ignored", hint)
+            self._report("W202", name_span(keyword), f"`{name}` is not a {what}; it is ignored", hint)
         elif fault := fault_of(name, static_value(keyword.value)):
             self._report("E208", keyword.value.span, str(fault), fault.accepted)
 
@@ -103,7 +103,9 @@ class AgentChecker:
         name = keyword.name
         near = did_you_mean(self._near(name, configurations.CONFIGURATION_KEYS))
         hint = near or f"the standard keys are {', '.join(configurations.CONFIGURATION_KEYS)}"
-        self._report("W020", name_span(keyword), f"`{name}` is no standard key of an agent; it goes to the host", hint)
+        self._report(
+            "W020", name_span(keyword), f"`{name}` is not a standard key of an agent; it is passed to the host", hint
+        )
 
     def _skill_list(self, value: Expression, skills: Any) -> None:
         if skills == []:
@@ -130,7 +132,7 @@ class AgentChecker:
             for pair in value.pairs:
                 if pair.key not in keys:
                     hint = did_you_mean(self._near(pair.key, keys)) or f"the standard keys are {', '.join(keys)}"
-                    message = f"`{pair.key}` is no standard permission; it is passed to the host"
+                    message = f"`{pair.key}` is not a standard permission; it is passed to the host"
                     self._report("W209", key_span(pair), message, hint)
 
 

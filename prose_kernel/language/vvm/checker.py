@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar
 
-from prose_kernel.language.diagnostics import Diagnostic, in_order
+from prose_kernel.language.diagnostics import in_order
 from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
@@ -34,20 +34,32 @@ def check(
     known: Known | None = None,
     load: LoadModule | None = None,
     cell: bool = False,
-    read: Sequence[Diagnostic] = (),
-) -> Sequence[Finding]:
-    """All findings of a parsed program and of the modules that it imports, the modules' first.
+    read: Sequence[Finding] = (),
+) -> tuple[Finding, ...]:
+    """All findings of a program, in the order of its text, then those of the modules that it imports.
 
     `known` holds what is bound before this text. `cell` applies the rules of a notebook (9.6): later cells may read
     what this one assigns. `load` gives the module of an import; without it imports stay unchecked. `read` is what the
-    parser reported: names that only a lost line can have bound are not missed. Nothing is executed; the cost is linear
-    in the size of the program.
+    parser found: it is added, and names that only an unreadable line can have bound are not missed. Nothing is
+    executed; the cost is linear in the size of the program.
     """
     checker = Checker(program, source, known or _NOTHING, load, cell, read)
-    own = checker.run()
+    found = [*read, *checker.run()]
     modules = execution_order(checker.imports.modules)
-    below = [finding for module in modules for finding in module.findings]
-    return [*below, *disagreements(modules, program, source), *own]
+    if modules:
+        return _with_modules(found, modules, program, source)
+    return in_order(found)
+
+
+def _with_modules(
+    found: list[Finding], modules: Sequence[Module], program: Program, source: Source
+) -> tuple[Finding, ...]:
+    by_file: dict[str, list[Finding]] = {"": found}
+    for module in modules:
+        by_file.setdefault(module.source.name, []).extend(module.findings)
+    for finding in disagreements(modules, program, source):
+        by_file[finding.file].append(finding)
+    return tuple(finding for findings in by_file.values() for finding in in_order(findings))
 
 
 def check_module(
@@ -69,7 +81,7 @@ class Checker:
         known: Known,
         load: LoadModule | None,
         cell: bool,
-        read: Sequence[Diagnostic],
+        read: Sequence[Finding],
     ) -> None:
         self._unread_text = unread(program, source, read)
         known = self._unread_text.added_to(known)
@@ -152,7 +164,7 @@ class Checker:
         for target in scope.unread():
             if target.id in self._unread_text.words:
                 continue
-            hint = f"use it or leave it out; a name with `_` in front is never remarked on: `_{target.id}`"
+            hint = f"read or export it, or call it `_{target.id}` if that is on purpose"
             self._report("W030", target.span, f"`{target.id}` is assigned but never read", hint)
 
     # ------------------------------------------------------------ statements of a module

@@ -88,7 +88,7 @@ class ExpressionChecker:
         if self._scopes.read(name, node.span) or name in LIBRARY or self._known.binds(name) or self.is_agent(name):
             return
         hint = f"write {_ELSEWHERE[name]}" if name in _ELSEWHERE else self._nearest(name, chain(LIBRARY, self._agents))
-        self.report("W201", node.span, f"nothing is called `{name}`; this raises if it is reached", hint)
+        self.report("W201", node.span, f"`{name}` is not defined; this raises if it is reached", hint)
 
     def _nearest(self, name: str, further: Any = ()) -> str | None:
         known = self._known
@@ -103,9 +103,9 @@ class ExpressionChecker:
     def _head(self, name: str, span: Span) -> None:
         if self._scopes.read(name, span) or name in LIBRARY or self._known.binds(name):
             return
-        message = f"`{{{name}}}` in this template refers to nothing"
+        message = f"`{name}` in this template is not defined"
         if self.is_agent(name):
-            message = f"`{{{name}}}` in this template names an agent, which has no text"
+            message = f"`{name}` in this template is an agent, which has no text"
         near = self._nearest(name, LIBRARY)
         hint = near or f"assign `{name}` first; for literal braces write `{{{{{name}}}}}`"
         self.report("E051", span, message, hint)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 from prose_kernel.errors import ImportProgramError
-from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
@@ -77,7 +76,7 @@ class ImportChecker:
             self._report("E030", item.source.span, "the skill import has an empty source", f"the forms are {_FORMS}")
         elif _SKILL_SOURCE.fullmatch(source) is None:
             self._report(
-                "W001", item.source.span, f'"{source}" is no known form of a skill source', f"the forms are {_FORMS}"
+                "W001", item.source.span, f'"{source}" is not a known form of a skill source', f"the forms are {_FORMS}"
             )
         if not name.strip():
             return
@@ -205,6 +204,6 @@ def disagreements(modules: Iterable[Module], program: Program, source: Source) -
     return found
 
 
-def in_file(findings: Iterable[Diagnostic], name: str) -> list[Finding]:
+def in_file(findings: Iterable[Finding], name: str) -> list[Finding]:
     """The findings of an imported file, which say so."""
-    return [replace(one, file=name) for one in findings if isinstance(one, Finding)]
+    return [replace(one, file=name) for one in findings]
