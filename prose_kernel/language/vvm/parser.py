@@ -165,7 +165,7 @@ class Parser(ExpressionParser):
         self.close_all()
         last = self.tokens.last
         items = tuple(self.blocks[0].items)
-        program = Program(items, self.tokens.comments(), span=(0, self.span(last)[0]))  # type: ignore[arg-type]
+        program = Program(items, self.tokens.comments(), self.text, span=(0, self.span(last)[0]))  # type: ignore[arg-type]
         return Parsed(
             program,
             tuple(in_order(self.findings.found)),
