@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel import languages
-from prose_kernel.cells.scan import inside, literals, segments
+from prose_kernel.cells.scan import inside, literals, segments, spoken
 from prose_kernel.errors import UsageError
-from prose_kernel.languages import Words
+from prose_kernel.languages import Language, Words
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
@@ -88,7 +88,7 @@ def _matching(offers: Iterable[Match], prefix: str, start: int, end: int) -> Com
 
 def _known(cells: Cells) -> Known | None:
     workspace = cells.started
-    return workspace.machine.known() if workspace is not None else None
+    return workspace.machine_of(languages.default()).known() if workspace is not None else None
 
 
 _DECLARED = re.compile(
@@ -266,7 +266,7 @@ def _path(
     word = re.search(r"[^\s\"'|&;<>()=]*\Z", code[start:cursor])
     typed = word.group() if word else ""
     workspace = cells.started
-    base = Path(workspace.machine.cwd if workspace is not None else cells.cwd)
+    base = workspace.cwd if workspace is not None else cells.cwd
     parent, _, prefix = typed.rpartition("/")
     named = parent + "/" if parent or typed.startswith("/") else ""
     folder = Path(os.path.expanduser(named))  # noqa: PTH111 - a home directory of nobody stays as it is
@@ -383,19 +383,27 @@ def _cassettes(cells: Cells) -> list[str]:
 # ---------------------------------------------------------------- completeness
 
 
-def completeness_of(code: str) -> tuple[str, str]:
+def completeness_of(code: str, language: Language) -> tuple[str, str]:
     """`complete`, `incomplete` or `invalid`, and the indentation that the next line wants; decided by the parser.
 
-    A cell that begins with `%%` is complete after a blank line.
+    `language` is that of a cell which names none. A cell that begins with `%%` may have several statements: it is
+    complete after a blank line.
     """
+    language, text = spoken(code, language)
     if code.startswith("%%"):
         *body, last = code.split("\n")[1:] or [""]
-        ended = any(line.strip() for line in body) and not last.strip() and bool(last or not body[-1].strip())
-        return ("complete" if ended else "incomplete"), ""
-    pieces = segments(code)
+        if not (any(line.strip() for line in body) and not last.strip() and (last or not body[-1].strip())):
+            return "incomplete", "" if text is code else _completeness_of(text, language)[1]
+        if text is code:
+            return "complete", ""
+    return _completeness_of(text, language)
+
+
+def _completeness_of(code: str, language: Language) -> tuple[str, str]:
+    pieces = segments(code, language)
     programs_ = [piece for piece in pieces if not piece.magic]
     if not programs_:
         return "complete", ""
     if pieces[-1].magic:
         return "complete", ""
-    return languages.default().completeness(programs_[-1].text)
+    return language.completeness(programs_[-1].text)
