@@ -82,6 +82,14 @@ class WordDoc(Protocol):
     def owners(self) -> tuple[str, ...]: ...
 
 
+class Offer(NamedTuple):
+    """One completion: the text to insert, what it is (`variable`, `agent`, `keyword` …), a short note."""
+
+    text: str
+    kind: str
+    note: str = ""
+
+
 class Words(NamedTuple):
     """The words of a language, for completion and inspection."""
 
@@ -98,13 +106,18 @@ class Language:
     """A language: how its texts are known, and what can be done with them.
 
     `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
-    and closes its literals beside quotes; `sample` is a program of one line. `state` is the setting that says where a
-    run is kept which begins with it, and `announces` whether one that is kept in memory says so.
+    and closes its literals beside quotes, `binders` the words before a name that is bound; `sample` is a program of one
+    line. `state` is the setting that says where a run is kept which begins with it, and `announces` whether one that is
+    kept in memory says so.
+
+    `offers` completes a word of code: the text before it, where that ends (`code`, `string`, `triple`, `marker`), what
+    the machine knows; the front end filters by what is typed. Without it the front end completes OpenProse.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one. `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
-    beforehand. `kind_of` and `text_of` are how a value is called and written for people; `bind` is the statement that
-    binds a Python value to a name, or a `UsageError` which begins with the last argument.
+    beforehand. `kind_of` and `text_of` are how a value is called and written for people, `inserted` how it is written
+    inside a text; `bind` is the statement that binds a Python value to a name, or a `UsageError` which begins with the
+    last argument.
     """
 
     name: str
@@ -114,6 +127,7 @@ class Language:
     mode: str
     sample: str
     delimiters: tuple[str, ...] = ()
+    binders: tuple[str, ...] = ()
     state: str = "state"
     announces: bool = True
     refusal: str = ""
@@ -124,6 +138,7 @@ class Language:
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     expected: Callable[[str], frozenset[str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
+    offers: Callable[[str, str, Any], Iterable[Offer]] | None = field(repr=False, default=None)
     machine: Callable[[], type[Machine]] = field(repr=False)
     programs: OpenPrograms = field(repr=False)
     inputs: Callable[[Any], tuple[str, ...]] = field(repr=False)
@@ -131,6 +146,7 @@ class Language:
     judged_texts: Callable[[Any], Iterable[JudgedText]] = field(repr=False)
     kind_of: Callable[[Value], str] = field(repr=False)
     text_of: Callable[[Value], str] = field(repr=False)
+    inserted: Callable[[Value], str] = field(repr=False)
     bind: Callable[[str, object, str], str] = field(repr=False)
 
 
@@ -173,6 +189,7 @@ OPENPROSE: Final = Language(
     mode="text/x-yaml",
     sample='exec "true"\n',
     delimiters=("***", "**"),
+    binders=("let", "const"),
     decode=_later("language.openprose:decode"),
     compile=_later("language.openprose:compile_source"),
     format_program=_later("language.openprose:format_program"),
@@ -187,6 +204,7 @@ OPENPROSE: Final = Language(
     judged_texts=_later("machine.openprose.program_text:judged_texts"),
     kind_of=_later("runtime.values:kind_of"),
     text_of=_later("runtime.values:full_text"),
+    inserted=_later("runtime.values:inserted_text"),
     bind=_later("language.openprose.literals:binding"),
 )
 
@@ -225,6 +243,7 @@ VVM: Final = Language(
     judged_texts=_later("machine.vvm.program_text:judged_texts"),
     kind_of=_later("machine.vvm.shown_values:kind_of"),
     text_of=_later("machine.vvm.shown_values:text_of"),
+    inserted=_later("machine.vvm.shown_values:text_of"),
     bind=_later("language.vvm.literals:binding"),
 )
 

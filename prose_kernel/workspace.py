@@ -172,9 +172,13 @@ class Workspace:
                     found[name] = Named(info, language)
         return found
 
-    def outputs(self) -> dict[str, Value]:
-        """The outputs of the run's programs with their values by now."""
-        return {name: value for _, machine in self._machines() for name, value in machine.outputs().items()}
+    def outputs(self) -> dict[str, tuple[Value, Language]]:
+        """The outputs of the run's programs with their values by now, and the language of each."""
+        return {
+            name: (value, language)
+            for language, machine in self._machines()
+            for name, value in machine.outputs().items()
+        }
 
     def definitions(self) -> tuple[Defined, ...]:
         """What the texts of the run have defined, in all languages."""
@@ -301,9 +305,7 @@ class Workspace:
             if run.kept is not None:
                 keep = run.kept.record_source if self.start.notebook else run.kept.start
                 keep(compiled.source.text)
-            return await machine.run(
-                compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook
-            )
+            return await machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
         finally:
             self._task = None
             while self._warnings:
@@ -341,6 +343,11 @@ class Workspace:
 
     # ------------------------------------------------------------ life
 
+    async def end(self, error: RunError | None = None) -> None:
+        """Write down that the run is over, with the error that ended it, if any. Raises `StateError`."""
+        if self._run is not None:
+            await self._run.any_machine.end(error)
+
     async def reset(self) -> None:
         """End the run; the next text starts a new one, with no names and only the values that the start supplied."""
         try:
@@ -372,7 +379,7 @@ class Workspace:
             if run.doors is not None:
                 parts.push_async_callback(run.doors.close)
             parts.push_async_callback(self._retire)
-            await run.any_machine.end(error)
+            await self.end(error)
 
     async def _retire(self) -> None:
         """Close what was chosen earlier in this run."""

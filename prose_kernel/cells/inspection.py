@@ -12,6 +12,7 @@ from prose_kernel.languages import Language, WordDoc
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced, preview
+
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
     from prose_kernel.workspace import Named

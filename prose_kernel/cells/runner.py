@@ -144,10 +144,10 @@ class Cells:
         settings = self.workspace.settings
         return Limits(settings.display_cap, settings.display_lines)
 
-    async def run(self, code: str, output: Output, *, live: bool) -> Problem | None:
+    async def run(self, code: str, output: Output, *, live: bool, language: Language | None = None) -> Problem | None:
         """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
 
-        `live` tells that a person is watching. An interrupt ends the cell with a problem named `KeyboardInterrupt`.
+        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one. An interrupt ends the cell with a problem named `KeyboardInterrupt`.
         """
         from prose_kernel.presentation.cell_view import CellView
         from prose_kernel.presentation.problems import problem_of
@@ -157,7 +157,7 @@ class Cells:
         view: CellView | None = None
         try:
             view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
-            value = await self._run(code, output, view)
+            value = await self._run(code, output, view, language)
             view.finish(value)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._task is not None:
@@ -172,9 +172,9 @@ class Cells:
             self._task = None
         return None
 
-    async def _run(self, code: str, output: Output, view: CellView) -> Value:
+    async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._tell_of_tasks(output, view)
-        language, code = own_language(code, self.language)
+        language, code = own_language(code, language or self.language)
         view.language = language
         if code.startswith("%%"):
             from prose_kernel.cells import task_magics
@@ -248,9 +248,7 @@ class Cells:
         if not compiled.ok:
             raise CompileError(compiled.diagnostics)
 
-    async def program(
-        self, text: str, view: CellView, name: str = "cell", language: Language | None = None
-    ) -> Value:
+    async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
         """Compile and run program text in the current run, shown through `view`.
 
         Raises what `Workspace.run` raises, and `CompileError`: then nothing of it was executed.

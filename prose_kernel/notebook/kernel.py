@@ -1,4 +1,4 @@
-"""The kernel of Prose and VVM: Jupyter requests in, exactly one reply each, outputs on IOPub (docs/reference/jupyter.md 1.2, 6).
+"""The kernel: Jupyter requests in, exactly one reply each, outputs on IOPub (docs/reference/jupyter.md 1.2, 6).
 
 One event loop on the main thread runs cells and answers everything else meanwhile; commands run on the engine's own
 thread. Differences from `ipykernel`'s base class: interrupts cancel the running cell instead of

@@ -76,7 +76,7 @@ def value_display(value: Value, language: Language) -> Display:
 
 @dataclass(slots=True)
 class Recent:
-    """A name that was bound: its last value, in which language, and how often. What its card shows is read only then."""
+    """A name that was bound: its last value, in which language, how often. What its card shows is read only then."""
 
     name: str
     value: Value

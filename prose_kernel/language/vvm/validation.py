@@ -1,4 +1,4 @@
-"""What `prose compile` prints for a valid program: counts of agents and functions, and the exports (docs/reference/vvm.md 8)."""
+"""What `prose compile` prints for a valid program: agents, functions and exports (docs/reference/vvm.md 8)."""
 
 from __future__ import annotations
 
