@@ -176,15 +176,16 @@ class Cells:
         await self._tell_of_tasks(output, view)
         language, code = own_language(code, language or self.language)
         view.language = language
-        if code.startswith("%%"):
+        begins = code.lstrip()
+        if begins.startswith("%%"):
             from prose_kernel.cells import task_magics
 
-            line, _, body = code[2:].partition("\n")
+            line, _, body = begins[2:].partition("\n")
             if line.split(None, 1)[:1] and line.split(None, 1)[0] in task_magics.CELL_MAGICS:
                 await task_magics.run_cell(self, line.strip(), body, output, view)
                 return None
-        if code.startswith("!"):
-            hint = f'exec "{code[1:].strip().partition(chr(10))[0]}"'
+        if begins.startswith("!"):
+            hint = f'exec "{begins[1:].strip().partition(chr(10))[0]}"'
             raise UsageError("`!` does not run a command here", hint=statement(hint, language))
         pieces = segments(code, language)
         if pieces[0].magic and _looks_ahead(pieces):

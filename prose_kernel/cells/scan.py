@@ -45,7 +45,7 @@ def literals(text: str, language: Language | None = None) -> list[Region]:
 
 @cache
 def _start(delimiters: tuple[str, ...]) -> re.Pattern[str]:
-    """How a comment or literal begins; of two delimiters of which one begins with the other, the longer stands first."""
+    """How a comment or literal begins. Of two delimiters of which one begins with the other, the longer comes first."""
     return re.compile("|".join(['"""', '"', "#", *map(re.escape, delimiters)]))
 
 

@@ -1,5 +1,5 @@
-"""Prose and VVM in Python notebooks: `%load_ext prose_kernel`, then `%%prose` and `%%vvm` cells, `%prose …` and `%vvm …`
-lines, and `prose["name"]`. Cells of both languages belong to one run.
+"""Prose and VVM in Python notebooks: `%load_ext prose_kernel`, then `%%prose` and `%%vvm` cells, `%prose …` and
+`%vvm …` lines, and `prose["name"]`. Cells of both languages belong to one run.
 
 A cell runs through the same `Cells` as in the kernel, on an event loop in a thread of its own, because IPython's loop
 is busy with the cell that waits for it. An interrupt reaches the Prose cell first: its commands end, its `finally`
@@ -110,7 +110,7 @@ class CellResult:
 
 
 class ProseCellError(Exception):
-    """A `%%prose` or `%%vvm` cell failed. Raised as a subclass that is called like the problem (`ExecError`, `SyntaxError` …)."""
+    """A `%%prose` or `%%vvm` cell failed. Raised as a subclass that is called like the problem (`ExecError` …)."""
 
     problem: Problem
 
@@ -326,7 +326,7 @@ class Front:
             values = {name: self._python(name, by) for name in given.ins}
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
-        result = self._run(language, code, values)
+        result = self._run(language, f"\n{code}", values)  # lines are counted from that of the magic
         self._bring_out(given.outs, by)
         return result
 
