@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,7 @@ from prose_kernel.runtime.events import BranchStep, Event, Failed, Listener, Pla
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
 from prose_kernel.runtime.ports import Binding, Key, LoadProgram, Ports, Store
 from prose_kernel.runtime.scheduler import Scheduler
+from prose_kernel.runtime.shared_names import Adopter, SharedNames
 from prose_kernel.runtime.values import ExecText, Reference, Value
 
 T = TypeVar("T")
@@ -84,6 +85,7 @@ class Host:
         self.before = before
         self.supplied: Mapping[str, str] = supplied if supplied is not None else {}
         self.scheduler = Scheduler()
+        self.names = SharedNames()
         self.preview: Any = None
         self.told_lost = False
         self._spawns = 0
@@ -96,8 +98,27 @@ class Host:
 # ---------------------------------------------------------------- one program
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far a run has come, and what of it is to be kept. Machines of several languages in one run share it."""
+
+    cell: int = 0
+    ordinal: int = 0
+    in_cell: int = 0
+    unsaved: dict[Variable, None] = field(default_factory=dict)
+    dirty: bool = False
+    held: WeakValueDictionary[Key, HeldText] = field(default_factory=WeakValueDictionary)
+    results: dict[str, ExecText] = field(default_factory=dict)
+    """Results of commands, by the place of the binding that holds them now."""
+
+
 class Run:
-    """One program's run: its counters and what it keeps in its store. A called program has a run of its own."""
+    """One program's run: its counters and what it keeps in its store. A called program has a run of its own.
+
+    `member` is the machine whose root this is, None for a called program.
+    """
+
+    member: Adopter | None = None
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         self.host = host
@@ -107,35 +128,47 @@ class Run:
         self.call_stack: tuple[str, ...] = ()
         self.recent = Recent()
         self.finished: deque[str] = deque(maxlen=FINISHED)
-        self.cell = 0
-        self.ordinal = 0
-        self.in_cell = 0
+        self.progress = Progress()
         self.numbers = NumberSequence()
         self._warned: dict[int, Node] = {}
-        self._unsaved: dict[Variable, None] = {}
-        self._dirty = False
-        self._held: WeakValueDictionary[Key, HeldText] = WeakValueDictionary()
-        self._results: dict[str, ExecText] = {}  # by the place of the binding that holds them now
+
+    @property
+    def cell(self) -> int:
+        """The number of the file or cell that runs, or has run last."""
+        return self.progress.cell
+
+    @property
+    def ordinal(self) -> int:
+        """The number of the statement of the root that runs, or has run last, over all cells."""
+        return self.progress.ordinal
 
     def begin(self, program: Any) -> None:
         """A file or a cell begins to run."""
-        self.cell += 1
-        self.in_cell = 0
+        self.progress.cell += 1
+        self.progress.in_cell = 0
         self._warned = {}
 
-    def continue_from(self, former: Self) -> None:
-        """Go on with another run's numbers: none is ever given twice."""
-        self.cell, self.ordinal = former.cell, former.ordinal
-        self.numbers = former.numbers
-        self._held = former._held
-        self._results = former._results
-        self._unsaved, self._dirty = former._unsaved, former._dirty
+    def next_statement(self) -> int:
+        """A statement of the root begins; its number in the file or cell."""
+        self.progress.ordinal += 1
+        self.progress.in_cell += 1
+        return self.progress.in_cell
+
+    def continue_from(self, former: Run) -> None:
+        """Go on where another run is, also one of another language: no number is ever given twice."""
+        self.progress, self.numbers = former.progress, former.numbers
+        self.call_stack, self.recent, self.finished = former.call_stack, former.recent, former.finished
+
+    def publish(self, name: str, value: Value) -> None:
+        """A name of the root has a new value: the other languages of the run learn it."""
+        if self.member is not None:
+            self.host.names.publish(self.member, name, value)
 
     # ------------------------------------------------------------ keeping
 
     def changed(self, variable: Variable) -> None:
         """The variable has a new value; the store learns it before anybody outside could look."""
-        unsaved = self._unsaved
+        unsaved = self.progress.unsaved
         unsaved[variable] = None
         if len(unsaved) > _UNSAVED:
             self.hand_over()
@@ -143,11 +176,11 @@ class Run:
     def put(self, binding: Binding) -> None:
         self.hold_former(binding.key)
         self.store.put(binding)
-        self._dirty = True
+        self.progress.dirty = True
 
     def hand_over(self) -> None:
         """Give every changed variable to the store."""
-        unsaved, self._unsaved = self._unsaved, {}
+        unsaved, self.progress.unsaved = self.progress.unsaved, {}
         for variable in unsaved:
             value = variable.value
             if isinstance(value, Reference) and self._is_own(value, variable.key):
@@ -161,14 +194,14 @@ class Run:
 
     async def flush(self) -> None:
         """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
-        if self._unsaved:
+        if self.progress.unsaved:
             self.hand_over()
-        if self._dirty:
-            self._dirty = False
+        if self.progress.dirty:
+            self.progress.dirty = False
             try:
                 await self.store.flush()
             except StateError:
-                self._dirty = True
+                self.progress.dirty = True
                 raise
 
     # ------------------------------------------------------------ session values
@@ -176,18 +209,18 @@ class Run:
     def refer(self, key: Key, summary: str, text: str | None) -> Reference:
         """The value of a session whose binding is at `key`. `text` is its answer, None when it wrote the binding."""
         held = HeldText(self.store, key, text)
-        self._held[key] = held
+        self.progress.held[key] = held
         return Reference(key, held.read, self.store.location(key), summary)
 
     def secure_former(self, key: Key) -> None:
         """A session may write `key`: what it holds now is read, if a value still refers to it."""
-        held = self._held.get(key)
+        held = self.progress.held.get(key)
         if held is not None:
             held.read()
 
     def hold_former(self, key: Key) -> None:
         """`key` is written again: a reference to what it held keeps its text."""
-        held = self._held.pop(key, None)
+        held = self.progress.held.pop(key, None)
         if held is not None:
             held.detach()
 
@@ -198,15 +231,15 @@ class Run:
 
     def placed(self, value: ExecText) -> None:
         """A command's result is now what its binding holds."""
-        self._results[value.location] = value
+        self.progress.results[value.location] = value
 
     def displaced(self, value: ExecText) -> None:
         """A name that held a command's result gets another value."""
-        self._results.pop(value.location, None)
+        self.progress.results.pop(value.location, None)
 
     def is_at(self, value: ExecText) -> bool:
         """Whether the binding of a command's result still holds it."""
-        return bool(value.location) and self._results.get(value.location) is value
+        return bool(value.location) and self.progress.results.get(value.location) is value
 
     # ------------------------------------------------------------ warnings
 
@@ -332,13 +365,14 @@ class ExecutionContext:
 
     `path` says deterministically where control is (`c2/3/b1/i0`: second cell, third statement, second branch, first
     iteration). Whatever is asked of the outside carries a path of its own below it, from `at`: the same in every run
-    of the program, and never given twice.
+    of the program, and never given twice. `crossings` counts the calls from one language into another on the way here.
     """
 
     __slots__ = (
         "branches",
         "cancellation",
         "counts",
+        "crossings",
         "cwd",
         "host",
         "numbers",
@@ -365,6 +399,7 @@ class ExecutionContext:
         self.race_gate: RaceGate | None = None
         self.path = path
         self.counts: dict[str, int] = {}
+        self.crossings = 0
 
     def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> Self:
         """A context for one branch or iteration."""
@@ -377,6 +412,7 @@ class ExecutionContext:
         child.branches = (*self.branches, step)
         child.cancellation.stopped = self.cancellation.stopped
         child.race_gate = self.race_gate
+        child.crossings = self.crossings
         return child
 
     def go_on_from(self, caller: ExecutionContext) -> Self:
@@ -385,6 +421,7 @@ class ExecutionContext:
         self.numbers, self.recent, self.statement = caller.numbers, caller.recent, caller.statement
         self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
         self.path, self.counts, self.cwd = caller.path, caller.counts, caller.cwd
+        self.crossings = caller.crossings + 1
         self.host.scheduler.hand_on(caller, self)
         return self
 

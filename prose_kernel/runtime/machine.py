@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.source import Location, Source, Span
@@ -36,10 +36,11 @@ class Definition:
     """Something that a program has defined and that is no value: its kind, its text, its facts in a few words each.
 
     Of an agent `facts` are `model`, `persist` and `prompt` as far as it has them, and `memory` when it keeps one; of a
-    block `parameters` and `statements`. The text of an imported program is how it is called and what it gives.
+    block or function `parameters` and `statements`. The text of an imported program is how it is called and what it
+    gives.
     """
 
-    kind: Literal["agent", "block", "program"]
+    kind: Literal["agent", "block", "function", "program"]
     name: str
     text: str
     facts: Mapping[str, str]
@@ -63,8 +64,21 @@ class Preview:
     note: str = ""
 
 
+@dataclass(slots=True)
+class _Shared:
+    """What the machines of one run share."""
+
+    host: Host
+    cwd: str
+    program_file: str
+    supplied: dict[str, str]
+    started: bool = False
+    ended: bool = False
+    busy: bool = False
+
+
 class Machine:
-    """One run.
+    """One run, or in a run of several languages (`beside`) what one of them has of it.
 
     `cwd` is the directory of the first command; `program_file` the name shown in the trace. `concurrency` limits how
     many commands and sessions are under way at once (None: no limit); it never changes results. `load` resolves
@@ -88,14 +102,26 @@ class Machine:
         before: Before | None = None,
         supplied: Mapping[str, str] | None = None,
     ) -> None:
-        self.cwd = cwd
-        self._supplied = dict(supplied or {})
-        self._host = Host(ports, listeners, concurrency=concurrency, load=load, before=before, supplied=self._supplied)
-        self._program_file = program_file
-        self._run: Any = self.new_run(self._host, ports.store, program_file)
-        self._started = False
-        self._ended = False
-        self._busy = False
+        given = dict(supplied or {})
+        host = Host(ports, listeners, concurrency=concurrency, load=load, before=before, supplied=given)
+        self._shared = _Shared(host, cwd, program_file, given)
+        self._begin_run(None)
+
+    @classmethod
+    def beside(cls, other: Machine) -> Self:
+        """A machine in the same run as one of another language: the same ports, numbers, names and directory."""
+        machine = cls.__new__(cls)
+        machine._shared = other._shared
+        machine._begin_run(other._run)
+        return machine
+
+    def _begin_run(self, former: Run | None) -> None:
+        host = self._shared.host
+        self._run: Any = self.new_run(host, host.ports.store, self._shared.program_file)
+        if former is not None:
+            self._run.continue_from(former)
+        self._run.member = self
+        host.names.join(self)
 
     # ------------------------------------------------------------ what a language brings
 
@@ -135,7 +161,24 @@ class Machine:
         """What each session of a checked text would be asked, without running anything or changing any state."""
         raise NotImplementedError
 
+    def adopt(self, name: str, value: Value) -> None:
+        """Another language of the run has bound the name at its root: here it means the same from now on."""
+        raise NotImplementedError
+
+    def shared(self) -> Mapping[str, Value]:
+        """The names of the root with what they stand for, functions and agents among them."""
+        raise NotImplementedError
+
     # ------------------------------------------------------------ running
+
+    @property
+    def cwd(self) -> str:
+        """The directory of the next command."""
+        return self._shared.cwd
+
+    @cwd.setter
+    def cwd(self, directory: str) -> None:
+        self._shared.cwd = directory
 
     async def run(
         self, program: Any, source: Source, *, inputs: Mapping[str, Value] | None = None, cell: bool = False
@@ -145,9 +188,9 @@ class Machine:
         A file gives its outputs, a cell the value of its last statement. Raises `RunError` with place and call stack,
         and `CancelledError` when interrupted; what was bound stays. `UsageError` when a program is running already.
         """
-        if self._busy:
+        if self._shared.busy:
             raise UsageError("a program is running here already; wait until it has ended")
-        self._busy = True
+        self._shared.busy = True
         index = self._run.cell + 1
         self._run.supplied = dict(inputs or {})
         context = self._context(source, f"c{index}")
@@ -156,7 +199,7 @@ class Machine:
             value = await self._drive(context, program)
             await self._keep(context, program)
         finally:
-            self._busy = False
+            self._shared.busy = False
         return value if cell else self._result(value)
 
     async def _drive(self, context: ExecutionContext, program: Any) -> Value:
@@ -169,16 +212,16 @@ class Machine:
             raise
         finally:
             self.cwd = context.cwd
-            self._host.scheduler.release(context)
+            self._shared.host.scheduler.release(context)
 
     def _announce(self, source: Source, index: int, program: Any) -> None:
         place = Place(source, Span(0, 0), self._run.ordinal)
-        for listener in self._host.listeners:
-            if not self._started:
-                listener(RunStarted(place, self._program_file))
-        self._started = True
+        for listener in self._shared.host.listeners:
+            if not self._shared.started:
+                listener(RunStarted(place, self._shared.program_file))
+        self._shared.started = True
         valued = self._valued(program)
-        for listener in self._host.listeners:
+        for listener in self._shared.host.listeners:
             listener(CellStarted(place, index, valued))
 
     async def _keep(self, context: ExecutionContext, program: Any) -> None:
@@ -194,38 +237,32 @@ class Machine:
 
     async def end(self, error: RunError | None = None) -> None:
         """The run is over, with the error that ended it, if any. A second call, or one before any run, does nothing."""
-        if not self._started or self._ended:
+        if not self._shared.started or self._shared.ended:
             return
-        self._ended = True
-        place = Place(Source("", self._program_file), Span(0, 0), self._run.ordinal)
-        for listener in self._host.listeners:
+        self._shared.ended = True
+        place = Place(Source("", self._shared.program_file), Span(0, 0), self._run.ordinal)
+        for listener in self._shared.host.listeners:
             listener(RunEnded(place, error))
         await self._run.store.flush()
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it."""
-        self._supplied[name] = value
-
-    def reset(self) -> None:
-        """Forget every name, agent, block and import. The run and its numbers go on."""
-        former = self._run
-        self._run = self.new_run(self._host, former.store, former.name)
-        self._run.continue_from(former)
+        self._shared.supplied[name] = value
 
     @property
     def ports(self) -> Ports:
         """The doors to the outside; they may be set between two texts."""
-        return self._host.ports
+        return self._shared.host.ports
 
     @ports.setter
     def ports(self, ports: Ports) -> None:
-        self._host.ports = ports
+        self._shared.host.ports = ports
 
     @property
     def before(self) -> Before | None:
         """The hook before every statement; it may be set while a program runs."""
-        return self._host.before
+        return self._shared.host.before
 
     @before.setter
     def before(self, hook: Before | None) -> None:
-        self._host.before = hook
+        self._shared.host.before = hook

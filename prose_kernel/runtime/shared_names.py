@@ -12,6 +12,7 @@ session raises is decided by whoever asks, what the agent is by the language tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from prose_kernel.runtime.values import LanguageValue, Value
@@ -19,6 +20,24 @@ from prose_kernel.runtime.values import LanguageValue, Value
 if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import ExecutionContext, Node
     from prose_kernel.runtime.session_attempts import Failure, Success
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one language asks of another one's agent: its task, what it gets to work on (None: nothing), and the name
+    that will take the answer.
+
+    `retries` are allowed after a failure, with waits that are `none`, always the same (`linear`) or doubled
+    (`exponential`). `timeout` is the limit of each attempt as written (`30s`), `model` stands in for the agent's own.
+    """
+
+    task: str
+    given: Value = None
+    bound_to: str | None = None
+    retries: int = 0
+    backoff: str = "none"
+    timeout: str = ""
+    model: str | None = None
 
 
 class Function(LanguageValue):
@@ -54,11 +73,8 @@ class Agent(LanguageValue):
     def name(self) -> str:
         raise NotImplementedError
 
-    async def ask(
-        self, caller: ExecutionContext, node: Node, task: str, given: Value, bound_to: str | None
-    ) -> Success | Failure:
-        """One session of the agent: `task` is its task, `given` what it gets to work on, `bound_to` the name that will
-        take the answer. `node` is the statement that asks. A wrong configuration raises `RunError`."""
+    async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
+        """One session of the agent. `node` is what asks it. A wrong configuration raises `RunError`."""
         raise NotImplementedError
 
 

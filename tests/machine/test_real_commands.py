@@ -17,7 +17,7 @@ from prose_kernel.commands import Engine, ShellCommands
 class Shells(World):
     def __init__(self, engine: Engine, cwd: Path) -> None:
         super().__init__()
-        host = self.machine._host
+        host = self.machine._shared.host
         host.ports = structs.replace(host.ports, commands=ShellCommands(engine))
         self.machine.cwd = str(cwd)
 

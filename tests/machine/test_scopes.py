@@ -115,17 +115,6 @@ async def test_what_the_next_cell_may_know() -> None:
     assert known.gates == {"ok"}
 
 
-async def test_reset_forgets_names_but_no_numbers() -> None:
-    w = World()
-    await w.run(lines("block f():", "  return 1", "let x = do f()", 'session "a"'), cell=True)
-    w.machine.reset()
-    assert w.machine.bindings() == {}
-    assert not w.machine.known().blocks
-    await w.run(lines("block g():", "  let y = 1", "do g()", 'session "b"'), cell=True)
-    assert "y__2" in w.store.kept
-    assert "anon_002" in w.store.kept
-
-
 async def test_bindings_tell_where_they_come_from() -> None:
     w = World()
     await w.run(lines("let a = 1", 'let b = exec "ls"'))

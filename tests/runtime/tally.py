@@ -12,7 +12,7 @@ A text is one statement a line. The value of the last one is the value of the te
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,6 +21,7 @@ from prose_kernel.errors import CompileError, RunError, ValueTypeError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
 from prose_kernel.languages import Language, Words
+from prose_kernel.runtime import shared_names
 from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step
 from prose_kernel.runtime.events import Bound, Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Run
@@ -105,16 +106,32 @@ def format_text(program: Text) -> str:
 
 
 @dataclass(frozen=True)
-class Function(LanguageValue):
+class Function(shared_names.Function):
     """A closure by reference: it sees what `names` hold when it is called."""
 
-    kind: ClassVar[str] = "function"
+    language: ClassVar[str] = "tally"
+    called: str
     parameter: str
     operands: tuple[str, str]
-    names: dict[str, Value]
+    run: TallyRun
+
+    @property
+    def name(self) -> str:
+        return self.called
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (self.parameter,)
 
     def __str__(self) -> str:
         return f"function of {self.parameter}"
+
+    async def invoke(self, caller: ExecutionContext, node: Any, arguments: Sequence[Value]) -> Value:
+        s = Context(self.run, caller.source, caller.cwd, caller.path).go_on_from(caller)
+        try:
+            return await call(invoke(s, self, arguments[0]))
+        finally:
+            s.host.scheduler.hand_on(s, caller)
 
 
 class Nothing(LanguageValue):
@@ -165,6 +182,7 @@ class Context(ExecutionContext):
         variable = Variable(Key(node.name), value, self.source.slice(node.span))
         self.run.variables[node.name] = variable
         self.run.changed(variable)
+        self.run.publish(node.name, value)
         self.emit(Bound(self.place(node), node.name, "let", value, variable.key))
         return value
 
@@ -194,10 +212,12 @@ class OperandCode(Code):
 
 async def invoke(s: Context, function: Value, argument: Value, depth: int = 1) -> Value:
     """Call a function of its own result, `depth` times one inside the other."""
+    if isinstance(function, shared_names.Function) and not isinstance(function, Function):
+        return await call(function.invoke(s, s.statement, [argument]))
     if not isinstance(function, Function):
         raise ValueTypeError("only a function can be called")
     inner = await call(invoke(s, function, argument, depth - 1)) if depth > 1 else argument
-    names = {**function.names, function.parameter: inner}
+    names = {**function.run.names, function.parameter: inner}
     left, right = (s.value(word, names) for word in function.operands)
     if not isinstance(left, int) or not isinstance(right, int):
         raise ValueTypeError("only numbers can be added")
@@ -218,7 +238,7 @@ class LetStep(Step):
 class DefStep(Step):
     async def _run(self, s: Context) -> Value:
         parameter, left, right = self.node.words
-        return s.bind(self.node, Function(parameter, (left, right), s.names))
+        return s.bind(self.node, Function(self.node.name, parameter, (left, right), s.run))
 
 
 @COMPILER.statement(Ask)
@@ -279,9 +299,7 @@ class TallyMachine(Machine):
         context.run.begin(program)
         value: Value = NOTHING
         for node in program.items:
-            context.run.ordinal += 1
-            context.run.in_cell += 1
-            context.path, context.counts = f"c{context.run.cell}/{context.run.in_cell}", {}
+            context.path, context.counts = f"c{context.run.cell}/{context.run.next_statement()}", {}
             value = await call(Statements([node], True).run(context))
         return value
 
@@ -302,6 +320,12 @@ class TallyMachine(Machine):
 
     def definitions(self) -> tuple[Definition, ...]:
         return ()
+
+    def adopt(self, name: str, value: Value) -> None:
+        self._run.names[name] = value
+
+    def shared(self) -> Mapping[str, Value]:
+        return dict(self._run.names)
 
     async def preview(self, program: Text, source: Source) -> tuple[Preview, ...]:
         return ()

@@ -82,6 +82,8 @@ def bind(
         slot.value, slot.source, slot.span, slot.spawned = value, s.source, node.span, spawned
         slot.cell = cell
     s.run.changed(slot)
+    if layer is s.run.root:
+        s.run.publish(name, value)
     if s.host.listeners:
         s.emit(Bound(s.place(node), name, slot.kind, value, slot.key, spawned, previous))
     return slot

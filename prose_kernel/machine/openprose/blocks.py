@@ -21,7 +21,7 @@ from prose_kernel.machine.openprose.frames import (
 from prose_kernel.machine.openprose.program_context import BlockEntry, ProgramContext
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
-from prose_kernel.runtime.execution_context import ControlFlow, located
+from prose_kernel.runtime.execution_context import ControlFlow, Node, located
 from prose_kernel.runtime.ports import Key
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -38,26 +38,28 @@ class BlockCallCode(Code):
         return await self._call(s, bare=True)
 
     async def _call(self, s: ProgramContext, *, bare: bool) -> Value:
-        node: tree.BlockCall = self.node
-        entry = s.run.blocks.get(node.block.id)
+        name, preview = self.node.block, s.host.preview
+        entry = s.run.blocks.get(name.id)
         if entry is None:
-            raise located(s, ValueTypeError(f"block '{node.block.id}' is not defined", code="E140"), node.block)
-        preview = s.host.preview
-        if preview is not None and any(frame.block == node.block.id for frame in s.frame.stack()):
-            return cast("Value", preview.unknown(node.block.id))
+            return await self._call_function(s)
+        if preview is not None and any(frame.block == name.id for frame in s.frame.stack()):
+            return cast("Value", preview.unknown(name.id))
         arguments = [(await value_of(part, s), _origin(s, part.node)) for part in self.parts]
-        frame = _frame(s, node, entry, tuple(value for value, _ in arguments))
-        layer = Layer(frame)
-        temps: dict[str, Temp] = {}
-        for at, parameter in enumerate(entry.node.parameters):
-            value, key = arguments[at] if at < len(arguments) else (None, None)
-            temps[parameter.id] = Temp(value, "parameter", key)
-        if s.host.scheduler.due():
-            await s.breathe()
-        value, exports = await call(_invoke(s, entry, frame, layer, temps, used=self.used))
+        value, exports = await call(invoke_block(s, self.node, entry, arguments, used=self.used))
         if bare and exports:
             s.layer.exports.update(exports)
-        return value if preview is None else cast("Value", preview.unknown(node.block.id))
+        return value if preview is None else cast("Value", preview.unknown(name.id))
+
+    async def _call_function(self, s: ProgramContext) -> Value:
+        """What stands behind `do` is a function of another language, or nothing."""
+        name, preview = self.node.block, s.host.preview
+        function = s.run.functions.get(name.id)
+        if function is None:
+            raise located(s, ValueTypeError(f"block '{name.id}' is not defined", code="E140"), name)
+        arguments = [await value_of(part, s) for part in self.parts]
+        if preview is not None:
+            return cast("Value", preview.unknown(name.id))
+        return await call(function.invoke(s, self.node, arguments))
 
 
 def _origin(s: ProgramContext, node: tree.Node) -> Key | None:
@@ -66,9 +68,26 @@ def _origin(s: ProgramContext, node: tree.Node) -> Key | None:
     return found.key if found is not None else None
 
 
-def _frame(s: ProgramContext, node: tree.BlockCall, entry: BlockEntry, arguments: tuple[Value, ...]) -> Frame:
-    """The frame of a new invocation. Raises E206 when the stack is full."""
-    name = node.block.id
+async def invoke_block(
+    s: ProgramContext, node: Node, entry: BlockEntry, arguments: Sequence[tuple[Value, Key | None]], *, used: bool
+) -> tuple[Value, dict[str, Slot]]:
+    """A new invocation: its value, and the names that a bare `do` makes readable. Raises E206 when the stack is full.
+
+    `node` is the call. With each argument comes the binding that it stands for, if any.
+    """
+    frame = _frame(s, node, entry, tuple(value for value, _ in arguments))
+    temps: dict[str, Temp] = {}
+    for at, parameter in enumerate(entry.node.parameters):
+        value, key = arguments[at] if at < len(arguments) else (None, None)
+        temps[parameter.id] = Temp(value, "parameter", key)
+    if s.host.scheduler.due():
+        await s.breathe()
+    return await _invoke(s, entry, frame, Layer(frame), temps, used=used)
+
+
+def _frame(s: ProgramContext, node: Node, entry: BlockEntry, arguments: tuple[Value, ...]) -> Frame:
+    """The frame of a new invocation."""
+    name = entry.node.name.id
     same = next((frame.same for frame in s.frame.stack() if frame.block == name), 0) + 1
     limit = entry.node.max_depth or DEFAULT_BLOCK_DEPTH
     if same > limit:

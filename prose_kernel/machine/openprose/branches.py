@@ -116,6 +116,9 @@ class ParallelCode(Code):
             context = fork.contexts.get(index)
             if context is not None and fork.outcomes[index].status != "cancelled":
                 context.layer.publish()
+                if context.layer.parent is s.run.root:
+                    for name, slot in context.layer.table.items():
+                        s.run.publish(name, slot.value)
         for index, branch in enumerate(self.node.branches):
             if branch.name is None:
                 continue

@@ -24,10 +24,12 @@ def undefined(s: ProgramContext, node: tree.Name) -> RunError:
     hint = None
     if name in s.run.gate_names:
         hint = "a gate binds nothing"
-    elif name in s.run.agents:
+    elif name in s.run.agents or name in s.run.other_agents:
         hint = f"'{name}' is an agent: `session: {name}`"
     elif name in s.run.blocks:
         hint = f"'{name}' is a block: `do {name}(...)`"
+    elif name in s.run.functions:
+        hint = f"'{name}' is a function: `do {name}(...)`"
     return located(s, ValueTypeError(f"'{name}' is not defined here", code="E208", hint=hint), node)
 
 

@@ -18,6 +18,7 @@ from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the 
     control,
     execs,
     expressions,
+    foreign,
     gates,
     loops,
     pipes,
@@ -59,6 +60,14 @@ class Machine(RuntimeMachine):
 
         return await preview(self._run, program, source, self.cwd)
 
+    # ------------------------------------------------------------ beside another language
+
+    def adopt(self, name: str, value: Value) -> None:
+        foreign.adopt(self._run, name, value)
+
+    def shared(self) -> Mapping[str, Value]:
+        return foreign.shared(self._run)
+
     # ------------------------------------------------------------ looking
 
     def known(self) -> Known:
@@ -66,8 +75,14 @@ class Machine(RuntimeMachine):
         return Known(
             variables=_Variables(run.root.table),
             soft_exports=frozenset(run.root.exports),
-            agents={name: KnownAgent(persistence(entry.node)) for name, entry in run.agents.items()},
-            blocks={name: tuple(p.id for p in entry.node.parameters) for name, entry in run.blocks.items()},
+            agents={
+                **{name: KnownAgent(None) for name in run.other_agents},
+                **{name: KnownAgent(persistence(entry.node)) for name, entry in run.agents.items()},
+            },
+            blocks={
+                **{name: function.parameters for name, function in run.functions.items()},
+                **{name: tuple(p.id for p in entry.node.parameters) for name, entry in run.blocks.items()},
+            },
             programs=self._contracts(),
             skills=frozenset(run.skills),
             gates=frozenset(run.gate_names),

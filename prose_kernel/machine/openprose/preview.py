@@ -282,7 +282,8 @@ def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     shadow.supplied = run.supplied
     shadow.started_agents = set(run.started_agents)
     shadow.finished.extend(run.finished)
-    shadow.cell, shadow.ordinal = run.cell, run.ordinal
+    shadow.progress.cell, shadow.progress.ordinal = run.cell, run.ordinal
+    shadow.functions, shadow.other_agents = dict(run.functions), dict(run.other_agents)
     shadow.numbers = copy.deepcopy(run.numbers)
     return shadow
 

@@ -21,6 +21,7 @@ from prose_kernel.machine.openprose.program_text import (
 from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run
 from prose_kernel.runtime.ports import Binding, Key, Store
+from prose_kernel.runtime.shared_names import Agent, Function
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class ProgramRun(Run):
         self.root = Layer(Frame())
         self.agents: dict[str, AgentEntry] = {}
         self.blocks: dict[str, BlockEntry] = {}
+        self.functions: dict[str, Function] = {}  # of other languages, as are the agents
+        self.other_agents: dict[str, Agent] = {}
         self.programs: dict[str, ImportedProgram] = {}
         self.skills: dict[str, None] = {}
         self.gates: dict[str, int] = {}
@@ -71,10 +74,15 @@ class ProgramRun(Run):
         unknown = NOT_STRICT[owner] if self._text is not None and self._text.strict else ()
         return {item.name.id: item.value for item in written if item.name.id not in unknown}
 
-    def continue_from(self, former: Self) -> None:
-        super().continue_from(former)
-        self.gates = former.gates
-        self.started_agents = former.started_agents
+    def define(self, item: tree.Agent | tree.Block, source: Source) -> None:
+        """Register an agent or a block; a function or an agent of that name in another language gives way."""
+        name = item.name.id
+        if isinstance(item, tree.Agent):
+            self.agents[name] = AgentEntry(item, source)
+            self.other_agents.pop(name, None)
+        else:
+            self.blocks[name] = BlockEntry(item, source)
+            self.functions.pop(name, None)
 
     @property
     def declared(self) -> frozenset[str]:

@@ -12,9 +12,10 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import contract, is_executable, slug
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
+from prose_kernel.machine.openprose import foreign
 from prose_kernel.machine.openprose.bindings import bind
 from prose_kernel.machine.openprose.code import compile_statement, expression
-from prose_kernel.machine.openprose.program_context import AgentEntry, BlockEntry, ProgramContext, ProgramRun
+from prose_kernel.machine.openprose.program_context import ProgramContext, ProgramRun
 from prose_kernel.machine.openprose.program_text import call_of
 from prose_kernel.runtime.compiled_code import Code, Step, value_of
 from prose_kernel.runtime.events import ProgramCalled, ProgramReturned, StatementDone
@@ -67,9 +68,7 @@ async def run_text(
     for node in rest[first:]:
         executable = is_executable(node)
         if executable:
-            s.run.ordinal += 1
-            s.run.in_cell += 1
-            s.path = f"{start}/{s.run.in_cell}"
+            s.path = f"{start}/{s.run.next_statement()}"
             s.counts = {}
         step = compile_statement(node, False)
         try:
@@ -97,10 +96,10 @@ async def _imports(s: ProgramContext, program: tree.Program, *, loaded: bool) ->
 
 def _define(s: ProgramContext, program: tree.Program) -> None:
     for item in program.items:
-        if isinstance(item, tree.Agent):
-            s.run.agents[item.name.id] = AgentEntry(item, s.source)
-        elif isinstance(item, tree.Block):
-            s.run.blocks[item.name.id] = BlockEntry(item, s.source)
+        if isinstance(item, (tree.Agent, tree.Block)):
+            s.run.define(item, s.source)
+            if s.run.member is not None:
+                s.run.publish(item.name.id, foreign.offered(s.run, item))
 
 
 async def _execute(s: ProgramContext, step: Step) -> Value:

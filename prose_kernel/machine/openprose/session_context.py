@@ -38,6 +38,16 @@ async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
     return (await _item(s, _title(value, 0), value),)
 
 
+async def value_given(s: ProgramContext, value: object) -> Value:
+    """A session's context as one value, for an agent of another language, which is given its input so."""
+    if isinstance(value, tree.ContextBlock):
+        return {e.name.id: await value_of(compile_expression(e.value), s) for e in value.entries}
+    assert isinstance(value, tree.Node)
+    if isinstance(value, tree.Text):
+        return await render(s, value)
+    return await value_of(compile_expression(value), s)
+
+
 def _title(node: tree.Node, at: int) -> str:
     """The name under which a value is listed: its own, or the path as written."""
     if isinstance(node, tree.Name):
@@ -62,7 +72,7 @@ async def _item(s: ProgramContext, name: str, node: tree.Node) -> ContextItem:
     if isinstance(node, _NOT_REFERENCES):
         raise located(s, ValueTypeError("a context is made of names, paths and text", code="E134"), node)
     value = await value_of(compile_expression(node), s)
-    return _of_value(s, name, value, node)
+    return item_of_value(s, name, value, node)
 
 
 def _named(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
@@ -70,14 +80,14 @@ def _named(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
     if found is None:
         return _agent(s, name, node)
     if isinstance(found.value, Reference):
-        return _of_value(s, name, found.value, node)
+        return item_of_value(s, name, found.value, node)
     if isinstance(found, Slot):
         if found.value is None:
             return ContextItem(name, missing=True)
         return _stored(s, name, found.key, found.value, node)
     if found.key is not None and found.value is not None:
         return _stored(s, name, found.key, found.value, node)
-    return _of_value(s, name, found.value, node)
+    return item_of_value(s, name, found.value, node)
 
 
 def _stored(s: ProgramContext, name: str, key: Key, value: Value, node: tree.Node) -> ContextItem:
@@ -100,7 +110,7 @@ def _agent(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
     return ContextItem(name, location=f"{directory.rstrip('/')}/memory.md")
 
 
-def _of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
+def item_of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
     """A value without a variable of its own: a session's binding by its place, all else as text."""
     if value is None:
         return ContextItem(name, missing=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from msgspec import structs
 
 from prose_kernel.errors import SessionError
+from prose_kernel.language.durations import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
-from prose_kernel.language.openprose.durations import parse_duration
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.execs import word
@@ -18,8 +19,8 @@ from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import cut_notes, kept_silently, render
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
 from prose_kernel.machine.openprose.program_text import statement_text
-from prose_kernel.machine.openprose.session_context import assemble
-from prose_kernel.runtime.execution_context import located
+from prose_kernel.machine.openprose.session_context import assemble, value_given
+from prose_kernel.runtime.execution_context import Node, located
 from prose_kernel.runtime.ports import (
     AgentMemory,
     Binding,
@@ -30,6 +31,7 @@ from prose_kernel.runtime.ports import (
     Target,
 )
 from prose_kernel.runtime.session_attempts import Failure, SessionAttempts
+from prose_kernel.runtime.shared_names import Agent, Asked
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 Properties = Mapping[str, object]
@@ -59,10 +61,14 @@ class ResumeCode(_SessionCode):
 async def run_session(s: ProgramContext, node: tree.Session | tree.Resume, destination: Destination | None) -> Value:
     """Run a session with its retries; the value is a reference to the binding it left. Raises E018, E201, E218."""
     name = destination.name if destination is not None else None
+    other = s.run.other_agents.get(node.agent.id) if node.agent is not None else None
+    if other is not None:
+        return await _ask(s, node, other, name)
     if s.host.preview is not None:
         return cast("Value", await s.host.preview.session(s, node, name, prepared(s, node, destination)))
     request, binding = await prepared(s, node, destination)
-    ended = await _Attempts(s, node, request, binding, name).run()
+    allowed = _allowed(s.run.properties("session", node.properties))
+    ended = await Attempts(s, node, request, binding, name, allowed).run()
     if isinstance(ended, Failure):
         raise located(s, ended.error, node)
     return ended.value
@@ -93,7 +99,43 @@ def _target(s: ProgramContext, binding: Binding) -> Target | None:
     return Target(binding.key.name, store.location(binding.key), store.header(binding))
 
 
-class _Attempts(SessionAttempts):
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a program allows a session: repetitions after a failure, the wait before each, the time as written."""
+
+    retries: int = 0
+    backoff: str = "none"
+    timeout: str = ""
+
+
+def _allowed(own: Properties) -> Allowed:
+    retry = own.get("retry")
+    return Allowed(
+        int(retry.value) if isinstance(retry, tree.Number) else 0,
+        word(own["backoff"]) if "backoff" in own else "none",
+        word(own["timeout"]) if "timeout" in own else "",
+    )
+
+
+async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent, name: str | None) -> Value:
+    """A session of an agent that another language has declared; a failure raises, like that of any session."""
+    if isinstance(node, tree.Resume):
+        hint = f"ask it with `session: {agent.name}`; whether it remembers is up to its own declaration"
+        raise located(s, SessionError(f"agent '{agent.name}' is not resumed from here", code="E017", hint=hint), node)
+    own = s.run.properties("session", node.properties)
+    task, _ = await _words(s, node, own, {})
+    given = await value_given(s, own["context"]) if "context" in own else None
+    if s.host.preview is not None:
+        return cast("Value", s.host.preview.unknown(agent.name))
+    allowed, model = _allowed(own), word(own["model"]) if "model" in own else None
+    asked = Asked(task, given, name, allowed.retries, allowed.backoff, allowed.timeout, model)
+    ended = await agent.ask(s, node, asked)
+    if isinstance(ended, Failure):
+        raise located(s, ended.error, node)
+    return ended.value
+
+
+class Attempts(SessionAttempts):
     """The attempts at one session statement; its answer becomes the binding."""
 
     s: ProgramContext
@@ -101,22 +143,21 @@ class _Attempts(SessionAttempts):
     def __init__(
         self,
         s: ProgramContext,
-        node: tree.Session | tree.Resume,
+        node: Node,
         request: SessionRequest,
         binding: Binding,
         bound_to: str | None,
+        allowed: Allowed,
     ) -> None:
-        own = s.run.properties("session", node.properties)
-        retry = own.get("retry")
         super().__init__(
             s,
             node,
             request,
             binding.key,
             bound_to=bound_to,
-            retries=int(retry.value) if isinstance(retry, tree.Number) else 0,
-            backoff=word(own["backoff"]) if "backoff" in own else "none",
-            limit=word(own["timeout"]) if "timeout" in own else "",
+            retries=allowed.retries,
+            backoff=allowed.backoff,
+            limit=allowed.timeout,
         )
         self._binding = binding
         self._before: object = None

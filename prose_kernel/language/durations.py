@@ -1,4 +1,4 @@
-"""Durations: `90s`, `1.5h`, and for gates also `d` and joined parts such as `2h30m` (openprose.md 1.8)."""
+"""Durations: `90s`, `1.5h`, and for gates also `d` and joined parts: `2h30m` (docs/reference/openprose.md 1.8)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LONG = 600.0
 _LONGEST_TEXT = 40  # digits enough for any age of the universe; keeps the arithmetic cheap
 
 
-def parse_duration(text: str, gate: bool = False) -> float | None:
-    """The seconds that `text` stands for, or None when it is no duration or not above zero.
+def parse_duration(text: str, gate: bool = False, *, zero: bool = False) -> float | None:
+    """The seconds that `text` stands for, or None if it is no duration or, without `zero`, not above zero.
 
     With `gate` days (`d`) and joined parts (`2h30m`) count too. The sum is exact before it becomes a float.
     """
@@ -37,7 +37,7 @@ def parse_duration(text: str, gate: bool = False) -> float | None:
         return None
     parts = _GATE_PART.findall(text)
     seconds = float(sum((Decimal(number) * _SECONDS[unit] for number, unit in parts), Decimal(0)))
-    return seconds if seconds > 0 else None
+    return seconds if seconds > 0 or zero else None
 
 
 def is_duration_long(text: str) -> bool:

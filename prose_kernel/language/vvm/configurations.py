@@ -1,0 +1,265 @@
+"""Agent configurations, call options and bounds: which values are right (docs/reference/vvm.md 6.1 to 6.6, 4.9).
+
+One set of rules for two callers. The checker judges what a program writes out (E208, E209, W202, W209), the machine
+what it computes (R212, R214). Both give plain values: unit is None, an object a dict, a list a list. Where the checker
+cannot know a value it puts `UNKNOWN`, which is right everywhere.
+
+Example: `configuration_faults({"memory": {"scope": "team", "key": UNKNOWN}})` gives one `Fault` at
+`("memory", "scope")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from prose_kernel.language.durations import parse_duration
+
+CONFIGURATION_KEYS: Final = ("model", "prompt", "skills", "permissions", "memory")
+"""The keys of an agent configuration that have a meaning here; any other is passed to the host (W020)."""
+
+PERMISSION_LISTS: Final = ("read", "write", "execute")
+PERMISSION_MODES: Final = ("bash", "network")
+PERMISSION_KEYS: Final = (*PERMISSION_LISTS, *PERMISSION_MODES)
+PERMISSION_WORDS: Final = ("allow", "deny", "prompt")
+
+MEMORY_SCOPES: Final = ("project", "user", "path")
+MEMORY_MODES: Final = ("continue", "dry_run", "fresh")
+BACKOFFS: Final = ("fixed", "exponential")
+
+_LONGEST_KEY: Final = 240  # bytes of the directory's name (M2)
+_PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+
+
+class _Unknown:
+    """The type of `UNKNOWN`."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN: Final = _Unknown()
+"""A value that only the run will know."""
+
+
+class Fault(NamedTuple):
+    """A wrong value. `path` leads to it from the option or configuration: keys of objects, indexes of lists.
+
+    `message` says what is wrong without saying where, as the rest of a sentence that begins with the name of the key;
+    `accepted` what can be written instead.
+    """
+
+    path: tuple[str | int, ...]
+    message: str
+    accepted: str
+
+    @property
+    def subject(self) -> str:
+        """The place in the words of a program: `memory.scope`, `skills[0]`."""
+        text = ""
+        for part in self.path:
+            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        return text
+
+    def __str__(self) -> str:
+        return f"`{self.subject}` {self.message}"
+
+
+# ---------------------------------------------------------------- call options and bounds
+
+
+def option_fault(name: str, value: Any) -> Fault | None:
+    """What is wrong with the value of a call option (6.5); nothing is wrong with an unknown option."""
+    return _fault(_OPTIONS, name, value)
+
+
+def bound_fault(name: str, value: Any) -> Fault | None:
+    """What is wrong with the value of a bound of `constrain` (4.9); nothing is wrong with an unknown bound."""
+    return _fault(_BOUNDS, name, value)
+
+
+def duration(value: Any) -> float | None:
+    """The seconds that a duration stands for: digits, optionally decimals, and `ms`, `s`, `m` or `h`; else None."""
+    return parse_duration(value, zero=True) if isinstance(value, str) else None
+
+
+class _Shape(NamedTuple):
+    """A test for a value, and what is said when it fails."""
+
+    holds: Callable[[Any], bool]
+    message: str
+    accepted: str
+
+
+def _fault(shapes: Mapping[str, _Shape], name: str, value: Any) -> Fault | None:
+    shape = shapes.get(name)
+    if shape is None or value is UNKNOWN or shape.holds(value):
+        return None
+    return Fault((name,), shape.message, shape.accepted)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_duration(value: Any) -> bool:
+    return duration(value) is not None
+
+
+def _one_of(*words: str) -> _Shape:
+    shown = ", ".join(f'"{word}"' for word in words[:-1]) + f' or "{words[-1]}"'
+    return _Shape(lambda value: isinstance(value, str) and value in words, f"must be {shown}", f"write {shown}")
+
+
+_COUNT: Final = _Shape(_is_count, "must be a whole number from 0 upwards", "for example 2")
+_NUMBER: Final = _Shape(_is_number, "must be a number", "for example 0.5")
+_DURATION: Final = _Shape(_is_duration, "must be a duration in quotes", 'for example "500ms", "30s", "5m" or "1.5h"')
+_TEXT: Final = _Shape(_is_text, "must be a string", 'write it in quotes: "..."')
+_GLOBS: Final = _Shape(
+    lambda value: _is_list_of_text(value), "must be a list of strings", 'for example ["docs/**"]; `[]` means none'
+)
+
+_OPTIONS: Final[Mapping[str, _Shape]] = {
+    "retry": _COUNT,
+    "timeout": _DURATION,
+    "backoff": _one_of(*BACKOFFS),
+    "name": _TEXT,
+    "memory_mode": _one_of(*MEMORY_MODES),
+}
+_BOUNDS: Final[Mapping[str, _Shape]] = {"attempts": _COUNT, "time": _DURATION, "budget": _NUMBER}
+
+CALL_OPTIONS: Final = tuple(_OPTIONS)
+BOUNDS: Final = tuple(_BOUNDS)
+
+
+def _is_list_of_text(value: Any) -> bool:
+    return isinstance(value, list) and all(item is UNKNOWN or isinstance(item, str) for item in value)
+
+
+# ---------------------------------------------------------------- agent configurations
+
+
+def configuration_faults(configuration: Mapping[str, Any], *, whole: bool = True) -> list[Fault]:
+    """Everything wrong with the standard keys of a configuration, in the order of its keys.
+
+    Without `whole` these are overrides of `.with(...)`: an object may leave out what the agent already has.
+    """
+    return [
+        fault
+        for name, value in configuration.items()
+        if name in _CONFIGURATION and value is not UNKNOWN
+        for fault in _CONFIGURATION[name](value, whole)
+    ]
+
+
+def merged(configuration: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A derived configuration (6.3): an object is merged into an existing object, key by key; all else replaces."""
+    made = dict(configuration)
+    for name, value in overrides.items():
+        before = made.get(name)
+        made[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+    return made
+
+
+def permissions(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All five keys: what is missing is empty or `"deny"` (6.2, A3). Unknown keys are kept (W209)."""
+    return {**{key: [] for key in PERMISSION_LISTS}, **dict.fromkeys(PERMISSION_MODES, "deny"), **given}
+
+
+def permission_faults(given: Mapping[str, Any]) -> Iterator[Fault]:
+    """What is wrong with the values of a permission object, or with the arguments of `perm`; unknown keys are not."""
+    for key, value in given.items():
+        if fault := _fault(_PERMISSIONS, key, value):
+            yield fault
+
+
+def escaped(key: str) -> str:
+    """The name of the directory that belongs to a memory key: all but letters, digits, `-`, `_` and `.` is `%XX`."""
+    data = key.encode("utf-8", "surrogatepass")
+    return "".join(
+        chr(byte) if byte in _PLAIN and not (at == 0 and byte == 0x2E) else f"%{byte:02X}"
+        for at, byte in enumerate(data)
+    )
+
+
+def _text_faults(name: str) -> Callable[[Any, bool], Iterator[Fault]]:
+    def faults(value: Any, whole: bool) -> Iterator[Fault]:
+        if not isinstance(value, str):
+            yield Fault((name,), _TEXT.message, _TEXT.accepted)
+
+    return faults
+
+
+def _skills(value: Any, whole: bool) -> Iterator[Fault]:
+    accepted = 'for example ["web-search"], each imported with `import "web-search" from "..."`'
+    if not isinstance(value, list):
+        yield Fault(("skills",), "must be a list of strings", accepted)
+        return
+    for at, item in enumerate(value):
+        if item is not UNKNOWN and not isinstance(item, str):
+            yield Fault(("skills", at), "must be a string", accepted)
+
+
+def _permissions(value: Any, whole: bool) -> Iterator[Fault]:
+    if not isinstance(value, dict):
+        accepted = 'for example perm(read=["docs/**"]) or {network: "allow"}'
+        yield Fault(("permissions",), "must be a permission object", accepted)
+        return
+    for fault in permission_faults(value):
+        yield fault._replace(path=("permissions", *fault.path))
+
+
+def _memory(value: Any, whole: bool) -> Iterator[Fault]:
+    if not isinstance(value, dict):
+        yield Fault(("memory",), "must be an object", 'for example {scope: "project", key: "notes"}')
+        return
+    if whole:
+        for name in ("scope", "key"):
+            if name not in value:
+                accepted = 'for example {scope: "project", key: "notes"}'
+                yield Fault(("memory",), f"has no `{name}`", accepted)
+    for name in _MEMORY:
+        if name in value and (fault := _fault(_MEMORY, name, value[name])):
+            yield fault._replace(path=("memory", *fault.path))
+    yield from _memory_path(value, whole)
+
+
+def _memory_path(value: Mapping[str, Any], whole: bool) -> Iterator[Fault]:
+    """`path` is there exactly when the scope is "path"."""
+    scope = value.get("scope")
+    if scope == "path" and "path" not in value and whole:
+        accepted = 'for example {scope: "path", path: "notes", key: "team"}'
+        yield Fault(("memory",), 'has no `path`, which the scope "path" needs', accepted)
+    elif scope in ("project", "user") and "path" in value:
+        accepted = f'leave it out, or write `scope: "path"` instead of "{scope}"'
+        yield Fault(("memory", "path"), 'is only for the scope "path"', accepted)
+
+
+def _is_memory_key(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and len(escaped(value)) <= _LONGEST_KEY
+
+
+_CONFIGURATION: Final[Mapping[str, Callable[[Any, bool], Iterator[Fault]]]] = {
+    "model": _text_faults("model"),
+    "prompt": _text_faults("prompt"),
+    "skills": _skills,
+    "permissions": _permissions,
+    "memory": _memory,
+}
+_PERMISSIONS: Final[Mapping[str, _Shape]] = {
+    **dict.fromkeys(PERMISSION_LISTS, _GLOBS),
+    **dict.fromkeys(PERMISSION_MODES, _one_of(*PERMISSION_WORDS)),
+}
+_MEMORY: Final[Mapping[str, _Shape]] = {
+    "scope": _one_of(*MEMORY_SCOPES),
+    "key": _Shape(_is_memory_key, "must be a string of 1 to 240 bytes when escaped", 'for example "notes"'),
+    "path": _TEXT,
+}

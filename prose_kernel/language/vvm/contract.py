@@ -1,0 +1,74 @@
+"""What a VVM program says about itself without being run: its agents, functions, exports and imports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prose_kernel.language.diagnostics import Diagnostic, has_errors
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.tree import Name, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """The names of a program (docs/reference/vvm.md 9.2): everything in source order, each name once.
+
+    `agents` are the declared ones, `functions` the parameters of the module-level functions. `exports` and
+    `exported_agents` are what another module can import. `imports` are paths of modules, `skills` has their sources.
+    """
+
+    agents: tuple[str, ...] = ()
+    functions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exports: tuple[str, ...] = ()
+    exported_agents: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    skills: Mapping[str, str] = field(default_factory=dict)
+
+
+def contract(program: Program) -> Contract:
+    """The contract of a program, as far as its text could be read."""
+    items = program.items
+    exported = [item for item in items if isinstance(item, tree.Export)]
+    return Contract(
+        _once(item.name.id for item in items if isinstance(item, tree.AgentDeclaration)),
+        {item.name.id: tuple(p.id for p in item.parameters) for item in items if isinstance(item, tree.Def)},
+        _once(name.id for item in items for name in exported_names(item)),
+        _once(item.name.id for item in exported if item.agent),
+        _once(item.path.value for item in items if isinstance(item, tree.ModuleImport)),
+        {item.name.value: item.source.value for item in reversed(items) if isinstance(item, tree.SkillImport)},
+    )
+
+
+def exported_names(item: tree.Statement) -> Iterator[Name]:
+    """The value names that a statement exports: that of `export name`, or the keys of `export pack(...)` (9.3)."""
+    if isinstance(item, tree.Export):
+        if not item.agent:
+            yield item.name
+    elif isinstance(item, tree.ExportPack):
+        for argument in item.arguments:
+            if isinstance(argument, tree.Name | tree.It):
+                yield argument if isinstance(argument, tree.Name) else Name("it", span=argument.span)
+        for keyword in item.keywords:
+            yield Name(keyword.name, span=keyword.span)
+
+
+def validation_text(name: str, program: Program, diagnostics: Iterable[Diagnostic]) -> str:
+    """What validating a file prints (docs/reference/vvm.md 8): counts and exports, or what is wrong; no line end."""
+    found = tuple(diagnostics)
+    shown = "\n\n".join(one.render() for one in found)
+    if has_errors(found):
+        return f"\N{CROSS MARK} Validation failed\n\n{shown}"
+    own = contract(program)
+    exports = [*own.exports, *(f"@{agent}" for agent in own.exported_agents)]
+    lines = [
+        f"\N{WHITE HEAVY CHECK MARK} {name} is valid",
+        f"Agents: {len(own.agents)}",
+        f"Functions: {len(own.functions)}",
+        f"Exports: {', '.join(exports) or 'none'}",
+    ]
+    return "\n".join(lines) + (f"\n\n{shown}" if shown else "")
+
+
+def _once(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

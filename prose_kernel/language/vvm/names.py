@@ -1,0 +1,49 @@
+"""The names that a VVM program may use before it binds any: the standard library, and what earlier cells have bound.
+
+`Known` is what the checker starts from. A file starts from `Known()`, a cell from what the machine holds by then
+(docs/reference/vvm.md 9.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+_NO_FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+_NO_AGENTS: Final[Mapping[str, Any]] = MappingProxyType({})
+_NO_SKILLS: Final[Mapping[str, str]] = MappingProxyType({})
+
+LIBRARY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "len": ("value",),
+        "range": ("n",),
+        "perm": ("read", "write", "execute", "bash", "network"),
+        "pack": (),
+        "map": ("items", "f"),
+        "pmap": ("items", "f"),
+        "filter": ("items", "pred"),
+        "reduce": ("items", "f", "init"),
+        "refine": ("seed", "max", "done", "step"),
+    }
+)
+"""The functions of the standard library with their parameters (docs/reference/vvm.md 5). `pack` takes any keywords."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Names that are bound before this text: by earlier cells, or in another language of the run.
+
+    `variables` holds every bound name of the module scope, functions among them or not; `functions` the parameters of
+    those that are functions; `skills` the source of each skill. What an agent maps to is never looked at.
+    """
+
+    variables: frozenset[str] = frozenset()
+    functions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_FUNCTIONS)
+    agents: Mapping[str, Any] = field(default_factory=lambda: _NO_AGENTS)
+    skills: Mapping[str, str] = field(default_factory=lambda: _NO_SKILLS)
+
+    def binds(self, name: str) -> bool:
+        """Whether the module scope has a binding of this name already."""
+        return name in self.variables or name in self.functions

@@ -1,0 +1,135 @@
+"""OpenProse beside another language in one run (docs/reference/vvm.md 13): what it takes over, what it offers.
+
+Values cross as data. A function of another language is called like a block, an agent of another language is asked like
+one of its own: `session: scribe`; a failure raises, as it does for every session. In return a block is a function, and
+an agent runs as its session, with its prompt, memory and permissions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from msgspec import structs
+
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.source import Source
+from prose_kernel.machine.openprose import sessions
+from prose_kernel.machine.openprose.blocks import invoke_block
+from prose_kernel.machine.openprose.frames import Slot
+from prose_kernel.machine.openprose.program_context import AgentEntry, BlockEntry, ProgramContext, ProgramRun
+from prose_kernel.machine.openprose.session_context import item_of_value
+from prose_kernel.runtime.execution_context import ExecutionContext, Node
+from prose_kernel.runtime.ports import Key
+from prose_kernel.runtime.session_attempts import Failure, Success
+from prose_kernel.runtime.shared_names import Agent, Asked, Function
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+_ELSEWHERE = Source("", "another language")
+
+
+def adopt(run: ProgramRun, name: str, value: Value) -> None:
+    """Another language has bound a name at its root."""
+    slot = run.root.table.get(name)
+    if isinstance(value, Function):
+        run.root.table.pop(name, None)
+        run.blocks.pop(name, None)
+        run.functions[name] = value
+    elif isinstance(value, Agent):
+        run.agents.pop(name, None)
+        run.other_agents[name] = value
+    elif slot is None:
+        run.root.table[name] = Slot(name, "let", value, Key(name), _ELSEWHERE, tree.NOWHERE, None, run.cell)
+    else:
+        run.root.outputs.pop(name, None)
+        slot.kind, slot.value, slot.source, slot.span = "let", value, _ELSEWHERE, tree.NOWHERE
+        slot.spawned, slot.cell = None, run.cell
+
+
+def shared(run: ProgramRun) -> dict[str, Value]:
+    """What the root holds, as another language may take it over."""
+    entries: list[BlockEntry | AgentEntry] = [*run.blocks.values(), *run.agents.values()]
+    found: dict[str, Value] = {entry.node.name.id: offered(run, entry.node) for entry in entries}
+    found.update((name, slot.value) for name, slot in run.root.table.items())
+    return found
+
+
+def offered(run: ProgramRun, item: tree.Agent | tree.Block) -> BlockFunction | DeclaredAgent:
+    """A registered agent or block, as another language may use it."""
+    name = item.name.id
+    if isinstance(item, tree.Agent):
+        return DeclaredAgent(run, run.agents[name])
+    return BlockFunction(run, run.blocks[name])
+
+
+def _context(run: ProgramRun, caller: ExecutionContext) -> ProgramContext:
+    return ProgramContext(run, run.root, caller.source, caller.cwd, caller.path).go_on_from(caller)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFunction(Function):
+    """A block that another language calls."""
+
+    language: ClassVar[str] = "openprose"
+    run: ProgramRun
+    entry: BlockEntry
+
+    @property
+    def name(self) -> str:
+        return self.entry.node.name.id
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(parameter.id for parameter in self.entry.node.parameters)
+
+    def __str__(self) -> str:
+        return f"block {self.name}({', '.join(self.parameters)})"
+
+    async def invoke(self, caller: ExecutionContext, node: Node, arguments: Sequence[Value]) -> Value:
+        s = _context(self.run, caller)
+        try:
+            value, _ = await call(invoke_block(s, node, self.entry, [(value, None) for value in arguments], used=True))
+        finally:
+            caller.cwd = s.cwd
+            s.host.scheduler.hand_on(s, caller)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredAgent(Agent):
+    """An agent that another language asks: it runs as its session."""
+
+    language: ClassVar[str] = "openprose"
+    run: ProgramRun
+    entry: AgentEntry
+
+    @property
+    def name(self) -> str:
+        return self.entry.node.name.id
+
+    def __str__(self) -> str:
+        return f"agent {self.name}"
+
+    async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
+        s = _context(self.run, caller)
+        try:
+            return await self._ask(s, node, asked)
+        finally:
+            s.host.scheduler.hand_on(s, caller)
+
+    async def _ask(self, s: ProgramContext, node: Node, asked: Asked) -> Success | Failure:
+        written: list[tuple[str, tree.Node]] = [("prompt", tree.Text((asked.task,) if asked.task else ()))]
+        if asked.timeout:
+            written.append(("timeout", tree.Duration(asked.timeout)))
+        if asked.model:
+            written.append(("model", tree.Name(asked.model)))
+        properties = tuple(tree.Property(tree.Name(name), cast("tree.Expression", value)) for name, value in written)
+        session = tree.Session(None, None, tree.Name(self.name), properties)
+        request, binding = await sessions.prepared(s, session, None)
+        if asked.given is not None:
+            item = item_of_value(s, "input", asked.given, session)
+            request = structs.replace(request, context=(item,))
+        allowed = sessions.Allowed(asked.retries, asked.backoff, asked.timeout)
+        return await sessions.Attempts(s, node, request, binding, asked.bound_to, allowed).run()
