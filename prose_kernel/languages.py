@@ -106,7 +106,7 @@ class Language:
     """A language: how its texts are known, and what can be done with them.
 
     `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
-    and closes its literals beside quotes, `binders` the words before a name that is bound; `sample` is a program of one
+    and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
     line. `state` is the setting that says where a run is kept which begins with it, and `announces` whether one that is
     kept in memory says so.
 
@@ -127,7 +127,7 @@ class Language:
     mode: str
     sample: str
     delimiters: tuple[str, ...] = ()
-    binders: tuple[str, ...] = ()
+    declared: Mapping[str, str] = field(default_factory=dict)
     state: str = "state"
     announces: bool = True
     refusal: str = ""
@@ -189,7 +189,7 @@ OPENPROSE: Final = Language(
     mode="text/x-yaml",
     sample='exec "true"\n',
     delimiters=("***", "**"),
-    binders=("let", "const"),
+    declared={"let": "let", "const": "const", "output": "output", "input": "input"},
     decode=_later("language.openprose:decode"),
     compile=_later("language.openprose:compile_source"),
     format_program=_later("language.openprose:format_program"),
@@ -226,6 +226,7 @@ VVM: Final = Language(
     mode="text/x-python",
     sample="x = 1\n",
     delimiters=("`",),
+    declared={"output": "export"},
     state="vvm_state",
     announces=False,
     refusal="\N{CROSS MARK} Validation failed",

@@ -79,6 +79,12 @@ class Named:
     info: BindingInfo
     language: Language
 
+    @property
+    def kind(self) -> str:
+        """How it was bound, where the language has a word for it, and what its value is: `let, number`."""
+        declared, kind = self.language.declared.get(self.info.kind), self.language.kind_of(self.info.value)
+        return f"{declared}, {kind}" if declared else kind
+
 
 @dataclass(frozen=True, slots=True)
 class Defined:

@@ -82,10 +82,9 @@ def _defined(cells: Cells, word: str, whole: bool) -> Display | None:
 
 def _brief(name: str, named: Named) -> Display:
     text, rest = preview(cards.readable(named.info.value, named.language), lines=30, characters=4000)
-    what = f"{named.info.kind}, {named.language.kind_of(named.info.value)}"
     tail = f"\n… ({rest})" if rest else ""
-    shown = f"{name}: {what}\n\n{text}{tail}"
-    return Display({"text/markdown": f"`{name}` {what}\n\n{fenced(text)}{tail}", "text/plain": shown})
+    shown = f"{name}: {named.kind}\n\n{text}{tail}"
+    return Display({"text/markdown": f"`{name}` {named.kind}\n\n{fenced(text)}{tail}", "text/plain": shown})
 
 
 def _word(word: str, language: Language) -> Display | None:

@@ -36,7 +36,7 @@ def bindings(cells: Cells) -> Display:
         info, language = named.info, named.language
         text = language.text_of(info.value)
         size = f"{len(text.encode('utf-8', 'replace')):,}"
-        rows.append((name, f"{info.kind}, {language.kind_of(info.value)}", size, clip(info.source, 40), clip(text, 60)))
+        rows.append((name, named.kind, size, clip(info.source, 40), clip(text, 60)))
     if not rows:
         return paragraph("No bindings yet.")
     return table(("name", "kind", "bytes", "from", "preview"), rows, code=(0, 3))
@@ -55,7 +55,7 @@ def binding(cells: Cells, name: str) -> Display:
     text = cards.readable(value, language)
     rest = f"\n… ({len(text):,} characters in all)" if len(text) > WHOLE else ""
     text = text[:WHOLE]
-    what = f"{info.kind}, {language.kind_of(value)}"
+    what = names[name].kind
     facts: dict[str, object] = {}
     remarks: list[str] = []
     if isinstance(value, ExecText):

@@ -57,7 +57,7 @@ def _bindable(language: Language, name: str) -> bool:
 
 
 def _declared(text: str, language: Language) -> list[Parameter]:
-    words = "|".join(map(re.escape, language.binders))
+    words = "|".join(language.declared[kind] for kind in ("let", "const") if kind in language.declared)
     binder = rf"(?:{words})[ \t]+" if words else ""
     form = re.compile(rf"^{binder}([A-Za-z_][\w-]*)[ \t]*=(?!=)[ \t]*(.+)$", re.MULTILINE)
     regions = literals(text, language)

@@ -48,7 +48,7 @@ def _size(count: int) -> str:
 
 def readable(value: Value, language: Language) -> str:
     """A value as people read it: text as it is, arrays and objects as JSON, on one line when it fits."""
-    if not isinstance(value, (list, dict)):
+    if not isinstance(value, (list, dict)) or language.kind_of(value) == "ref":
         return language.text_of(value)
     data = plain(value)
     short = json.dumps(data, ensure_ascii=False)

@@ -27,7 +27,8 @@ from prose_kernel.runtime.shared_names import Agent, Asked, Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
-_ELSEWHERE = Source("", "another language")
+ELSEWHERE = Source("", "another language")
+"""Where a name was bound that is not OpenProse's own."""
 
 
 def adopt(run: ProgramRun, name: str, value: Value) -> None:
@@ -41,10 +42,10 @@ def adopt(run: ProgramRun, name: str, value: Value) -> None:
         run.agents.pop(name, None)
         run.other_agents[name] = value
     elif slot is None:
-        run.root.table[name] = Slot(name, "let", value, Key(name), _ELSEWHERE, tree.NOWHERE, None, run.cell)
+        run.root.table[name] = Slot(name, "let", value, Key(name), ELSEWHERE, tree.NOWHERE, None, run.cell)
     else:
         run.root.outputs.pop(name, None)
-        slot.kind, slot.value, slot.source, slot.span = "let", value, _ELSEWHERE, tree.NOWHERE
+        slot.kind, slot.value, slot.source, slot.span = "let", value, ELSEWHERE, tree.NOWHERE
         slot.spawned, slot.cell = None, run.cell
 
 

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 
-from prose_kernel.runtime.values import Value, full_text, plain
-from prose_kernel.runtime.values import kind_of as runtime_kind_of
-
-_KINDS = {"null": "unit", "text": "string", "array": "list", "error": "error value"}
+from prose_kernel.machine.vvm.rendering import int_text, ref_preview
+from prose_kernel.machine.vvm.values import is_error, is_ref, type_of
+from prose_kernel.runtime.values import LanguageValue, Value, full_text, plain
 
 
 def kind_of(value: Value) -> str:
-    """The word for a value's kind; an error value and a ref are recognised by their shape, the error first."""
-    if isinstance(value, dict):
-        if isinstance(value.get("error"), dict):
-            return "error value"
-        return "ref" if isinstance(value.get("ref"), str) else "object"
-    kind = runtime_kind_of(value)
-    return _KINDS.get(kind, kind)
+    """The word for a value's kind. Error values and refs are recognised by their shape, the error first."""
+    if is_error(value):
+        return "error value"
+    return "ref" if is_ref(value) else type_of(value)
 
 
 def text_of(value: Value) -> str:
-    """The whole value as text: strings as they are, unit as `()`, all else as JSON; a float keeps its point."""
+    """The whole value as text: strings as they are, unit as `()`, a ref in two lines, all else as JSON; a float keeps
+    its point."""
     match value:
+        case str() | LanguageValue() | bool():
+            return full_text(value)
         case None:
             return "()"
-        case bool():
-            return full_text(value)
+        case int():
+            return int_text(value)
+        case dict() if is_ref(value) and not is_error(value):
+            return ref_preview(value)
         case float() | list() | dict():
             return json.dumps(plain(value), ensure_ascii=False)
         case _:
