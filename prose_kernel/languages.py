@@ -166,13 +166,17 @@ def _class_later(place: str) -> Any:
     return lambda: getattr(importlib.import_module(f"prose_kernel.{module}"), name)
 
 
+def _words_later(module: str) -> Callable[[], Words]:
+    """A function that gives the words of a module."""
+
+    def words() -> Words:
+        found = importlib.import_module(f"prose_kernel.{module}")
+        return Words(found.KEYWORDS, found.PROPERTIES)
+
+    return words
+
+
 # ---------------------------------------------------------------- OpenProse
-
-
-def _words() -> Words:
-    from prose_kernel.language.openprose.word_docs import KEYWORDS, PROPERTIES
-
-    return Words(KEYWORDS, PROPERTIES)
 
 
 def _inputs(program: Any) -> tuple[str, ...]:
@@ -196,7 +200,7 @@ OPENPROSE: Final = Language(
     report=lambda program, name: _later("language.openprose:format_program")(program),
     completeness=_later("language.openprose.editing:completeness"),
     expected=_later("language.openprose.editing:expected"),
-    words=_words,
+    words=_words_later("language.openprose.word_docs"),
     machine=_class_later("machine.openprose.machine:Machine"),
     programs=_later("state.programs:LocalPrograms"),
     inputs=_inputs,
@@ -210,12 +214,6 @@ OPENPROSE: Final = Language(
 
 
 # ---------------------------------------------------------------- VVM
-
-
-def _vvm_words() -> Words:
-    from prose_kernel.language.vvm.word_docs import KEYWORDS, PROPERTIES
-
-    return Words(KEYWORDS, PROPERTIES)
 
 
 VVM: Final = Language(
@@ -236,7 +234,7 @@ VVM: Final = Language(
     report=_later("language.vvm.validation:report"),
     completeness=_later("language.vvm.editing:completeness"),
     expected=_later("language.vvm.editing:expected"),
-    words=_vvm_words,
+    words=_words_later("language.vvm.word_docs"),
     machine=_class_later("machine.vvm.machine:Machine"),
     programs=_later("state.vvm_modules:LocalModules"),
     inputs=lambda program: (),

@@ -147,7 +147,8 @@ class Cells:
     async def run(self, code: str, output: Output, *, live: bool, language: Language | None = None) -> Problem | None:
         """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
 
-        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one. An interrupt ends the cell with a problem named `KeyboardInterrupt`.
+        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one. An
+        interrupt ends the cell with a problem named `KeyboardInterrupt`.
         """
         from prose_kernel.presentation.cell_view import CellView
         from prose_kernel.presentation.problems import problem_of

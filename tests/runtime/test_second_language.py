@@ -112,6 +112,8 @@ def test_the_command_line_runs_a_file_by_its_suffix(registered: Path, capsys: py
     assert [line for line in state.read_text().splitlines() if "→" in line] == ["1→ n ✓", "2→ twice ✓", "3→ r ✓"]
     assert main(["compile", "p.tally", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["language"] == "tally"
+    assert main(["compile", "p.tally"]) == 0
+    assert capsys.readouterr().out == "p.tally counts\n"
     assert main(["fmt", "p.tally"]) == 0
     assert capsys.readouterr().out.startswith("let n 2\n")
     (registered / "bad.tally").write_text("what\n")
