@@ -216,6 +216,12 @@ OPENPROSE: Final = Language(
 # ---------------------------------------------------------------- VVM
 
 
+def _modules(base: Path, *, program: Path | None = None, profile: Profile = "default") -> Programs:
+    from prose_kernel.state.modules import LocalModules
+
+    return LocalModules(base, program=program)  # VVM has one profile
+
+
 VVM: Final = Language(
     name="vvm",
     title="VVM",
@@ -236,7 +242,7 @@ VVM: Final = Language(
     expected=_later("language.vvm.editing:expected"),
     words=_words_later("language.vvm.word_docs"),
     machine=_class_later("machine.vvm.machine:Machine"),
-    programs=_later("state.vvm_modules:LocalModules"),
+    programs=_modules,
     inputs=lambda program: (),
     gates=lambda program: frozenset(),
     judged_texts=_later("machine.vvm.program_text:judged_texts"),
