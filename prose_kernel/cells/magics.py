@@ -96,7 +96,7 @@ async def explain(call: Call) -> None:
     use(call, explain, 1, 2)
     from prose_kernel import reference
 
-    call.show(paragraph(_LINK.sub(r"\1", reference.section(" ".join(call.words)))))
+    call.show(paragraph(_LINK.sub(r"\1", reference.section(" ".join(call.words), call.view.language.name))))
 
 
 @magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")
