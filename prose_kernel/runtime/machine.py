@@ -242,8 +242,9 @@ class Machine:
             return
         self._shared.ended = True
         place = Place(Source("", self._shared.program_file), Span(0, 0), self._run.ordinal)
+        outputs = len(self.outputs())
         for listener in self._shared.host.listeners:
-            listener(RunEnded(place, error))
+            listener(RunEnded(place, error, outputs))
         await self._run.store.flush()
 
     def supply(self, name: str, value: str) -> None:
