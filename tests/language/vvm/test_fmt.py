@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,7 @@ def formatted(text: str) -> str:
 # ---------------------------------------------------------------- laws
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(programs)
 def test_what_is_printed_parses_to_the_same_program(program: t.Program) -> None:
     text = format_program(program)
@@ -37,7 +38,7 @@ def test_what_is_printed_parses_to_the_same_program(program: t.Program) -> None:
     assert formatted(text) == text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(expression)
 def test_every_expression_survives(node: t.Expression) -> None:
     program = t.Program((t.Assign(t.Name("x"), node),))
@@ -46,7 +47,7 @@ def test_every_expression_survives(node: t.Expression) -> None:
     assert formatted(text) == text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_no_comment_is_lost_or_moved_past_another(data: st.DataObject) -> None:
     text = data.draw(programs.map(format_program).flatmap(commented))
@@ -201,3 +202,9 @@ def test_time_grows_with_the_text_alone(shape: str) -> None:
         return lambda: format_program(program)
 
     assert_linear(work, 500)
+
+
+def test_the_program_of_the_reference_is_in_canonical_form() -> None:
+    section = (Path(__file__).parents[3] / "docs/reference/vvm.md").read_text("utf-8").partition("\n## 14.")[2]
+    program = section.partition("```vvm\n")[2].partition("```")[0]
+    assert formatted(program) == program
