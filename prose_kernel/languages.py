@@ -108,7 +108,8 @@ class Language:
     `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
     and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
     line. `state` is the setting that says where a run is kept which begins with it, and `announces` whether one that is
-    kept in memory says so.
+    kept in memory says so. `project` is where the sessions of a file work: in the directory in which it was started, or
+    in its own. `answers` tells that its agents' answers may be files, to which their values refer.
 
     `offers` completes a word of code: the text before it, where that ends (`code`, `string`, `triple`, `marker`), what
     the machine knows; the front end filters by what is typed. Without it the front end completes OpenProse.
@@ -130,6 +131,8 @@ class Language:
     declared: Mapping[str, str] = field(default_factory=dict)
     state: str = "state"
     announces: bool = True
+    project: Literal["start", "file"] = "start"
+    answers: bool = False
     refusal: str = ""
     decode: Callable[[bytes, str], Source] = field(repr=False)
     compile: CompileText = field(repr=False)
@@ -233,6 +236,8 @@ VVM: Final = Language(
     declared={"output": "export"},
     state="vvm_state",
     announces=False,
+    project="file",
+    answers=True,
     refusal="\N{CROSS MARK} Validation failed",
     decode=_later("language.vvm:decode"),
     compile=_later("language.vvm:compile_source"),
