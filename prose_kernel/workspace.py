@@ -167,8 +167,8 @@ class Workspace:
         run = self._open(language)
         machine = run.machines.get(language.name)
         if machine is None:
-            machine = language.machine().beside(run.any_machine)
-            run.machines[language.name] = machine
+            machine = run.machines[language.name] = language.machine().beside(run.any_machine)
+            language.configure(machine, self.settings)
         return machine
 
     def bindings(self) -> dict[str, Named]:
@@ -238,7 +238,7 @@ class Workspace:
     @property
     def run_directory(self) -> Path | None:
         """The directory of the run; None before it exists, and for a run that lives in memory."""
-        kept = self._run.kept if self._run is not None else None
+        kept = self._run.kept or self._run.answers if self._run is not None else None
         return kept.directory if kept is not None and kept.directory.is_dir() else None
 
     @property
@@ -313,7 +313,7 @@ class Workspace:
             if run.kept is not None:
                 keep = run.kept.record_source if self.start.notebook else run.kept.start
                 keep(compiled.source.text)
-            if run.answers is not None and language.answers:
+            if run.answers is not None and language.state == "vvm_state":
                 keep = run.answers.record_source if self.start.notebook else run.answers.start
                 keep(compiled.source.text)
             return await machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
@@ -415,9 +415,9 @@ class Workspace:
         from prose_kernel.state.transcript import InContextTrace
 
         settings, start = self.settings, self.start
-        kept = self._filesystem() if getattr(settings, self.language.state) == "filesystem" else None
-        announce = self._asker.show if self.language.announces else None
-        transcript = InContextTrace(announce) if kept is None else None
+        keeps = self.language.state == "state"
+        kept = self._filesystem() if keeps and settings.state == "filesystem" else None
+        transcript = InContextTrace(self._asker.show if keeps else None) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
         answers = self._answers(kept) if settings.vvm_state == "filesystem" else None
@@ -448,6 +448,7 @@ class Workspace:
             load=self._load,
             supplied=self._supplied,
         )
+        language.configure(machine, settings)
         machines = {language.name: machine}
         run = _Run(machines, gates, commands, self._agent_programs(settings, kept), kept, transcript, answers)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
@@ -561,8 +562,8 @@ class Workspace:
     def _project(self) -> Path:
         """The directory in which the sessions of the run work."""
         file = self.start.cwd / self.start.program_file
-        at_file = self.language.project == "file" and not self.start.notebook and file.is_file()
-        return file.parent if at_file else self.start.cwd
+        at_home = self.language.at_home and not self.start.notebook and file.is_file()
+        return file.parent if at_home else self.start.cwd
 
     def _answers(self, kept: FilesystemStore | None) -> AnswerFiles:
         from prose_kernel.state.answer_files import AnswerFiles
