@@ -19,8 +19,12 @@ answers. The tools that an answer calls are run for real, with the session's per
           - reply: A coat.
     judge:
       - question: the leaflet is friendly
+        about: Welcome                   # VVM: an entry for the values that contain this text
         answer: true                     # yes, no, uncertain, or the label of a choice
         reason: It greets the reader.
+
+Notebooks of both languages are recorded in the same way. In VVM the task is the rendered template with the input below
+it, and a reply may end with a `vvm-memory` block.
 """
 
 from __future__ import annotations
@@ -82,23 +86,32 @@ class Answers:
         self._calls: Counter[str] = Counter()
 
     def session(self, task: str) -> Entry | None:
-        return self._next(self._sessions, "task", task)
+        return self._next(self._sessions, task)
 
-    def judgement(self, question: str) -> Entry | None:
-        return self._next(self._judge, "question", question)
+    def judgement(self, question: str, subject: str = "") -> Entry | None:
+        return self._next(self._judge, question, subject)
 
     def unused(self) -> list[str]:
-        keys = [entry.get("task") or entry["question"] for entry in (*self._sessions, *self._judge)]
-        return [key for key in keys if not self._calls[key]]
+        return [key for key in map(_key, (*self._sessions, *self._judge)) if not self._calls[key]]
 
-    def _next(self, entries: list[Entry], name: str, text: str) -> Entry | None:
-        entry = next((entry for entry in entries if entry[name] in text), None)
+    def _next(self, entries: list[Entry], text: str, subject: str = "") -> Entry | None:
+        fitting = (e for e in entries if _asked(e) in text and e.get("about", "") in subject)
+        entry = next(fitting, None)
         if entry is None:
             return None
         answers: list[Entry] = entry.get("answers", [entry])
-        self._calls[entry[name]] += 1
-        number = self._calls[entry[name]]
+        self._calls[_key(entry)] += 1
+        number = self._calls[_key(entry)]
         return answers[number - 1] if number <= len(answers) else None
+
+
+def _asked(entry: Entry) -> str:
+    return str(entry.get("task") or entry["question"])
+
+
+def _key(entry: Entry) -> str:
+    """What an entry is for: the text that it answers, and what that is about."""
+    return f"{_asked(entry)} ({entry['about']})" if "about" in entry else _asked(entry)
 
 
 class AuthoredSessions:
@@ -144,11 +157,11 @@ class AuthoredJudge:
         self._answers = answers
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        entry = self._entry(request.text)
+        entry = self._entry(request.text, request.subject or "")
         return Verdict(WORDS[entry["answer"]], AUTHORED, entry.get("reason", ""))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        entry = self._entry(request.text)
+        entry = self._entry(request.text, request.subject or "")
         return Pick(entry["answer"], AUTHORED, entry.get("reason", ""))
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
@@ -157,8 +170,8 @@ class AuthoredJudge:
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         return Finding(self._entry(value)["answer"], AUTHORED)
 
-    def _entry(self, question: str) -> Entry:
-        entry = self._answers.judgement(question)
+    def _entry(self, question: str, subject: str = "") -> Entry:
+        entry = self._answers.judgement(question, subject)
         if entry is None:
             raise Undecided(f"there is no answer for {question!r}")
         return entry
