@@ -288,6 +288,9 @@ class JudgeRequest(Struct, frozen=True):
     `bindings` maps every visible name to its value. `text` is the question with the values inserted; `inserted` are
     those values by their placeholder (`{draft}`), and `written` is the question with the placeholders: a model is asked
     that, and gets the values as material, so that no value can pass for a question.
+
+    With a `subject` it is a criterion of VVM (docs/reference/vvm.md 4.6): the judge is shown this one value, as text,
+    and nothing else of the program.
     """
 
     text: str
@@ -300,6 +303,7 @@ class JudgeRequest(Struct, frozen=True):
     loop_maximum: int | None = None
     written: str = ""
     inserted: tuple[tuple[str, str], ...] = ()
+    subject: str | None = None
 
     @property
     def question(self) -> str:
