@@ -7,14 +7,14 @@ used, so importing this package costs nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from prose_kernel.language.diagnostics import Profile
     from prose_kernel.language.source import Source
     from prose_kernel.language.vvm.diagnostics import Finding
+    from prose_kernel.language.vvm.modules import LoadModule
+    from prose_kernel.language.vvm.names import Known
     from prose_kernel.language.vvm.parser import Parsed
     from prose_kernel.language.vvm.tree import Program
 
@@ -48,8 +48,8 @@ def compile_source(
     source: Source,
     *,
     profile: Profile = "default",
-    known: Any = None,
-    load: Callable[[str], Any] | None = None,
+    known: Known | None = None,
+    load: LoadModule | None = None,
     cell: bool = False,
 ) -> Compiled:
     """A program read and checked: every finding of docs/reference/vvm.md 10 that needs no run. Never raises.
@@ -57,23 +57,12 @@ def compile_source(
     `known` holds the names that earlier cells have defined, `load` gives what a module exports, `cell` applies the
     rules of 9.6. VVM has one profile.
     """
-    from prose_kernel.language.diagnostics import has_errors, in_order
+    from prose_kernel.language.diagnostics import has_errors
     from prose_kernel.language.nodes import uncollected
+    from prose_kernel.language.vvm.checker import check
     from prose_kernel.language.vvm.parser import parse
 
     with uncollected():
         parsed = parse(source)
-        found = in_order([*parsed.diagnostics, *_checked(parsed.program, source, known=known, load=load, cell=cell)])
+        found = check(parsed.program, source, known=known, load=load, cell=cell, read=parsed.diagnostics)
     return Compiled(source, parsed.program, found, not has_errors(found))
-
-
-def _checked(program: Program, source: Source, **given: Any) -> tuple[Finding, ...]:
-    """What the checker finds."""
-    from importlib import import_module
-
-    try:
-        checker = import_module("prose_kernel.language.vvm.checker")
-    except ModuleNotFoundError:
-        return ()
-    found: tuple[Finding, ...] = tuple(checker.check(program, source, **given))
-    return found
