@@ -29,6 +29,8 @@
     │   ├── ProviderBadReply            an invalid reply; retryable
     │   ├── ContextTooLong              the message is longer than the model accepts
     │   ├── PermissionDenied            the session may not run: a permission cannot be enforced
+    │   ├── SessionCancelled            the person, or the agent's host, has cancelled the call
+    │   ├── MemoryLocked                another process keeps the memory of the agent locked
     │   ├── NoProvider                  no provider is configured
     │   └── CassetteMiss                the session has no record, and no provider may be called
     │       └── StaleRecording          a file that the recorded session read has changed
@@ -244,6 +246,18 @@ class ContextTooLong(ProviderError):
 
 class PermissionDenied(ProviderError):
     """The session may not run with these permissions: the provider cannot enforce one of them."""
+
+    retries = False
+
+
+class SessionCancelled(ProviderError):
+    """The person who answers, or the host of an agent, has cancelled the call."""
+
+    retries = False
+
+
+class MemoryLocked(ProviderError):
+    """Another process has kept the memory of the agent locked for too long."""
 
     retries = False
 

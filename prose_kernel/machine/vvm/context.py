@@ -99,17 +99,21 @@ class Module:
 class VvmRun(Run):
     """The run of a program with all its modules: `root` is the program's own, `modules` those that it has imported.
 
-    `depth` limits calls inside calls. `refs` tells that answers of sessions are refs (7.1).
+    `depth` limits calls inside calls.
     """
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         super().__init__(host, store, name, program)
         self.depth = DEPTH
-        self.refs = False
         self.root = Module(self)
         self.root.tell = self.publish
         self.modules: dict[modules.Module, Module] = {}
         self.supplied: Mapping[str, Value] = {}
+
+    @property
+    def refs(self) -> bool:
+        """Whether answers of sessions are refs."""
+        return self.host.ports.answers is not None
 
 
 class Frame:

@@ -57,7 +57,7 @@ async def run_text(s: Context, program: tree.Program) -> Value:
 def valued_kind(program: tree.Program) -> str:
     """The kind of the statement that gives a text its value, "" without one."""
     executable = list(_executable(program))
-    if executable and isinstance(executable[-1], tree.ExpressionStatement):
+    if executable and isinstance(executable[-1], tree.ExpressionStatement | tree.Assign):
         return kind_of(executable[-1])
     return "export" if any(isinstance(item, tree.Export | tree.ExportPack) for item in program.items) else ""
 
@@ -67,7 +67,7 @@ def _executable(program: tree.Program) -> Iterator[tree.Statement]:
 
 
 def _ends_in_expression(program: tree.Program) -> bool:
-    return valued_kind(program) not in ("", "export")
+    return valued_kind(program) not in ("", "assign", "export")
 
 
 def _hoist(s: Context, program: tree.Program) -> None:
