@@ -5,7 +5,8 @@
 The answers of `course/10_sessions.ipynb` stand in `course/answers/10_sessions.yaml`; its recording becomes
 `course/cassettes/10_sessions.jsonl`, with `origin: authored` in every record. Edit the notebook or the answers, run
 this again, and commit all three. Nobody calculates keys: the notebook is run, and what it asks is looked up in the
-answers. The tools that an answer calls are run for real, with the session's permissions.
+answers. The tools that an answer calls are run for real, with the session's permissions. A notebook without answers
+only gets its outputs.
 
     sessions:
       - task: Write a tagline            # the first entry whose text the task contains
@@ -14,7 +15,7 @@ answers. The tools that an answer calls are run for real, with the session's per
         reply: Still on. Since 1868.
         memory: ...                      # memory.md of a persistent agent afterwards
       - task: What to wear
-        answers:                         # one entry a call; what is asked more often has no answer
+        answers:                         # one entry a call; what is asked more often than that has no answer
           - error: the server is overloaded
           - reply: A coat.
     judge:
@@ -99,9 +100,9 @@ class Answers:
         entry = next(fitting, None)
         if entry is None:
             return None
-        answers: list[Entry] = entry.get("answers", [entry])
         self._calls[_key(entry)] += 1
         number = self._calls[_key(entry)]
+        answers: list[Entry] = entry.get("answers", [entry] * number)
         return answers[number - 1] if number <= len(answers) else None
 
 
@@ -214,11 +215,14 @@ async def record(notebook: Path, answers: Answers) -> None:
 
     connect.LiveProviders = Authored  # type: ignore[misc]
     nowhere = Nowhere()
-    cells = Cells(notebook.parent, nowhere)
+    texts, language = read_cells(str(notebook))
+    cells = Cells(notebook.parent, nowhere, language)
     cells.overrides = {"provider": "anthropic", "cassette_mode": "record", "cassette": notebook.stem}
     try:
-        for cell in read_cells(str(notebook))[0]:
-            await cells.run(_CHOOSES.sub("", cell.text), nowhere, live=False)
+        for cell in texts:
+            problem = await cells.run(_CHOOSES.sub("", cell.text), nowhere, live=False)
+            if problem is not None and not cell.may_fail:
+                print(f"{notebook.name}, {cell.name}: {problem.ename}: {problem.evalue}", file=sys.stderr)
     finally:
         await cells.close()
 
@@ -271,7 +275,10 @@ def main() -> int:
     given = parser.parse_args()
     notebooks = [path.resolve() for path in given.notebooks]
     for notebook in notebooks:
-        answers = Answers(notebook.parent / "answers" / f"{notebook.stem}.yaml")
+        written = notebook.parent / "answers" / f"{notebook.stem}.yaml"
+        if not written.exists():
+            continue
+        answers = Answers(written)
         cassette = notebook.parent / "cassettes" / f"{notebook.stem}.jsonl"
         with _without_a_trace(notebook.parent):
             cassette.unlink(missing_ok=True)
