@@ -86,11 +86,13 @@ class CassetteOptions:
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
     """Conditions (sessions.md 3.2): `rules` decide first, alone or not at all; `provider` is the live judge (None: the
-    provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id."""
+    provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id. With `criteria`
+    the rules decide criteria of VVM too."""
 
     rules: RulesMode = "first"
     provider: str | None = None
     model: str | None = None
+    criteria: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,15 +51,17 @@ def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -
     errors = sorted(one.span.start for one in found if one.severity == "error")
     if not errors:
         return Unread()
-    starts = sorted(statement.span.start for statement in _statements(program.items))
+    spans = [statement.span for statement in _statements(program.items)]
+    starts = sorted(span.start for span in spans)
+    ends = sorted(span.end for span in spans)
     words: set[str] = set()
     strings: set[str] = set()
     end = 0
     for error in errors:
         if error < end:
             continue
-        at = bisect_right(starts, error)
-        start = max(end, starts[at - 1] if at else 0)
+        at, behind = bisect_right(starts, error), bisect_right(ends, error)
+        start = max(end, starts[at - 1] if at else 0, ends[behind - 1] if behind else 0)
         end = starts[at] if at < len(starts) else len(source.text)
         words.update(_WORD.findall(source.text, start, end))
         strings.update(_STRING.findall(source.text, start, end))
