@@ -11,11 +11,9 @@ from prose_kernel.language.source import Source, Span
 
 @dataclass(frozen=True, slots=True)
 class Finding(Diagnostic):
-    """A diagnostic of a VVM program; `file` is the path of an imported file that it is about, else empty."""
+    """A diagnostic of a VVM program."""
 
     page: ClassVar[str] = "vvm"
-
-    file: str = ""
 
     def render(self) -> str:
         """`CODE line N col C: message`, the source line, the caret, the hint."""
