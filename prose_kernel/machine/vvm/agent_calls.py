@@ -104,6 +104,7 @@ class AgentTask:
     options: Options
     bound_to: str | None
     model: str | None = None
+    consumed: bool = False
 
 
 # ---------------------------------------------------------------- the expression
@@ -139,7 +140,8 @@ class AgentCallCode(Code):
             return error_value("cancelled", "the call was cancelled")
         if not isinstance(agent, ConfiguredAgent):
             return await _ask_other(s, node, agent, text, value, options, bound_to)
-        task = AgentTask(agent, text, given, options, bound_to)
+        alone = isinstance(s.statement, tree.ExpressionStatement) and s.statement.value is node
+        task = AgentTask(agent, text, given, options, bound_to, consumed=not alone)
         if s.host.preview is not None:
             foreseen: Value = await s.host.preview.session(s, node, bound_to, previewed(s, node, task))
             return foreseen
@@ -371,6 +373,7 @@ class CallAttempts(SessionAttempts):
             retries=options.retry,
             backoff=options.backoff,
             limit=options.timeout or "",
+            consumed=task.consumed,
         )
         self._target = target
         self.patches: tuple[str, ...] = ()
