@@ -226,7 +226,7 @@ def _modules(base: Path, *, program: Path | None = None, profile: Profile = "def
 
 
 def _configure(machine: Any, settings: Settings) -> None:
-    machine.depth = settings.vvm_depth
+    machine.depth, machine.longest_input = settings.vvm_depth, settings.vvm_input
 
 
 VVM: Final = Language(
