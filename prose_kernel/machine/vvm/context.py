@@ -36,11 +36,12 @@ class Module:
 
     `written` says for each name bound here which statement made its value. `defined` are the functions of `def`
     statements. `foreign` holds what another language has bound, as it is there, until somebody reads it here. `tell` is
-    set for the root of a run, whose names other languages see.
+    set for the root of a run, whose names other languages see. `declarations` are where its own agents are declared.
     """
 
     __slots__ = (
         "agents",
+        "declarations",
         "defined",
         "exported",
         "exported_agents",
@@ -57,6 +58,7 @@ class Module:
         self.table: dict[str, Value] = {}
         self.foreign: dict[str, Value] = {}
         self.agents: dict[str, Agent] = {}
+        self.declarations: dict[str, tuple[Source, Span]] = {}
         self.skills: dict[str, str] = {}
         self.written: dict[str, tuple[Source, Span]] = {}
         self.defined: dict[str, UserFunction] = {}
@@ -77,6 +79,7 @@ class Module:
         """Another language has bound a name (13). A session's reply is read only when the name is."""
         if isinstance(value, Agent):
             self.agents[name] = value
+            self.declarations.pop(name, None)
             return
         self.table.pop(name, None)
         self.written.pop(name, None)

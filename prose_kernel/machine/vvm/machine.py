@@ -18,7 +18,7 @@ from prose_kernel.machine.vvm.program import data_alone, run_text, valued_kind
 from prose_kernel.runtime.machine import BindingInfo, Definition
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
 from prose_kernel.runtime.ports import Key
-from prose_kernel.runtime.shared_names import Function
+from prose_kernel.runtime.shared_names import Agent, Function
 from prose_kernel.runtime.values import Value
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -93,6 +93,8 @@ class Machine(RuntimeMachine):
                 text = function.source.slice(function.code.node.span)
                 facts = {"parameters": ", ".join(function.parameters), "statements": str(len(function.code.node.body))}
                 yield Definition("function", name, text, facts)
+        for name, (source, span) in root.declarations.items():
+            yield Definition("agent", name, source.slice(span), _agent_facts(root.agents[name]))
 
     # ------------------------------------------------------------ other languages of the run
 
@@ -105,3 +107,10 @@ class Machine(RuntimeMachine):
         own: dict[str, Value] = {name: agent for name, agent in root.agents.items() if agent.language == "vvm"}
         own.update((name, root.table[name]) for name in root.written)
         return own
+
+
+def _agent_facts(agent: Agent) -> dict[str, str]:
+    """Its model and prompt, as far as it has them, and whether it keeps a memory."""
+    configuration: Mapping[str, object] = getattr(agent, "configuration", {})
+    facts = {key: str(configuration[key]) for key in ("model", "prompt") if configuration.get(key)}
+    return {**facts, "memory": "yes"} if "memory" in configuration else facts

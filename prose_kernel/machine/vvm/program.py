@@ -76,6 +76,8 @@ def _hoist(s: Context, program: tree.Program) -> None:
         if declare is not None:
             try:
                 declare(s, item)
+                if isinstance(item, tree.AgentDeclaration):
+                    s.module.declarations[item.name.id] = (s.source, item.span)
             except RunError as error:
                 s.announce(error, item)
                 raise
