@@ -7,7 +7,7 @@ from typing import Any
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.language.vvm import tree
-from prose_kernel.machine.vvm.code import expression
+from prose_kernel.machine.vvm.code import awaited, expression
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.operators import OPERATORS
 from prose_kernel.machine.vvm.values import a_type_of, json_view, raised
@@ -202,8 +202,9 @@ class OperatorCode(Code):
         self.now = now
 
     async def _run(self, s: Context) -> Value:
-        left = await value_of(self.parts[0], s)
-        right = await value_of(self.parts[1], s)
+        one, two = self.parts
+        left = one.now(s) if one.now is not None else await awaited(one, s)
+        right = two.now(s) if two.now is not None else await awaited(two, s)
         try:
             return self._operate(left, right)
         except VvmRaise as error:

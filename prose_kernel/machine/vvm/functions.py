@@ -18,6 +18,7 @@ from prose_kernel.machine.vvm.code import (
     Left,
     Scope,
     Step,
+    awaited,
     compile_expression,
     current_scope,
     expression,
@@ -28,7 +29,7 @@ from prose_kernel.machine.vvm.code import (
 )
 from prose_kernel.machine.vvm.context import CALL, Context, Frame, Module
 from prose_kernel.machine.vvm.values import a_type_of, adopted, raised
-from prose_kernel.runtime.compiled_code import Code, value_of
+from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
 from prose_kernel.runtime.shared_names import Function
@@ -136,7 +137,7 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
     s.depth += 1
     try:
         ways = body.flat(s)
-        left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+        left: Left = await body.run(s) if ways is None else run_flat(ways, body, s)
     except RunError as error:
         error.__traceback__ = None  # a deep recursion must not leave a trace as long as itself
         raise
@@ -249,9 +250,12 @@ class CallCode(Code):
         self.keys = tuple(keyword.name for keyword in node.keywords)
 
     async def _run(self, s: Context) -> Value:
-        values = [part.now(s) if part.now is not None else await call(part.run(s)) for part in self.parts]
+        values = [part.now(s) if part.now is not None else await awaited(part, s) for part in self.parts]
         function = values[0]
         if not self.keys:
+            if isinstance(function, UserFunction) and len(function.code.parameters) == len(values) - 1:
+                table = dict(zip(function.code.parameters, values[1:], strict=True))
+                return await enter(s, self.node, function, table)
             return await apply(s, self.node, function, values[1:])
         end = len(values) - len(self.keys)
         keywords = dict(zip(self.keys, values[end:], strict=True))
@@ -273,7 +277,7 @@ class DefStep(Step):
 
 @statement(tree.Return)
 class ReturnStep(Step):
-    __slots__ = ("code",)
+    __slots__ = ()
 
     def __init__(self, node: tree.Return, used: bool) -> None:
         super().__init__(node, used)
@@ -285,16 +289,13 @@ class ReturnStep(Step):
             way = code.now
             self.now = lambda s: Leave("return", way(s))  # type: ignore[assignment]
 
-    async def _run(self, s: Context) -> Left:
-        if self.now is not None:
-            return self.now(s)
-        assert self.code is not None
-        return Leave("return", await value_of(self.code, s))
+    def finish(self, s: Context, value: Value) -> Left:
+        return Leave("return", value)
 
 
 def define(s: Context, node: tree.Def, source: Source) -> UserFunction:
     """Hoist a `def` of the module."""
     function = UserFunction(FunctionCode(node), s.module, None, source)
     s.module.defined[node.name.id] = function
-    s.module.bind(node.name.id, function, source, node.span)
+    s.module.bind(node.name.id, function, source, node)
     return function

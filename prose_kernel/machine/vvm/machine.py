@@ -72,11 +72,11 @@ class Machine(RuntimeMachine):
     def bindings(self) -> dict[str, BindingInfo]:
         root, exported = self._run.root, self._run.root.exported
         found: dict[str, BindingInfo] = {}
-        for name, (source, span) in root.written.items():
+        for name, (source, node) in root.written.items():
             value = root.table[name]
             if root.defined.get(name) is not value:
                 kind = "output" if name in exported else "let"
-                text, place = source.slice(span), source.location(span.start)
+                text, place = source.slice(node.span), source.location(node.span.start)
                 found[name] = BindingInfo(kind, value, Key(name), text, place)  # type: ignore[arg-type]
         return found
 

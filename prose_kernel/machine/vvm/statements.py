@@ -14,6 +14,7 @@ from prose_kernel.machine.vvm.code import (
     Body,
     Left,
     Step,
+    awaited,
     compile_expression,
     flat_ways,
     may_be_flat,
@@ -28,6 +29,7 @@ from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, LoopLeft, LoopPass, TryEntered
 from prose_kernel.runtime.execution_context import forget_trace, located
 from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
 
 _LEAVING: Final = (RunError, asyncio.CancelledError)
 
@@ -36,7 +38,7 @@ _LEAVING: Final = (RunError, asyncio.CancelledError)
 
 @statement(tree.Assign)
 class AssignStep(Step):
-    __slots__ = ("code",)
+    __slots__ = ()
 
     def __init__(self, node: tree.Assign, used: bool) -> None:
         super().__init__(node, used)
@@ -45,15 +47,15 @@ class AssignStep(Step):
         if way is not None:
             self.now = lambda s: s.bind(name, way(s), node)
 
-    async def _run(self, s: Context) -> Left:
-        s.bind(self.node.target.id, await value_of(self.code, s), self.node)
+    def finish(self, s: Context, value: Value) -> Left:
+        s.bind(self.node.target.id, value, self.node)
 
 
 @statement(tree.ExpressionStatement)
 class ExpressionStep(Step):
     """Its value is dropped; the last one of a cell is shown, which the program as a whole sees to."""
 
-    __slots__ = ("code",)
+    __slots__ = ()
 
     def __init__(self, node: tree.ExpressionStatement, used: bool) -> None:
         super().__init__(node, used)
@@ -66,8 +68,8 @@ class ExpressionStep(Step):
 
             self.now = now
 
-    async def _run(self, s: Context) -> Left:
-        await call(self.code.as_statement(s))
+    def finish(self, s: Context, value: Value) -> Left:
+        return None
 
 
 @statement(tree.Pass)
@@ -102,7 +104,7 @@ class ContinueStep(Step):
 
 async def holds(s: Context, code: Code) -> bool:
     """Whether a condition holds. Raises R203."""
-    value = code.now(s) if code.now is not None else await call(code.run(s))
+    value = code.now(s) if code.now is not None else await awaited(code, s)
     if value is True or value is False:
         return value
     raise not_boolean(s, code.node, value)
@@ -209,8 +211,14 @@ class WhileStep(Step):
             return await call(s.host.preview.ways(s, [self.body]))
         condition, body, turns = self.condition, self.body, s.host.scheduler
         passes = _Passes(s, self.node, None)
+        way = condition.now
         try:
-            while await holds(s, condition):
+            while True:
+                value = way(s) if way is not None else await awaited(condition, s)
+                if value is not True:
+                    if value is False:
+                        break
+                    raise not_boolean(s, condition.node, value)
                 passes.begins()
                 ways = body.flat(s)
                 left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
