@@ -165,8 +165,8 @@ class Workspace:
         run = self._open(language)
         machine = run.machines.get(language.name)
         if machine is None:
-            machine = language.machine().beside(run.any_machine)
-            run.machines[language.name] = machine
+            machine = run.machines[language.name] = language.machine().beside(run.any_machine)
+            language.configure(machine, self.settings)
         return machine
 
     def bindings(self) -> dict[str, Named]:
@@ -410,9 +410,9 @@ class Workspace:
         from prose_kernel.state.transcript import InContextTrace
 
         settings, start = self.settings, self.start
-        kept = self._filesystem() if getattr(settings, self.language.state) == "filesystem" else None
-        announce = self._asker.show if self.language.announces else None
-        transcript = InContextTrace(announce) if kept is None else None
+        keeps = self.language.state == "state"
+        kept = self._filesystem() if keeps and settings.state == "filesystem" else None
+        transcript = InContextTrace(self._asker.show if keeps else None) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
         gates = self._gatekeeper(kept, self._asker)
@@ -440,6 +440,7 @@ class Workspace:
             load=self._load,
             supplied=self._supplied,
         )
+        language.configure(machine, settings)
         machines = {language.name: machine}
         run = _Run(machines, gates, commands, self._agent_programs(settings, kept), kept, transcript)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text

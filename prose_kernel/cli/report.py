@@ -37,6 +37,7 @@ def result_line(result: Mapping[str, object]) -> str:
 
 def diagnostic_json(found: Diagnostic) -> dict[str, object]:
     entry: dict[str, object] = {
+        **({"file": found.file} if found.file else {}),
         "code": found.code,
         "severity": found.severity,
         "line": found.line,

@@ -165,7 +165,7 @@ class Parser(ExpressionParser):
         self.close_all()
         last = self.tokens.last
         items = tuple(self.blocks[0].items)
-        program = Program(items, self.tokens.comments(), span=(0, self.span(last)[0]))  # type: ignore[arg-type]
+        program = Program(items, self.tokens.comments(), self.text, span=(0, self.span(last)[0]))  # type: ignore[arg-type]
         return Parsed(
             program,
             tuple(in_order(self.findings.found)),
@@ -534,8 +534,9 @@ class Parser(ExpressionParser):
         self.word("(")
         at = self.at = self.behind_lines(self.at)
         name = kind = None
-        if self.texts[at] == "kind" and self.texts[at + 1] == "=":
-            kind = self.string_node(at + 2, "a string").value
+        equals = self.behind_lines(at + 1)
+        if self.texts[at] == "kind" and self.texts[equals] == "=":
+            kind = self.string_node(self.behind_lines(equals + 1), "a string").value
         elif self.texts[at] == "_":
             self.at += 1
         else:

@@ -19,13 +19,13 @@ from typing import Final
 from msgspec import structs
 
 from prose_kernel.errors import RunError, Undecided
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.bindings import bind
 from prose_kernel.machine.openprose.code import Body
 from prose_kernel.machine.openprose.frames import Frame, Kind, Layer, find_home
 from prose_kernel.machine.openprose.program_context import ProgramContext, ProgramRun
-from prose_kernel.machine.openprose.program_text import walk
 from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime import structured_text
 from prose_kernel.runtime.compiled_code import Code, value_of

@@ -74,7 +74,7 @@ class Machine(RuntimeMachine):
         found: dict[str, BindingInfo] = {}
         for name, (source, node) in root.written.items():
             value = root.table[name]
-            if root.defined.get(name) is not value:
+            if name not in root.defined or root.defined[name] is not value:
                 kind = "output" if name in exported else "let"
                 text, place = source.slice(node.span), source.location(node.span.start)
                 found[name] = BindingInfo(kind, value, Key(name), text, place)  # type: ignore[arg-type]
