@@ -86,6 +86,9 @@ async def from_outside(
     module: Module, function: Value, caller: ExecutionContext, node: Node, arguments: Sequence[Value]
 ) -> Value:
     """Call a function from another language: the caller's line of control goes on here, and back."""
+    if caller.host.preview is not None:
+        foreseen: Value = caller.host.preview.unknown(str(getattr(function, "name", "function")))
+        return foreseen
     run = module.run
     s = Context(run, module, caller.source, caller.cwd, caller.path).go_on_from(caller)
     try:
@@ -110,6 +113,9 @@ async def apply(
         return await enter(s, node, function, table)
     if isinstance(function, LibraryFunction):
         return await function.run(s, node, arguments, keywords or {})
+    if isinstance(function, Function) and s.host.preview is not None:
+        foreseen: Value = s.host.preview.unknown(function.name)
+        return foreseen
     if isinstance(function, Function):
         if keywords:
             message = f"bad arguments to {function.name}: a function of another language takes no keywords"
@@ -123,6 +129,10 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
     if s.depth >= s.run.depth:
         hint = f"{s.run.depth} calls are under way; the setting vvm_depth allows more"
         raise raised(s, node, "R218", f"recursion limit: {function.name} is called too deeply", hint=hint)
+    preview = s.host.preview
+    if preview is not None and not preview.enters(s, function):
+        unknown: Value = preview.unknown(function.name)
+        return unknown
     turns = s.host.scheduler
     if turns.due():
         await s.breathe()
@@ -133,7 +143,8 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
     body = function.code.body
     outer = s.frame, s.table, s.module, s.source, s.statement, s.handling
     frame = Frame(function, table, function.outer, s.frame, (s.source, node))
-    s.frame, s.table, s.module, s.source, s.handling = frame, table, function.module, function.source, None
+    module = function.module if preview is None else preview.module_of(function.module)
+    s.frame, s.table, s.module, s.source, s.handling = frame, table, module, function.source, None
     s.depth += 1
     try:
         ways = body.flat(s)
@@ -147,7 +158,8 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
         frame.caller = None  # a closure may keep the frame
     if announced is not None:
         s.emit(BlockLeft(announced[0], function.name, announced[1]))
-    return left.value if left is not None else None
+    value = left.value if left is not None else None
+    return value if preview is None else preview.result(frame, function.name, value)
 
 
 # ---------------------------------------------------------------- arguments
@@ -189,9 +201,14 @@ Bound = dict[str, Value]
 
 
 class LibraryFunction(Function):
-    """A function of the standard library. `work` gets its checked arguments; with `at_once` it cannot wait."""
+    """A function of the standard library. `work` gets its checked arguments; with `at_once` it cannot wait.
+
+    `computes` tells that its result is made from its arguments, not merely of them.
+    """
 
     __slots__ = ("_name", "_parameters", "at_once", "optional", "work")
+
+    computes: ClassVar[bool] = True
 
     language: ClassVar[str] = LANGUAGE
 
@@ -227,6 +244,10 @@ class LibraryFunction(Function):
     async def run(self, s: Context, node: Node, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
         given = self.bind(s, node, arguments, keywords)
         if self.at_once is not None:
+            if s.host.preview is not None and self.computes:
+                unknown: Value = s.host.preview.instead(*given.values())
+                if unknown is not None:
+                    return unknown
             return self.at_once(s, node, given)
         assert self.work is not None
         return await self.work(s, node, given)

@@ -15,7 +15,7 @@ from prose_kernel.language.vvm.names import Known
 from prose_kernel.machine.vvm import agent_calls, functions, judging, library, statements  # noqa: F401 - each registers its code
 from prose_kernel.machine.vvm.context import Context, VvmRun
 from prose_kernel.machine.vvm.program import data_alone, run_text, valued_kind
-from prose_kernel.runtime.machine import BindingInfo, Definition
+from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
 from prose_kernel.runtime.ports import Key
 from prose_kernel.runtime.shared_names import Agent, Function
@@ -44,6 +44,11 @@ class Machine(RuntimeMachine):
 
     def _result(self, value: Value) -> Value:
         return self.outputs()
+
+    async def preview(self, program: tree.Program, source: Source) -> tuple[Preview, ...]:
+        from prose_kernel.machine.vvm.preview import preview
+
+        return await preview(self._run, program, source, self.cwd)
 
     # ------------------------------------------------------------ settings
 

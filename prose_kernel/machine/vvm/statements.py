@@ -24,6 +24,7 @@ from prose_kernel.machine.vvm.code import (
 )
 from prose_kernel.machine.vvm.context import Context
 from prose_kernel.machine.vvm.expressions import not_boolean
+from prose_kernel.machine.vvm.judging import scrutinee
 from prose_kernel.machine.vvm.values import a_type_of, error_value, raised
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, LoopLeft, LoopPass, TryEntered
@@ -155,7 +156,7 @@ class IfStep(Step):
 
     async def _run(self, s: Context) -> Left:
         if s.host.preview is not None:
-            return await call(s.host.preview.ways(s, [body for _, body in self.arms] + [self.otherwise]))
+            return await call(s.host.preview.arms(s, self.arms, self.otherwise))
         arm, body = 0, None
         for number, (condition, candidate) in enumerate(self.arms, 1):
             if await holds(s, condition):
@@ -208,7 +209,9 @@ class WhileStep(Step):
 
     async def _run(self, s: Context) -> Left:
         if s.host.preview is not None:
-            return await call(s.host.preview.ways(s, [self.body]))
+            if await s.host.preview.truth(s, self.condition) is False:
+                return None
+            return await call(s.host.preview.passes(s, self.body))
         condition, body, turns = self.condition, self.body, s.host.scheduler
         passes = _Passes(s, self.node, None)
         way = condition.now
@@ -248,7 +251,7 @@ class ForStep(Step):
     async def _run(self, s: Context) -> Left:
         node, body, turns, name = self.node, self.body, s.host.scheduler, self.node.target.id
         if s.host.preview is not None:
-            items = await s.host.preview.items(s, self.items, name)
+            items = s.host.preview.items(await s.host.preview.value(s, self.items, name), name)
         else:
             items = await value_of(self.items, s)
         if type(items) is not list:
@@ -287,7 +290,7 @@ class WithInputStep(Step):
         self.body = Body(node.body)
 
     async def _run(self, s: Context) -> Left:
-        value = await value_of(self.value, s)
+        value = await scrutinee(s, self.value)
         outer, s.it = s.it, value
         try:
             return await run_body(self.body, s)
@@ -380,12 +383,11 @@ class TryStep(Step):
         return await call(self.final.run(s))
 
     async def _previewed(self, s: Context) -> Left:
-        """All parts, one after the other."""
-        await call(self.body.run(s))
+        """All parts, one after the other; nobody knows whether the handler will run."""
+        left = await call(self.body.run(s))
         if self.handler is not None:
             name: str = self.node.handler.target.id
             s.bind(name, s.host.preview.unknown(name), self.node.handler)
-            await call(self.handler.run(s))
-        if self.final is not None:
-            await call(self.final.run(s))
-        return None
+            await call(s.host.preview.ways(s, [self.handler]))
+        after = await call(self.final.run(s)) if self.final is not None else None
+        return left if after is None else after
