@@ -107,6 +107,8 @@ class Settings:
     - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
       below `.vvm/runs/`, to which the values refer).
     - `vvm_depth`: how many calls of VVM functions may be inside each other.
+    - `vvm_rules`: whether the rules that decide conditions of OpenProse decide criteria of VVM too (`?` templates),
+      before the judge.
     - `vvm_input`: how many characters the input of an agent call of VVM may have; a longer one is refused, not cut.
     - `vvm_memory_digest`: bytes of the digest in an agent's memory.
     - `vvm_memory_items`: how many facts an answer may add to an agent's memory.
@@ -159,6 +161,7 @@ class Settings:
     display_lines: Limit = 1_000
     vvm_state: StateBackend = "in-context"
     vvm_depth: int = 100
+    vvm_rules: bool = False
     vvm_input: int = 10_000_000
     vvm_memory_digest: int = 16 * 1024
     vvm_memory_items: int = 32
@@ -176,7 +179,9 @@ class Settings:
         return SessionOptions(
             provider=None if self.provider == "auto" else self.provider,
             script=str(cwd / self.script) if self.script else None,
-            judge=JudgeOptions(self.judge_rules, None if self.judge == "auto" else self.judge, self.judge_model),
+            judge=JudgeOptions(
+                self.judge_rules, None if self.judge == "auto" else self.judge, self.judge_model, self.vvm_rules
+            ),
             cassette=CassetteOptions(
                 self.cassette,
                 self.cassette_mode,
