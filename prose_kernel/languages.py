@@ -86,15 +86,16 @@ class Language:
     `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
     and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
     line. `state` is the setting that says what of it is kept in files: the names of a run that begins with it
-    (`state`), or answers of its agents (`vvm_state`). `configure` gives a new machine the settings that only its
-    language has.
+    (`state`), or answers of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not
+    in that in which it was started. `configure` gives a new machine the settings that only its language has.
 
     `offers` completes a word: given are the text before it, where that ends (`code`, `string`, `triple`, `marker`),
     what the machine knows and the values of its names; the front end filters by what is typed. Without it the front
     end completes OpenProse.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
-    another one. `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
+    another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
+    `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
     beforehand. `kind_of` and `text_of` are how a value is called and written for people, `inserted` how it is written
     inside a text; `bind` is the statement that binds a Python value to a name, or a `UsageError` which begins with the
     last argument.
@@ -109,11 +110,13 @@ class Language:
     delimiters: tuple[str, ...] = ()
     declared: Mapping[str, str] = field(default_factory=dict)
     state: Literal["state", "vvm_state"] = "state"
+    at_home: bool = False
     refusal: str = ""
     decode: Callable[[bytes, str], Source] = field(repr=False)
     compile: CompileText = field(repr=False)
     format_program: Callable[[Any], str] = field(repr=False)
     report: Callable[[Any, str], str] = field(repr=False)
+    contract: Callable[[Any], Any] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     expected: Callable[[str], frozenset[str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
@@ -183,6 +186,7 @@ OPENPROSE: Final = Language(
     words=_words_later("language.openprose.word_docs"),
     machine=_class_later("machine.openprose.machine:Machine"),
     programs=_later("state.programs:LocalPrograms"),
+    contract=_later("language.openprose.contract:contract"),
     inputs=_inputs,
     gates=_later("machine.openprose.program_text:gate_names"),
     judged_texts=_later("machine.openprose.program_text:judged_texts"),
@@ -203,7 +207,7 @@ def _modules(base: Path, *, program: Path | None = None, profile: Profile = "def
 
 
 def _configure(machine: Any, settings: Settings) -> None:
-    machine.depth = settings.vvm_depth
+    machine.depth, machine.longest_input = settings.vvm_depth, settings.vvm_input
 
 
 VVM: Final = Language(
@@ -216,11 +220,13 @@ VVM: Final = Language(
     delimiters=("`",),
     declared={"output": "export"},
     state="vvm_state",
+    at_home=True,
     refusal="\N{CROSS MARK} Validation failed",
     decode=_later("language.vvm:decode"),
     compile=_later("language.vvm:compile_source"),
     format_program=_later("language.vvm:format_program"),
     report=_later("language.vvm.contract:report"),
+    contract=_later("language.vvm.contract:contract"),
     completeness=_later("language.vvm.editing:completeness"),
     expected=_later("language.vvm.editing:expected"),
     words=_words_later("language.vvm.word_docs"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from prose_kernel import reference
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 
@@ -47,13 +48,16 @@ def diagnostic_json(found: Diagnostic) -> dict[str, object]:
     return {**entry, "hint": found.hint} if found.hint else entry
 
 
-def compiled_json(name: str, language: str, diagnostics: Iterable[Diagnostic]) -> dict[str, object]:
+def compiled_json(
+    name: str, language: str, diagnostics: Iterable[Diagnostic], contract: Mapping[str, object] | None
+) -> dict[str, object]:
     """The object that `prose compile --format json` prints for one file."""
     found = tuple(diagnostics)
     return {
         "file": name,
         "language": language,
         "ok": not has_errors(found),
+        **({"contract": contract} if contract is not None else {}),
         "diagnostics": [diagnostic_json(d) for d in found],
     }
 
@@ -74,13 +78,15 @@ def usage_text(error: Exception) -> str:
 
 
 def code_of(error: Exception) -> str:
-    """The code of an error that has an entry in the reference, "" for others."""
-    match error:
-        case CompileError():
-            return next((d.code for d in error.diagnostics if d.severity == "error"), "")
-        case RunError():
-            return error.code
-    return ""
+    """What `prose explain` takes for an error that has an entry in the reference, "" for others: `E004`, `vvm E004`."""
+    first: Diagnostic | RunError | None = None
+    if isinstance(error, CompileError):
+        first = next((d for d in error.diagnostics if d.severity == "error"), None)
+    elif isinstance(error, RunError):
+        first = error
+    if first is None:
+        return ""
+    return first.code if first.page == reference.DEFAULT else f"{first.page} {first.code}"
 
 
 def error_json(error: Exception) -> dict[str, object]:
