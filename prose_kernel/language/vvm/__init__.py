@@ -6,17 +6,23 @@ used, so importing this package costs nothing.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from prose_kernel.language.diagnostics import Profile
     from prose_kernel.language.source import Source
     from prose_kernel.language.vvm.diagnostics import Finding
     from prose_kernel.language.vvm.parser import Parsed
     from prose_kernel.language.vvm.tree import Program
+
+
+_ABOUT_NAMES: Final = frozenset({"E040", "E051", "E070", "E090", "W010", "W030", "W031", "W201", "W204"})
+_ABOUT_PLACES: Final = frozenset({"E080", "E081", "E202"})
+_WORDS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +69,14 @@ def compile_source(
 
     with uncollected():
         parsed = parse(source)
-        found = in_order([*parsed.diagnostics, *_checked(parsed.program, source, known=known, load=load, cell=cell)])
+        checked = _checked(parsed.program, source, known=known, load=load, cell=cell)
+        if parsed.diagnostics:
+            checked = _without_echoes(parsed, checked, source)
+        found = in_order([*parsed.diagnostics, *checked])
     return Compiled(source, parsed.program, found, not has_errors(found))
 
 
-def _checked(program: Program, source: Source, **given: Any) -> tuple[Finding, ...]:
+def _checked(program: Program, source: Source, **given: Any) -> Sequence[Finding]:
     """What the checker finds."""
     from importlib import import_module
 
@@ -77,3 +86,25 @@ def _checked(program: Program, source: Source, **given: Any) -> tuple[Finding, .
         return ()
     found: tuple[Finding, ...] = tuple(checker.check(program, source, **given))
     return found
+
+
+def _without_echoes(parsed: Parsed, checked: Sequence[Finding], source: Source) -> list[Finding]:
+    """What the checker has found, without what only follows from statements that could not be read.
+
+    A name that stands in such a statement may be defined or used there; a statement whose body is not indented may
+    hold what now seems to stand outside.
+    """
+    places = {(found.line, found.column) for found in parsed.diagnostics}
+    indented = min((found.span.start for found in parsed.diagnostics if found.code == "E002"), default=None)
+    kept = []
+    for found in checked:
+        if (found.line, found.column) in places:
+            continue
+        if found.code in _ABOUT_NAMES and parsed.unread:
+            words = _WORDS.findall(source.slice(found.span))
+            if not parsed.unread.isdisjoint(words):
+                continue
+        if found.code in _ABOUT_PLACES and indented is not None and found.span.start > indented:
+            continue
+        kept.append(found)
+    return kept
