@@ -204,7 +204,7 @@ async def record(notebook: Path, answers: Answers) -> None:
     cells = Cells(notebook.parent, nowhere)
     cells.overrides = {"provider": "anthropic", "cassette_mode": "record", "cassette": notebook.stem}
     try:
-        for cell in read_cells(str(notebook)):
+        for cell in read_cells(str(notebook))[0]:
             await cells.run(_CHOOSES.sub("", cell.text), nowhere, live=False)
     finally:
         await cells.close()

@@ -262,18 +262,19 @@ class _Connecting:
     # ------------------------------------------------------------ the judge
 
     def _judge(self) -> Judge:
-        rules = self.options.judge.rules
+        rules, criteria = self.options.judge.rules, self.options.judge.criteria
         if self.choice.kind == "dry-run":
-            return JudgeChain(rules, None, self.script, dry_run=True)
+            return JudgeChain(rules, None, self.script, dry_run=True, criteria=criteria)
         if self.choice.kind == "replay":
-            others: Judge = RecordedJudge(Asked(rules=rules), self.cassettes, asker=self.person)
+            nobody = Asked(rules=rules, criteria=criteria)
+            others: Judge = RecordedJudge(nobody, self.cassettes, asker=self.person)
         else:
-            others = Asked(self.person, self._live_judge, rules=rules)
+            others = Asked(self.person, self._live_judge, rules=rules, criteria=criteria)
             if self._recording:
                 others = RecordedJudge(others, self.cassettes, asker=self.person)
             if self._recording and self.judges.kind == "nobody" and self.options.cassette.mode is None:
-                others = UnrecordedIsNobody(others, self.person, rules=rules)
-        return JudgeChain(rules, scripted=self.script, others=others)
+                others = UnrecordedIsNobody(others, self.person, rules=rules, criteria=criteria)
+        return JudgeChain(rules, scripted=self.script, others=others, criteria=criteria)
 
     def _live_judge(self) -> Judge | None:
         """Return the model or agent that judges now."""

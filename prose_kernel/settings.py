@@ -103,6 +103,9 @@ class Settings:
     - `display_cap`: bytes of one command's output that are displayed; of a longer output the middle is omitted.
       0 means no limit. Values, logs and piped output of the command line are never cut.
     - `display_lines`: the same in lines.
+    - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
+      below `.vvm/runs/`, to which the values refer). It also decides where a run is kept that begins with VVM.
+    - `vvm_depth`: how many calls of VVM functions may be inside each other.
     """
 
     shell: str | None = None
@@ -147,6 +150,8 @@ class Settings:
     concurrency: int | None = None
     display_cap: Limit = 100_000
     display_lines: Limit = 1_000
+    vvm_state: StateBackend = "in-context"
+    vvm_depth: int = 100
 
     @property
     def chooses_who_answers(self) -> bool:

@@ -40,9 +40,9 @@ class Compiled(NamedTuple):
 @click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How findings are printed.")
 def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
-    """Check programs without running anything; print the canonical form of what is right.
+    """Check programs without running anything; print the canonical form of what is right, of VVM its exports.
 
-    Findings go to stderr, canonical programs to stdout. With --format json, one object for each file on stdout:
+    Findings go to stderr, all else to stdout. With --format json, one object for each file on stdout:
     {"file", "language", "ok", "diagnostics"}. FILE may be - for standard input.
 
     Exit status: 0 no errors (warnings are fine), 1 errors, 2 a file that cannot be read.
@@ -57,8 +57,16 @@ def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
                 )
             )
         else:
-            _print_compiled(compiled, several=len(names) > 1)
+            _print_compiled(compiled, several=len(names) > 1, printed=_report)
     return status
+
+
+def _report(compiled: Compiled) -> str:
+    return compiled.language.report(compiled.program, compiled.name)
+
+
+def _canonical(compiled: Compiled) -> str:
+    return compiled.language.format_program(compiled.program)
 
 
 def _compile_all(names: tuple[str, ...], strict: bool) -> Iterator[Compiled]:
@@ -101,17 +109,17 @@ def _with_unreadable(compiled: Compiled) -> tuple[Diagnostic, ...]:
     return (Diagnostic("E215", 1, 1, str(compiled.unreadable)),)
 
 
-def _print_compiled(compiled: Compiled, several: bool) -> None:
+def _print_compiled(compiled: Compiled, several: bool, printed: Callable[[Compiled], str] = _canonical) -> None:
     if compiled.unreadable:
         click.echo(report.usage_text(compiled.unreadable), err=True)
     if several and compiled.diagnostics:
         click.echo(f"{compiled.name}:", err=True)
+    if compiled.language.refusal and not compiled.ok:
+        click.echo(compiled.language.refusal, err=True)
     if compiled.diagnostics:
         click.echo(report.diagnostics_text(compiled.diagnostics) + "\n" * (several or compiled.ok), err=True)
     if compiled.ok and compiled.program is not None:
-        click.echo(
-            (f"# {compiled.name}\n" if several else "") + compiled.language.format_program(compiled.program), nl=False
-        )
+        click.echo((f"# {compiled.name}\n" if several else "") + printed(compiled), nl=False)
 
 
 @click.command("fmt", short_help="Print programs in canonical form.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from prose_kernel import languages
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream, Task
 from prose_kernel.errors import RunError
@@ -49,6 +50,8 @@ class Narrator:
         self._branches: dict[tuple[object, int], _Branches] = {}
         self._raised: e.CommandFinished | None = None
         self.unshown: Value = None
+        self.language = languages.default()
+        """That of the program that runs, which says how its values are written."""
         self.shown_error: RunError | None = None
         self._handlers = {
             e.CommandStarted: self._command_started,
@@ -177,7 +180,7 @@ class Narrator:
 
     def _value(self, branches: tuple[e.BranchStep, ...], name: str, value: Value) -> None:
         """A remark with the beginning of a value."""
-        text = full_text(value).rstrip("\n")
+        text = self.language.text_of(value).rstrip("\n")
         more = text.count("\n")
         rest = f" (+{more} line{'s' if more > 1 else ''})" if more else ""
         first = clip(text.partition("\n")[0], PREVIEW_COLUMNS)

@@ -14,6 +14,7 @@ from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 
 if TYPE_CHECKING:
+    from prose_kernel.languages import Language
     from prose_kernel.recordings.library import Unused
     from prose_kernel.runtime.values import Value
     from prose_kernel.session_services import SessionServices
@@ -36,6 +37,7 @@ def result_line(result: Mapping[str, object]) -> str:
 
 def diagnostic_json(found: Diagnostic) -> dict[str, object]:
     entry: dict[str, object] = {
+        **({"file": found.file} if found.file else {}),
         "code": found.code,
         "severity": found.severity,
         "line": found.line,
@@ -183,13 +185,12 @@ def _last_words(error: RunError) -> str:
     return f"\nstderr{cut}:\n" + "\n".join(f"  {line}" for line in shown)
 
 
-def output_text(name: str, value: Value) -> str:
+def output_text(name: str, value: Value, language: Language) -> str:
     """An output for people: `name: value`, a table or a text of several lines below its name."""
     from prose_kernel.presentation.tables_of_values import table_of
-    from prose_kernel.runtime.values import inserted_text
 
     table = table_of(value)
-    text = inserted_text(value) if table is None else table.text
+    text = language.inserted(value) if table is None else table.text
     return f"{name}:\n{text}" if "\n" in text else f"{name}: {text}"
 
 

@@ -17,6 +17,7 @@ class Diagnostic:
     """One finding: code, 1-based position of the offending token, message, optional hint in plain words.
 
     `source_line` is the original line, verbatim, for the caret rendering. `span` locates the token in its source.
+    `file` is the path of an imported file that it is about; of the program itself it is empty.
     """
 
     code: str
@@ -26,6 +27,7 @@ class Diagnostic:
     hint: str | None = None
     source_line: str = ""
     span: Span = Span(0, 0)
+    file: str = ""
 
     @property
     def severity(self) -> Severity:

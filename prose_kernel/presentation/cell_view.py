@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from prose_kernel import languages
 from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.presentation import cards
@@ -75,6 +76,8 @@ class CellView:
         self.live = live
         self.limits = limits
         self.directory_name = directory_name
+        self.language = languages.default()
+        """That of the program that runs, which says how its values are called and written."""
         self._commands: dict[int, CommandView] = {}
         self._cards: dict[str, cards.Recent] = {}
         self._notes: list[cards.Note] = []
@@ -119,7 +122,7 @@ class CellView:
         if last:
             self.output.result(cards.card_display(last))
         elif self._worth_showing(value):
-            self.output.result(cards.value_display(value))
+            self.output.result(cards.value_display(value, self.language))
 
     def fail(self) -> None:
         """The cell failed or was interrupted: everything that it had to show comes before the error."""
@@ -141,7 +144,7 @@ class CellView:
         shown = bool(self._cards)
         self.settle()
         if not shown and self._worth_showing(value):
-            self._send(cards.value_display(value))
+            self._send(cards.value_display(value, self.language))
 
     def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
         """What the compiler had to say about a program that may run; before its first output."""
@@ -242,9 +245,9 @@ class CellView:
             return  # names of a block or an imported program are its own; a branch is shown by its row
         known = self._cards.get(event.name)
         if known is None:
-            self._cards[event.name] = cards.Recent(event.name, event.value)
+            self._cards[event.name] = cards.Recent(event.name, event.value, self.language)
         else:
-            known.value, known.times = event.value, known.times + 1
+            known.value, known.language, known.times = event.value, self.language, known.times + 1
         self._last_name = event.name
         self._card_statement = event.place.ordinal
 

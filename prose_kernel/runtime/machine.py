@@ -20,7 +20,7 @@ from prose_kernel.runtime.values import Value
 class BindingInfo:
     """A name of the root and its value: kind, where it is kept, and the statement that made it.
 
-    `spawned` tells that the value came straight from a spawn.
+    `spawned` tells that the value came straight from a spawn, `adopted` that another language has bound the name.
     """
 
     kind: Literal["input", "output", "let", "const"]
@@ -29,6 +29,7 @@ class BindingInfo:
     source: str
     location: Location
     spawned: Literal["exec", "session", "resume"] | None = None
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,11 @@ class Definition:
     """Something that a program has defined and that is no value: its kind, its text, its facts in a few words each.
 
     Of an agent `facts` are `model`, `persist` and `prompt` as far as it has them, and `memory` when it keeps one; of a
-    block `parameters` and `statements`. The text of an imported program is how it is called and what it gives.
+    block or function `parameters` and `statements`. The text of an imported program is how it is called and what it
+    gives.
     """
 
-    kind: Literal["agent", "block", "program"]
+    kind: Literal["agent", "block", "function", "program"]
     name: str
     text: str
     facts: Mapping[str, str]
@@ -240,8 +242,9 @@ class Machine:
             return
         self._shared.ended = True
         place = Place(Source("", self._shared.program_file), Span(0, 0), self._run.ordinal)
+        outputs = len(self.outputs())
         for listener in self._shared.host.listeners:
-            listener(RunEnded(place, error))
+            listener(RunEnded(place, error, outputs))
         await self._run.store.flush()
 
     def supply(self, name: str, value: str) -> None:

@@ -86,11 +86,27 @@ class CassetteOptions:
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
     """Conditions (sessions.md 3.2): `rules` decide first, alone or not at all; `provider` is the live judge (None: the
-    provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id."""
+    provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id. With `criteria`
+    the rules decide criteria of VVM too."""
 
     rules: RulesMode = "first"
     provider: str | None = None
     model: str | None = None
+    criteria: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """Memories of digest and ledger (docs/reference/vvm.md 6.6), in bytes: a digest, the items of one `retain` and how
+    many there may be, the facts that a call is told and how many. `patience` are the seconds to wait for another
+    process."""
+
+    digest: int = 16 * 1024
+    item: int = 1024
+    items: int = 32
+    facts: int = 20
+    facts_size: int = 4 * 1024
+    patience: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

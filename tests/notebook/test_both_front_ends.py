@@ -91,7 +91,7 @@ def shown(ran: Ran) -> list[Any]:
 def test_a_cell_shows_the_same(client: Client, python: Client, name: str) -> None:
     python.run("%prose reset")
     code = CELLS[name]
-    ours = client.run(code)
+    ours = client.run(f"\n{code}")  # lines are counted from that of the magic
     theirs = python.run(f"%%prose\n{code}")
     assert shown(theirs) == shown(ours)
     assert theirs.status == ours.status

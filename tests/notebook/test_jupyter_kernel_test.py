@@ -12,17 +12,20 @@ import jupyter_kernel_test
 import pytest
 from notebook.kernels import REPOSITORY
 
-SPECIFICATION = json.loads((REPOSITORY / "kernelspec" / "kernel.json").read_text())
+SPECIFICATIONS = {
+    name: json.loads((REPOSITORY / "kernelspec" / name / "kernel.json").read_text()) for name in ("prose", "vvm")
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """The kernelspec of the repository in a prefix of its own, with this interpreter."""
+    """The kernelspecs of the repository in a prefix of their own, with this interpreter."""
     root = tmp_path_factory.mktemp("jupyter")
-    target = root / "data" / "kernels" / "prose"
-    target.mkdir(parents=True)
-    argv = [sys.executable, *SPECIFICATION["argv"][1:]]
-    (target / "kernel.json").write_text(json.dumps({**SPECIFICATION, "argv": argv}))
+    for name, specification in SPECIFICATIONS.items():
+        target = root / "data" / "kernels" / name
+        target.mkdir(parents=True)
+        argv = [sys.executable, *specification["argv"][1:]]
+        (target / "kernel.json").write_text(json.dumps({**specification, "argv": argv}))
     patch = pytest.MonkeyPatch()
     patch.setenv("JUPYTER_PATH", str(root / "data"))
     patch.setenv("JUPYTER_DATA_DIR", str(root / "own"))

@@ -6,23 +6,17 @@ used, so importing this package costs nothing.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from prose_kernel.language.diagnostics import Profile
     from prose_kernel.language.source import Source
     from prose_kernel.language.vvm.diagnostics import Finding
+    from prose_kernel.language.vvm.modules import LoadModule
+    from prose_kernel.language.vvm.names import Known
     from prose_kernel.language.vvm.parser import Parsed
     from prose_kernel.language.vvm.tree import Program
-
-
-_ABOUT_NAMES: Final = frozenset({"E040", "E051", "E070", "E090", "W010", "W030", "W031", "W201", "W204"})
-_ABOUT_PLACES: Final = frozenset({"E080", "E081", "E202"})
-_WORDS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +48,8 @@ def compile_source(
     source: Source,
     *,
     profile: Profile = "default",
-    known: Any = None,
-    load: Callable[[str], Any] | None = None,
+    known: Known | None = None,
+    load: LoadModule | None = None,
     cell: bool = False,
 ) -> Compiled:
     """A program read and checked: every finding of docs/reference/vvm.md 10 that needs no run. Never raises.
@@ -63,48 +57,12 @@ def compile_source(
     `known` holds the names that earlier cells have defined, `load` gives what a module exports, `cell` applies the
     rules of 9.6. VVM has one profile.
     """
-    from prose_kernel.language.diagnostics import has_errors, in_order
+    from prose_kernel.language.diagnostics import has_errors
     from prose_kernel.language.nodes import uncollected
+    from prose_kernel.language.vvm.checker import check
     from prose_kernel.language.vvm.parser import parse
 
     with uncollected():
         parsed = parse(source)
-        checked = _checked(parsed.program, source, known=known, load=load, cell=cell)
-        if parsed.diagnostics:
-            checked = _without_echoes(parsed, checked, source)
-        found = in_order([*parsed.diagnostics, *checked])
+        found = check(parsed.program, source, known=known, load=load, cell=cell, read=parsed.diagnostics)
     return Compiled(source, parsed.program, found, not has_errors(found))
-
-
-def _checked(program: Program, source: Source, **given: Any) -> Sequence[Finding]:
-    """What the checker finds."""
-    from importlib import import_module
-
-    try:
-        checker = import_module("prose_kernel.language.vvm.checker")
-    except ModuleNotFoundError:
-        return ()
-    found: tuple[Finding, ...] = tuple(checker.check(program, source, **given))
-    return found
-
-
-def _without_echoes(parsed: Parsed, checked: Sequence[Finding], source: Source) -> list[Finding]:
-    """What the checker has found, without what only follows from statements that could not be read.
-
-    A name that stands in such a statement may be defined or used there; a statement whose body is not indented may
-    hold what now seems to stand outside.
-    """
-    places = {(found.line, found.column) for found in parsed.diagnostics}
-    indented = min((found.span.start for found in parsed.diagnostics if found.code == "E002"), default=None)
-    kept = []
-    for found in checked:
-        if (found.line, found.column) in places:
-            continue
-        if found.code in _ABOUT_NAMES and parsed.unread:
-            words = _WORDS.findall(source.slice(found.span))
-            if not parsed.unread.isdisjoint(words):
-                continue
-        if found.code in _ABOUT_PLACES and indented is not None and found.span.start > indented:
-            continue
-        kept.append(found)
-    return kept

@@ -10,9 +10,7 @@ from prose_kernel.language.source import Source, Span
 
 @dataclass(frozen=True, slots=True)
 class Finding(Diagnostic):
-    """A diagnostic of a VVM program; `file` is the path of an imported file that it is about, else empty."""
-
-    file: str = ""
+    """A diagnostic of a VVM program."""
 
     def render(self) -> str:
         """`CODE line N col C: message`, the source line, the caret, the hint."""

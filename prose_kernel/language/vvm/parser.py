@@ -7,7 +7,7 @@ clauses stays open after a body until the next line shows whether it goes on.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from prose_kernel.language.diagnostics import in_order
@@ -25,7 +25,6 @@ from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Na
 
 _COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)
 _NEVER: Final = re.compile("[\x00\ud800-\udfff]")
-_WORDS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 _FIRST_SPACES: Final = re.compile(r"^( ++)[^\s#]", re.MULTILINE)
 _MOST: Final = 100  # unprintable characters reported
 _PART_CLASSES: Final = {"case": tree.Case, "option": tree.Option, "require": tree.Require}
@@ -39,7 +38,6 @@ class Parsed:
     `incomplete` tells that the text stops in the middle: something is unclosed (`unclosed` says what: a bracket, a
     string, a template), or a header waits for its body. `ends_indented` tells that its last line stands in a block.
     `awaited` are those diagnostics that further lines may still mend: a missing body, a missing `except`.
-    `unread` are the words in statements that could not be read: what they define or use is not known.
     """
 
     program: Program
@@ -48,7 +46,6 @@ class Parsed:
     unclosed: str | None = None
     ends_indented: bool = False
     awaited: tuple[Finding, ...] = ()
-    unread: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 def parse(source: Source) -> Parsed:
@@ -65,7 +62,6 @@ class Parser(StatementParser):
         self.text = self.tokens.text
         self.tabs = "\t" in self.text
         self.tab_width = 0
-        self.unread: list[tuple[int, int]] = []  # offsets of statements that could not be read
 
     def parse(self) -> Parsed:
         self.read()
@@ -86,7 +82,6 @@ class Parser(StatementParser):
             self.unclosed,
             ends_indented,
             awaited,
-            self._unread_words(),
         )
 
     # ---- lines
@@ -368,11 +363,6 @@ class Parser(StatementParser):
             if match.start() not in told:
                 message = f"{hints.named(match[0])} cannot stand in a program"
                 self.report("E001", match.start(), match.end(), message)
-
-    def _unread_words(self) -> frozenset[str]:
-        for at in self.tokens.cuts:
-            self.unread.append((self.starts[at], self.tokens.end(at)))
-        return frozenset(word for start, end in self.unread for word in _WORDS.findall(self.text, start, end))
 
 
 def _spaces(column: int) -> str:

@@ -54,7 +54,6 @@ def recover(parser: Parser, trouble: Trouble) -> int:
         else:
             while stop < parser.tokens.last and _column(parser, stop) > block.column:
                 stop = _line_end(parser, stop + 1)
-    parser.unread.append((parser.starts[first], parser.starts[stop]))
     return stop
 
 

@@ -1,0 +1,43 @@
+"""What the text of a program tells before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prose_kernel.language.vvm import tree
+from prose_kernel.runtime.ports import JudgedText
+
+
+def walk(root: tree.Node) -> Iterator[tree.Node]:
+    """A node and everything inside it, in no particular order, however deep."""
+    stack: list[object] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack.extend(node)
+        elif isinstance(node, tree.Node):
+            yield node
+            stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "span")
+
+
+def judged_texts(program: tree.Program) -> list[JudgedText]:
+    """Each criterion that the judge may be asked about, in source order."""
+    found: list[JudgedText] = []
+    for node in walk(program):
+        match node:
+            case tree.Predicate() | tree.CriterionPattern():
+                found.append(_judged(node, node.template))
+            case tree.Require() | tree.Choose():
+                found.append(_judged(node.criterion, node.criterion, choice=isinstance(node, tree.Choose)))
+    return sorted(found, key=lambda one: one.span)
+
+
+def _judged(node: tree.Node, template: tree.Template, *, choice: bool = False) -> JudgedText:
+    return JudgedText(node.span, _shown(template), _shown(template, sample="0"), choice)
+
+
+def _shown(template: tree.Template, sample: str | None = None) -> str:
+    return "".join(
+        part if isinstance(part, str) else sample if sample is not None else f"{{{'.'.join(part.path)}}}"
+        for part in template.parts
+    )
