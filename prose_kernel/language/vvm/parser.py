@@ -74,7 +74,8 @@ class Parser(StatementParser):
             self._report_unprintable()
         last = self.tokens.last
         make: Any = Program
-        program = make(tuple(self.blocks[0].items), self.tokens.comments(), span=(0, self.span(last)[0]))
+        items = tuple(self.blocks[0].items)
+        program = make(items, self.tokens.comments(), self.text, span=(0, self.span(last)[0]))
         return Parsed(
             program,
             in_order(self.findings.found),
@@ -110,28 +111,29 @@ class Parser(StatementParser):
             self.column = block.column
             if block.open is not None and word not in CLAUSES:
                 self.finish(block)
+            made: Any = None
             try:
                 if texts[first + 1] == "=" and kind_of(word[0]) == WORD and block.only is None:
                     if word in RESERVED:
-                        self._assign_reserved(block)
+                        made = self._assign_reserved()
                     else:
                         start = starts[first]
                         name = make_name(word, span=(start, start + len(word)))
                         self.at = first + 2
                         value = expression()
-                        block.items.append(make_assign(name, value, span=(start, self.end)))
+                        made = make_assign(name, value, span=(start, self.end))
                 elif block.only is not None:
-                    self._part(block, word)
+                    made = self._part(block, word)
                 elif (handler := handler_of(word)) is not None:
                     made = handler(self)
-                    if made is not None:
-                        block.items.append(made)
                 else:
                     value = expression()
-                    block.items.append(_expression(starts[first], self.end, value))
+                    made = _expression(starts[first], self.end, value)
                 line = self.at
                 if texts[line][0] not in LINE_STARTS and not self.is_inline:
                     raise self._behind_statement(line)
+                if made is not None:
+                    block.items.append(made)
             except Trouble as trouble:
                 line = self._recover(trouble)
                 block = blocks[-1]
@@ -142,8 +144,8 @@ class Parser(StatementParser):
 
         return recover(self, trouble)
 
-    def _assign_reserved(self, block: Block) -> None:
-        """`word = value`, where the word is reserved."""
+    def _assign_reserved(self) -> Any:
+        """`word = value`, where the word is reserved: the value."""
         at = self.at
         if self.texts[at] == "it":
             hint = "`with input value:` gives `it` another value in its body"
@@ -152,17 +154,14 @@ class Parser(StatementParser):
             self.reserved_name(at)
         self.at = at + 2
         value = self.expression()
-        block.items.append(_expression(value.span.start, self.end, value))
+        return _expression(value.span.start, self.end, value)
 
-    def _part(self, block: Block, word: str) -> None:
+    def _part(self, block: Block, word: str) -> Any:
         """A line where only `case`, `option` or `require` may stand."""
         assert block.only is not None
         at = self.at
         if word == block.only and self.texts[at + 1] != "=":
-            made = PARTS[word](self)
-            if made is not None:
-                block.items.append(made)
-            return
+            return PARTS[word](self)
         if block.is_told:
             raise Trouble(at)
         block.is_told = True
@@ -254,8 +253,9 @@ class Parser(StatementParser):
             message = f"the body of `{header.word}` is missing"
             self._report_head("E002", header, message, "write it below, indented; `pass` for an empty one")
         else:
-            message = f"the body of `{header.word}` is not indented"
-            self._report_head("E002", header, message, "indent its lines; write `pass` for an empty body")
+            message = f"the body of `{header.word}` is missing, or not indented"
+            hint = "indent the lines of the body; write `pass` for an empty one"
+            self.report("E002", *self.span(line + 1), message, hint)
             block.lost = header.clauses
             header.is_lost = True
         self.attach(header, (), self.tokens.end(line - 1))
