@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest
     from prose_kernel.runtime.values import Value
+    from prose_kernel.settings import Settings
 
 
 class Compiled(Protocol):
@@ -107,8 +108,9 @@ class Language:
 
     `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
     and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
-    line. `state` is the setting that says where a run is kept which begins with it, and `announces` whether one that is
-    kept in memory says so.
+    line. `state` is the setting that says what of it is kept in files: the names of a run that begins with it
+    (`state`), or answers of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not
+    in that in which it was started. `configure` gives a new machine the settings that only its language has.
 
     `offers` completes a word of code: the text before it, where that ends (`code`, `string`, `triple`, `marker`), what
     the machine knows; the front end filters by what is typed. Without it the front end completes OpenProse.
@@ -128,8 +130,8 @@ class Language:
     sample: str
     delimiters: tuple[str, ...] = ()
     declared: Mapping[str, str] = field(default_factory=dict)
-    state: str = "state"
-    announces: bool = True
+    state: Literal["state", "vvm_state"] = "state"
+    at_home: bool = False
     refusal: str = ""
     decode: Callable[[bytes, str], Source] = field(repr=False)
     compile: CompileText = field(repr=False)
@@ -140,6 +142,7 @@ class Language:
     words: Callable[[], Words] = field(repr=False)
     offers: Callable[[str, str, Any], Iterable[Offer]] | None = field(repr=False, default=None)
     machine: Callable[[], type[Machine]] = field(repr=False)
+    configure: Callable[[Any, Settings], None] = field(repr=False, default=lambda machine, settings: None)
     programs: OpenPrograms = field(repr=False)
     inputs: Callable[[Any], tuple[str, ...]] = field(repr=False)
     gates: Callable[[Any], frozenset[str]] = field(repr=False)
@@ -222,6 +225,10 @@ def _modules(base: Path, *, program: Path | None = None, profile: Profile = "def
     return LocalModules(base, program=program)  # VVM has one profile
 
 
+def _configure(machine: Any, settings: Settings) -> None:
+    machine.depth = settings.vvm_depth
+
+
 VVM: Final = Language(
     name="vvm",
     title="VVM",
@@ -232,7 +239,7 @@ VVM: Final = Language(
     delimiters=("`",),
     declared={"output": "export"},
     state="vvm_state",
-    announces=False,
+    at_home=True,
     refusal="\N{CROSS MARK} Validation failed",
     decode=_later("language.vvm:decode"),
     compile=_later("language.vvm:compile_source"),
@@ -242,6 +249,7 @@ VVM: Final = Language(
     expected=_later("language.vvm.editing:expected"),
     words=_words_later("language.vvm.word_docs"),
     machine=_class_later("machine.vvm.machine:Machine"),
+    configure=_configure,
     programs=_modules,
     inputs=lambda program: (),
     gates=lambda program: frozenset(),

@@ -106,6 +106,8 @@ class Settings:
     - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
       below `.vvm/runs/`, to which the values refer). It also decides where a run is kept that begins with VVM.
     - `vvm_depth`: how many calls of VVM functions may be inside each other.
+    - `vvm_rules`: whether the rules that decide conditions of OpenProse decide criteria of VVM too (`?` templates),
+      before the judge.
     """
 
     shell: str | None = None
@@ -152,6 +154,7 @@ class Settings:
     display_lines: Limit = 1_000
     vvm_state: StateBackend = "in-context"
     vvm_depth: int = 100
+    vvm_rules: bool = False
 
     @property
     def chooses_who_answers(self) -> bool:
@@ -163,7 +166,9 @@ class Settings:
         return SessionOptions(
             provider=None if self.provider == "auto" else self.provider,
             script=str(cwd / self.script) if self.script else None,
-            judge=JudgeOptions(self.judge_rules, None if self.judge == "auto" else self.judge, self.judge_model),
+            judge=JudgeOptions(
+                self.judge_rules, None if self.judge == "auto" else self.judge, self.judge_model, self.vvm_rules
+            ),
             cassette=CassetteOptions(
                 self.cassette,
                 self.cassette_mode,

@@ -52,7 +52,7 @@ async def agents(call: Call) -> None:
     call.show(tables.agents(call.cells))
 
 
-@magic("%blocks", "list all blocks with their parameters")
+@magic("%blocks", "list all blocks and functions with their parameters")
 async def blocks(call: Call) -> None:
     use(call, blocks, 0, 0)
     call.show(tables.blocks(call.cells))
@@ -75,7 +75,7 @@ async def state(call: Call) -> None:
     return None
 
 
-@magic("%help [WORD]", "list all magics, or explain one keyword, property, magic, binding, agent or block")
+@magic("%help [WORD]", "list all magics, or explain one keyword, property, magic, binding, agent, block or function")
 async def help_(call: Call) -> None:
     use(call, help_, 0, 1)
     if not call.words:

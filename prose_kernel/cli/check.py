@@ -25,6 +25,7 @@ def check(name: str, strict: bool) -> int:
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.judge.chain import decidable_conditions
     from prose_kernel.language.source import Source
+    from prose_kernel.runtime.text import one_line
 
     compiled = compile_file(name, "strict" if strict else "default")
     if compiled.program is None or not compiled.ok:
@@ -33,7 +34,8 @@ def check(name: str, strict: bool) -> int:
     found = decidable_conditions(compiled.language.judged_texts(compiled.program), Source.of(compiled.text, name))
     for condition in found:
         mark = "rule" if condition.decidable else "ask "
-        click.echo(f"{mark}  line {condition.line}: **{condition.text}** ({_why(condition)})")
+        text = f"?`{one_line(condition.text)}`" if condition.criterion else f"**{condition.text}**"
+        click.echo(f"{mark}  line {condition.line}: {text} ({_why(condition)})")
     open_ones = sum(not condition.decidable for condition in found)
     click.echo(f"{len(found) - open_ones} of {len(found)} conditions can be decided by rules")
     return 1 if open_ones else 0
@@ -42,6 +44,8 @@ def check(name: str, strict: bool) -> int:
 def _why(condition: Condition) -> str:
     if condition.decidable:
         return ", ".join(condition.forms)
+    if condition.criterion:
+        return "a choice: the judge picks a label" if condition.choice else "rules are not asked about criteria"
     if condition.choice:
         return "a choice: a rule picks only what a binding it names is"
     return "a rule could only say yes to it" if condition.forms else "no rule reads it"

@@ -50,6 +50,7 @@ class Narrator:
         self._branches: dict[tuple[object, int], _Branches] = {}
         self._raised: e.CommandFinished | None = None
         self.unshown: Value = None
+        self._answer: Value = None  # that of a bare session, which is shown
         self.language = languages.default()
         """That of the program that runs, which says how its values are written."""
         self.shown_error: RunError | None = None
@@ -162,7 +163,11 @@ class Narrator:
             task.end()
         if event.result is not None and event.result.origin == "authored":
             self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
-        if event.error is None and event.bound_to is None:
+        if event.error is None and event.bound_to is None and event.consumed:
+            text = full_text(event.value)
+            self._order.say(event.place.branches, _Note(f"{event.request.agent or 'session'}: {clip(text, 160)}"))
+        elif event.error is None and event.bound_to is None:
+            self._answer = event.value
             text = self._screen.harmless("stdout", full_text(event.value))
             self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))
 
@@ -187,7 +192,7 @@ class Narrator:
         self._order.say(branches, _Note(f"{name} = {first}{rest}"))
 
     def _statement_done(self, event: e.StatementDone) -> None:
-        shown = event.value is None or isinstance(event.value, ExecText | Reference)
+        shown = event.value is None or event.value is self._answer or isinstance(event.value, ExecText | Reference)
         self.unshown = None if shown else event.value
 
     # -------------------------------------------------- parallel

@@ -328,13 +328,14 @@ def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
 
 class Condition(NamedTuple):
     """A question that a program may put to the judge: its line, its text, and whether a rule decides it; the forms
-    that it is made of, if all of it has one; whether it is a `choice`."""
+    that it is made of, if all of it has one; whether it is a `choice`, or a `criterion` of VVM, which has no rules."""
 
     line: int
     text: str
     decidable: bool
     forms: tuple[str, ...] = ()
     choice: bool = False
+    criterion: bool = False
 
 
 def decidable_conditions(questions: Iterable[JudgedText], source: Source) -> list[Condition]:
@@ -349,9 +350,10 @@ def decidable_conditions(questions: Iterable[JudgedText], source: Source) -> lis
         Condition(
             source.line_column(question.span.start)[0],
             question.text,
-            not question.choice and rules.decidable(question.sample),
-            () if question.choice else rules.named(question.sample),
+            not question.choice and not question.criterion and rules.decidable(question.sample),
+            () if question.choice or question.criterion else rules.named(question.sample),
             question.choice,
+            question.criterion,
         )
         for question in questions
     ]

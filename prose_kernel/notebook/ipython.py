@@ -115,7 +115,7 @@ class ProseCellError(Exception):
     problem: Problem
 
     def _render_traceback_(self) -> list[str]:
-        return self.problem.lines("%prose explain")
+        return self.problem.lines("%prose explain", languages.default().name)
 
 
 def as_exception(problem: Problem) -> ProseCellError:
@@ -334,7 +334,7 @@ class Front:
         """`%prose …`: a statement (`%prose let x = 1`), or a line magic of the kernel without its `%`.
 
         What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic. The
-        name of a binding shows it.
+        name of a magic alone is that magic, the name of a binding shows it.
         """
         text = line.strip() or "help"
         if text in self.bindings:
@@ -345,6 +345,8 @@ class Front:
     def _is_program(self, text: str, language: Language) -> bool:
         from prose_kernel.cells.magics import MAGICS
 
+        if text in MAGICS:
+            return False  # though a word alone may be an expression
         try:
             compiled = self.cells.workspace.compile(text, language=language)
         except UsageError:

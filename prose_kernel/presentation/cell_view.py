@@ -255,7 +255,7 @@ class CellView:
         return event.place.branches[-1].label == event.name
 
     def _statement_done(self, event: StatementDone) -> None:
-        if self._joined and self._statement != "pipe":
+        if self._joined and event.place.kind == "parallel":
             self._shown.append(event.value)  # its branches have just been shown
         if event.value is not None and event.value is not self._last:
             self._last, self._last_name = event.value, None

@@ -160,3 +160,53 @@ def test_check_tells_rules_from_judgement(capsys: pytest.CaptureFixture[str]) ->
         "0 of 2 conditions can be decided by rules",
     ]
     assert main(["check", "bad.prose"]) == 1
+
+
+# ---------------------------------------------------------------- VVM
+
+
+def test_a_vvm_program_is_reported_as_its_reference_says(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("team.vvm").write_text("agent lead()\nexport @lead\nunread = 1\n")
+    Path("main.vvm").write_text('from "./team.vvm" import @lead\nx = @lead `hi`()\nexport x\n')
+    assert main(["compile", "main.vvm"]) == 0
+    seen = capsys.readouterr()
+    assert seen.out == "✅ main.vvm is valid\n0 agents, 0 functions\nexports: x\n"
+    assert seen.err.startswith("W030 line 3 col 1 in team.vvm: `unread` is assigned but never read\n  unread = 1\n")
+    assert main(["compile", "--format", "json", "main.vvm"]) == 0
+    (found,) = objects(capsys.readouterr().out)
+    assert (found["language"], found["ok"]) == ("vvm", True)
+    assert [(d["file"], d["code"], d["severity"]) for d in found["diagnostics"]] == [  # type: ignore[attr-defined]
+        ("team.vvm", "W030", "warning")
+    ]
+
+
+def test_a_vvm_program_with_errors_in_a_module_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("team.vvm").write_text("x = @nobody `hi`()\nexport x\n")
+    Path("main.vvm").write_text('from "./team.vvm" import x\nfrom "./gone.vvm" import y\nexport x\nexport y\n')
+    assert main(["compile", "main.vvm"]) == 1
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.startswith(
+        "❌ Validation failed\n"
+        "E090 line 2 col 6: Module not found: gone.vvm\nimported by main.vvm\n"
+        '  from "./gone.vvm" import y\n       ^\n\n'
+        "E040 line 1 col 5 in team.vvm: there is no agent `nobody`\n"
+    )
+
+
+def test_check_lists_the_criteria_of_vvm(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("c.vvm").write_text(
+        "score = 90\nif ?`score >= 85`(score):\n  pass\nmatch score:\n  case ?`high`:\n    pass\n"
+        'choose score by ?`which\nway, {score}?` as way:\n  option "a":\n    pass\n'
+        "constrain score():\n  require ?`fair`\n"
+    )
+    assert main(["check", "c.vvm"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "ask   line 2: ?`score >= 85` (rules are not asked about criteria)",
+        "ask   line 5: ?`high` (rules are not asked about criteria)",
+        "ask   line 7: ?`which way, {score}?` (a choice: the judge picks a label)",
+        "ask   line 12: ?`fair` (rules are not asked about criteria)",
+        "0 of 4 conditions can be decided by rules",
+    ]
+    Path("n.vvm").write_text("x = 1\nexport x\n")
+    assert main(["check", "n.vvm"]) == 0

@@ -52,7 +52,7 @@ class Unread:
 
 
 def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -> Unread:
-    """What is lost where the parser reported errors: between the statements before and behind each of them."""
+    """What is lost where the parser reported errors: its line, and all between the statements before and behind."""
     errors = sorted(one.span.start for one in found if one.severity == "error")
     if not errors:
         return Unread()
@@ -66,7 +66,8 @@ def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -
         if error < end:
             continue
         at, behind = bisect_right(starts, error), bisect_right(ends, error)
-        start = max(end, starts[at - 1] if at else 0, ends[behind - 1] if behind else 0)
+        begin = max(starts[at - 1] if at else 0, ends[behind - 1] if behind else 0)
+        start = max(end, min(begin, source.text.rfind("\n", 0, error) + 1))  # a statement may be cut short by it
         end = starts[at] if at < len(starts) else len(source.text)
         words.update(_WORD.findall(source.text, start, end))
         strings.update(_STRING.findall(source.text, start, end))

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.vvm import tree
 from prose_kernel.runtime.ports import JudgedText
-
-
-def walk(root: tree.Node) -> Iterator[tree.Node]:
-    """A node and everything inside it, in no particular order, however deep."""
-    stack: list[object] = [root]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, tuple):
-            stack.extend(node)
-        elif isinstance(node, tree.Node):
-            yield node
-            stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "span")
 
 
 def judged_texts(program: tree.Program) -> list[JudgedText]:
@@ -33,7 +20,7 @@ def judged_texts(program: tree.Program) -> list[JudgedText]:
 
 
 def _judged(node: tree.Node, template: tree.Template, *, choice: bool = False) -> JudgedText:
-    return JudgedText(node.span, _shown(template), _shown(template, sample="0"), choice)
+    return JudgedText(node.span, _shown(template), _shown(template, sample="0"), choice, criterion=True)
 
 
 def _shown(template: tree.Template, sample: str | None = None) -> str:
