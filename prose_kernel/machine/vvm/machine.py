@@ -61,6 +61,15 @@ class Machine(RuntimeMachine):
     def depth(self, limit: int) -> None:
         self._run.depth = limit
 
+    @property
+    def longest_input(self) -> int:
+        """How many characters the input of an agent call may have (6.5)."""
+        return self._run.longest_input
+
+    @longest_input.setter
+    def longest_input(self, limit: int) -> None:
+        self._run.longest_input = limit
+
     # ------------------------------------------------------------ looking
 
     def known(self) -> Known:
