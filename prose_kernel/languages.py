@@ -108,7 +108,7 @@ class Language:
 
     `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
     and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
-    line. `state` is the setting that says what of it is kept in files: the names of a run that begins with it (`state`),
+    line. `state` is the setting for what of it is kept in files: the names of a run that begins with it (`state`),
     or answers of its agents (`vvm_state`). `configure` gives a new machine the settings that only its language has.
 
     `offers` completes a word of code: the text before it, where that ends (`code`, `string`, `triple`, `marker`), what

@@ -49,6 +49,7 @@ class Narrator:
         self._tasks: dict[object, Task] = {}
         self._branches: dict[tuple[object, int], _Branches] = {}
         self._raised: e.CommandFinished | None = None
+        self._answer: tuple[Value, Value] = (None, None)  # of the last session, as a value and as text
         self.unshown: Value = None
         self.language = languages.default()
         """That of the program that runs, which says how its values are written."""
@@ -162,7 +163,13 @@ class Narrator:
             task.end()
         if event.result is not None and event.result.origin == "authored":
             self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
-        if event.error is None and event.bound_to is None:
+        if event.result is not None:
+            self._answer = event.value, event.result.text
+        if event.error is not None or event.bound_to is not None:
+            return
+        if not isinstance(event.value, Reference):  # a value like any other, which the program uses or drops
+            self._value(event.place.branches, event.request.agent or event.request.kind, event.value)
+        else:
             text = self._screen.harmless("stdout", full_text(event.value))
             self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))
 
@@ -175,8 +182,12 @@ class Narrator:
         self.unshown = None
         steps = event.place.branches
         is_branch = bool(steps) and steps[-1].label == event.name  # shown when the branch is done
-        if event.spawned is not None and event.kind != "output" and not is_branch:
+        spawned = event.spawned is not None or self._is_answer(event.value)
+        if spawned and event.kind != "output" and not is_branch:
             self._value(event.place.branches, event.name, event.value)
+
+    def _is_answer(self, value: Value) -> bool:
+        return value is not None and any(value is answer for answer in self._answer)
 
     def _value(self, branches: tuple[e.BranchStep, ...], name: str, value: Value) -> None:
         """A remark with the beginning of a value."""
@@ -226,7 +237,8 @@ class Narrator:
         answer = answers[event.answer] if is_verdict else clip(full_text(event.answer), 60)  # type: ignore[index]
         reason = event.reason if event.by == "dry-run" else clip(event.reason)  # what an open answer leads to
         why = f": {reason}" if reason else ""
-        self._order.say(event.place.branches, _Note(f"**{clip(event.question, 80)}** {answer} ({event.by}{why})"))
+        mark = self.language.delimiters[-1]
+        self._order.say(event.place.branches, _Note(f"{mark}{clip(event.question, 80)}{mark} {answer} ({event.by}{why})"))
 
     def _gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision

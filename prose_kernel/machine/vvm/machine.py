@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.literals import expression
 from prose_kernel.language.vvm.names import Known
 from prose_kernel.machine.vvm import agent_calls, functions, judging, library, statements  # noqa: F401 - each registers its code
+from prose_kernel.machine.vvm.agents import ConfiguredAgent
 from prose_kernel.machine.vvm.context import Context, VvmRun
 from prose_kernel.machine.vvm.program import data_alone, run_text, valued_kind
 from prose_kernel.runtime.machine import BindingInfo, Definition
@@ -93,6 +95,9 @@ class Machine(RuntimeMachine):
                 text = function.source.slice(function.code.node.span)
                 facts = {"parameters": ", ".join(function.parameters), "statements": str(len(function.code.node.body))}
                 yield Definition("function", name, text, facts)
+        for name, agent in root.agents.items():
+            if isinstance(agent, ConfiguredAgent):
+                yield _agent(name, agent)
 
     # ------------------------------------------------------------ other languages of the run
 
@@ -105,3 +110,14 @@ class Machine(RuntimeMachine):
         own: dict[str, Value] = {name: agent for name, agent in root.agents.items() if agent.language == "vvm"}
         own.update((name, root.table[name]) for name in root.written)
         return own
+
+
+def _agent(name: str, agent: ConfiguredAgent) -> Definition:
+    """An agent as it could be declared; its memory in the words for its scope."""
+    configuration = agent.configuration
+    written = ", ".join(f"{key}={expression(value, key)}" for key, value in configuration.items())
+    facts = {key: str(configuration[key]) for key in ("model", "prompt") if configuration.get(key) is not None}
+    memory = configuration.get("memory")
+    if isinstance(memory, Mapping):
+        facts["persist"] = f"{memory.get('scope', '')} {memory.get('key', '')}".strip()
+    return Definition("agent", name, f"agent {name}({written})", facts)
