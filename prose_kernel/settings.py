@@ -104,7 +104,8 @@ class Settings:
       0 means no limit. Values, logs and piped output of the command line are never cut.
     - `display_lines`: the same in lines.
     - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
-      below `.vvm/runs/`, to which the values refer). It also decides where a run is kept that begins with VVM.
+      below `.vvm/runs/`, to which the values refer). Names of VVM are kept in memory alone, except in a notebook of
+      OpenProse.
     - `vvm_depth`: how many calls of VVM functions may be inside each other.
     """
 

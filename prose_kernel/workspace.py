@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
     from prose_kernel.session_services import SessionServices
+    from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.transcript import InContextTrace
@@ -107,6 +108,7 @@ class _Run:
     programs: AgentPrograms | None
     kept: FilesystemStore | None
     transcript: InContextTrace | None
+    answers: AnswerFiles | None
     doors: SessionServices | None = None
     tasks: TaskService | None = None
 
@@ -236,8 +238,8 @@ class Workspace:
     @property
     def run_directory(self) -> Path | None:
         """The directory of the run; None before it exists, and for a run that lives in memory."""
-        kept = self._run.kept if self._run is not None else None
-        return kept.directory if kept is not None and kept.directory.is_dir() else None
+        files = (self._run.kept or self._run.answers) if self._run is not None else None
+        return files.directory if files is not None and files.directory.is_dir() else None
 
     @property
     def transcript(self) -> str | None:
@@ -308,9 +310,10 @@ class Workspace:
         await self._retire()
         self._loop, self._task, self._running = asyncio.get_running_loop(), asyncio.current_task(), language
         try:
-            if run.kept is not None:
-                keep = run.kept.record_source if self.start.notebook else run.kept.start
-                keep(compiled.source.text)
+            for files in (run.kept, run.answers if language.state == "vvm_state" else None):
+                if files is not None:
+                    keep = files.record_source if self.start.notebook else files.start
+                    keep(compiled.source.text)
             return await machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
         finally:
             self._task = None
@@ -415,6 +418,7 @@ class Workspace:
         transcript = InContextTrace(self._asker.show if keeps else None) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
+        answers = self._answer_files(kept) if settings.vvm_state == "filesystem" else None
         gates = self._gatekeeper(kept, self._asker)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
@@ -430,10 +434,11 @@ class Workspace:
             store=kept or MemoryStore(cwd=start.cwd),
             clock=self._clock,
             races=DeferredRaces(services),
+            answers=answers,
         )
         machine = language.machine()(
             ports,
-            listeners=(trace, self._tell),
+            listeners=(trace, *([answers] if answers is not None else []), self._tell),
             cwd=str(start.cwd),
             program_file=start.program_file,
             concurrency=settings.concurrency,
@@ -442,7 +447,7 @@ class Workspace:
         )
         language.configure(machine, settings)
         machines = {language.name: machine}
-        run = _Run(machines, gates, commands, self._agent_programs(settings, kept), kept, transcript)
+        run = _Run(machines, gates, commands, self._agent_programs(settings, kept), kept, transcript, answers)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
         return run
@@ -555,6 +560,13 @@ class Workspace:
         from prose_kernel.state.layout import new_run_id
 
         return FilesystemStore(Path(self.settings.state_dir), new_run_id(self._clock), cwd=self.start.cwd)
+
+    def _answer_files(self, kept: FilesystemStore | None) -> AnswerFiles:
+        from prose_kernel.state.answer_files import AnswerFiles
+        from prose_kernel.state.layout import new_run_id
+
+        run_id = kept.run_id if kept is not None else new_run_id(self._clock)
+        return AnswerFiles(self.start.cwd, run_id, self._clock, self.start.program_file)
 
     def _gatekeeper(self, kept: FilesystemStore | None, asker: Asker) -> Gatekeeper:
         from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior

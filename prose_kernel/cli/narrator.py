@@ -238,7 +238,9 @@ class Narrator:
         reason = event.reason if event.by == "dry-run" else clip(event.reason)  # what an open answer leads to
         why = f": {reason}" if reason else ""
         mark = self.language.delimiters[-1]
-        self._order.say(event.place.branches, _Note(f"{mark}{clip(event.question, 80)}{mark} {answer} ({event.by}{why})"))
+        self._order.say(
+            event.place.branches, _Note(f"{mark}{clip(event.question, 80)}{mark} {answer} ({event.by}{why})")
+        )
 
     def _gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision

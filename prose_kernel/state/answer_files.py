@@ -29,7 +29,8 @@ Status = Literal["running", "completed", "failed"]
 
 class AnswerFiles:
     """The `Answers` port of a run, and the listener that keeps its log. `project` is the directory that paths in
-    references are relative to. Nothing is made before the run starts.
+    references are relative to. Nothing is made before the first text whose answers are kept here (`start`,
+    `record_source`).
     """
 
     def __init__(self, project: Path, run_id: str, clock: Clock, program: str = "") -> None:
@@ -61,12 +62,11 @@ class AnswerFiles:
         self._make(lambda: append(self.directory / "program.vvm", data))
 
     def __call__(self, event: ev.Event) -> None:
-        """Note how the run begins and ends."""
+        """Note how the run ends."""
         match event:
             case ev.RunStarted():
                 self._program = self._program or event.program_file
-                self._begin()
-            case ev.RunEnded():
+            case ev.RunEnded() if self._started:
                 self._end(event.error, event.outputs)
             case _:
                 pass
@@ -78,6 +78,8 @@ class AnswerFiles:
             keep()
         except OSError as error:
             self._problem = (error.strerror or "it cannot be written").lower()
+        else:
+            self._begin()
 
     def _begin(self) -> None:
         if not self._started:
