@@ -108,7 +108,7 @@ class _Run:
     programs: AgentPrograms | None
     kept: FilesystemStore | None
     transcript: InContextTrace | None
-    answers: AnswerFiles | None
+    answers: AnswerFiles | None = None
     doors: SessionServices | None = None
     tasks: TaskService | None = None
 
@@ -238,8 +238,8 @@ class Workspace:
     @property
     def run_directory(self) -> Path | None:
         """The directory of the run; None before it exists, and for a run that lives in memory."""
-        files = (self._run.kept or self._run.answers) if self._run is not None else None
-        return files.directory if files is not None and files.directory.is_dir() else None
+        kept = self._run.kept or self._run.answers if self._run is not None else None
+        return kept.directory if kept is not None and kept.directory.is_dir() else None
 
     @property
     def transcript(self) -> str | None:
@@ -310,10 +310,12 @@ class Workspace:
         await self._retire()
         self._loop, self._task, self._running = asyncio.get_running_loop(), asyncio.current_task(), language
         try:
-            for files in (run.kept, run.answers if language.state == "vvm_state" else None):
-                if files is not None:
-                    keep = files.record_source if self.start.notebook else files.start
-                    keep(compiled.source.text)
+            if run.kept is not None:
+                keep = run.kept.record_source if self.start.notebook else run.kept.start
+                keep(compiled.source.text)
+            if run.answers is not None and language.state == "vvm_state":
+                keep = run.answers.record_source if self.start.notebook else run.answers.start
+                keep(compiled.source.text)
             return await machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
         finally:
             self._task = None
@@ -407,7 +409,7 @@ class Workspace:
 
     def _new_run(self, language: Language) -> _Run:
         from prose_kernel.commands import ShellCommands
-        from prose_kernel.deferred_services import DeferredJudge, DeferredRaces, DeferredSessions
+        from prose_kernel.deferred_services import DeferredJudge, DeferredMemories, DeferredRaces, DeferredSessions
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
         from prose_kernel.state.transcript import InContextTrace
@@ -418,7 +420,7 @@ class Workspace:
         transcript = InContextTrace(self._asker.show if keeps else None) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
-        answers = self._answer_files(kept) if settings.vvm_state == "filesystem" else None
+        answers = self._answers(kept) if settings.vvm_state == "filesystem" else None
         gates = self._gatekeeper(kept, self._asker)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
@@ -434,11 +436,12 @@ class Workspace:
             store=kept or MemoryStore(cwd=start.cwd),
             clock=self._clock,
             races=DeferredRaces(services),
+            memories=DeferredMemories(services),
             answers=answers,
         )
         machine = language.machine()(
             ports,
-            listeners=(trace, *([answers] if answers is not None else []), self._tell),
+            listeners=(trace, self._tell) if answers is None else (trace, answers, self._tell),
             cwd=str(start.cwd),
             program_file=start.program_file,
             concurrency=settings.concurrency,
@@ -539,11 +542,11 @@ class Workspace:
         from prose_kernel.sessions.tools.exec import exec_tools
         from prose_kernel.settings import surroundings
 
-        cwd, kept, tasks = self.start.cwd, run.kept, self._tasks_of(run)
+        cwd, kept, tasks = self.start.cwd, run.kept or run.answers, self._tasks_of(run)
         return connect(
             self._asker,
             settings.session_options(cwd),
-            surroundings(cwd, kept.directory if kept is not None else None, settings.state_dir),
+            surroundings(self._project, kept.directory if kept is not None else None, settings.state_dir),
             clock=self._clock,
             interrupt=self.interrupt,
             guard=Helpers(self._engine_of()),
@@ -555,18 +558,25 @@ class Workspace:
             before=run.doors,
         )
 
+    @property
+    def _project(self) -> Path:
+        """The directory in which the sessions of the run work."""
+        file = self.start.cwd / self.start.program_file
+        at_home = self.language.at_home and not self.start.notebook and file.is_file()
+        return file.parent if at_home else self.start.cwd
+
+    def _answers(self, kept: FilesystemStore | None) -> AnswerFiles:
+        from prose_kernel.state.answer_files import AnswerFiles
+        from prose_kernel.state.layout import new_run_id
+
+        run_id = kept.run_id if kept is not None else new_run_id(self._clock)
+        return AnswerFiles(self._project, run_id, self._clock, self.start.program_file)
+
     def _filesystem(self) -> FilesystemStore:
         from prose_kernel.state.filesystem import FilesystemStore
         from prose_kernel.state.layout import new_run_id
 
         return FilesystemStore(Path(self.settings.state_dir), new_run_id(self._clock), cwd=self.start.cwd)
-
-    def _answer_files(self, kept: FilesystemStore | None) -> AnswerFiles:
-        from prose_kernel.state.answer_files import AnswerFiles
-        from prose_kernel.state.layout import new_run_id
-
-        run_id = kept.run_id if kept is not None else new_run_id(self._clock)
-        return AnswerFiles(self.start.cwd, run_id, self._clock, self.start.program_file)
 
     def _gatekeeper(self, kept: FilesystemStore | None, asker: Asker) -> Gatekeeper:
         from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior

@@ -49,8 +49,8 @@ class Narrator:
         self._tasks: dict[object, Task] = {}
         self._branches: dict[tuple[object, int], _Branches] = {}
         self._raised: e.CommandFinished | None = None
-        self._answer: tuple[Value, Value] = (None, None)  # of the last session, as a value and as text
         self.unshown: Value = None
+        self._answer: Value = None  # that of a bare session, which is shown
         self.language = languages.default()
         """That of the program that runs, which says how its values are written."""
         self.shown_error: RunError | None = None
@@ -163,15 +163,15 @@ class Narrator:
             task.end()
         if event.result is not None and event.result.origin == "authored":
             self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
-        if event.result is not None:
-            self._answer = event.value, event.result.text
-        if event.error is not None or event.bound_to is not None:
-            return
-        if not isinstance(event.value, Reference):  # a value like any other, which the program uses or drops
-            self._value(event.place.branches, event.request.agent or event.request.kind, event.value)
-        else:
+        if event.error is None and event.bound_to is None and event.consumed:
+            text = full_text(event.value)
+            self._order.say(event.place.branches, _Note(f"{event.request.agent or 'session'}: {clip(text, 160)}"))
+        elif event.error is None and event.bound_to is None:
+            self._answer = event.value
             text = self._screen.harmless("stdout", full_text(event.value))
             self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))
+        elif event.error is None and event.bound_to is not None and not isinstance(event.value, Reference):
+            self._value(event.place.branches, event.bound_to, event.value)
 
     def _retried(self, event: e.Retried) -> None:
         self._order.say(event.place.branches, _Note(f"retry {event.attempt} of {event.maximum}"))
@@ -182,12 +182,8 @@ class Narrator:
         self.unshown = None
         steps = event.place.branches
         is_branch = bool(steps) and steps[-1].label == event.name  # shown when the branch is done
-        spawned = event.spawned is not None or self._is_answer(event.value)
-        if spawned and event.kind != "output" and not is_branch:
+        if event.spawned is not None and event.kind != "output" and not is_branch:
             self._value(event.place.branches, event.name, event.value)
-
-    def _is_answer(self, value: Value) -> bool:
-        return value is not None and any(value is answer for answer in self._answer)
 
     def _value(self, branches: tuple[e.BranchStep, ...], name: str, value: Value) -> None:
         """A remark with the beginning of a value."""
@@ -198,7 +194,7 @@ class Narrator:
         self._order.say(branches, _Note(f"{name} = {first}{rest}"))
 
     def _statement_done(self, event: e.StatementDone) -> None:
-        shown = event.value is None or isinstance(event.value, ExecText | Reference)
+        shown = event.value is None or event.value is self._answer or isinstance(event.value, ExecText | Reference)
         self.unshown = None if shown else event.value
 
     # -------------------------------------------------- parallel

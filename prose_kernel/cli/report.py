@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from prose_kernel import reference
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 
@@ -74,13 +75,15 @@ def usage_text(error: Exception) -> str:
 
 
 def code_of(error: Exception) -> str:
-    """The code of an error that has an entry in the reference, "" for others."""
-    match error:
-        case CompileError():
-            return next((d.code for d in error.diagnostics if d.severity == "error"), "")
-        case RunError():
-            return error.code
-    return ""
+    """What `prose explain` takes for an error that has an entry in the reference, "" for others: `E004`, `vvm E004`."""
+    first: Diagnostic | RunError | None = None
+    if isinstance(error, CompileError):
+        first = next((d for d in error.diagnostics if d.severity == "error"), None)
+    elif isinstance(error, RunError):
+        first = error
+    if first is None:
+        return ""
+    return first.code if first.page == reference.DEFAULT else f"{first.page} {first.code}"
 
 
 def error_json(error: Exception) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from prose_kernel.language.source import Source, Span
 
@@ -18,7 +18,10 @@ class Diagnostic:
 
     `source_line` is the original line, verbatim, for the caret rendering. `span` locates the token in its source.
     `file` is the path of an imported file that it is about; of the program itself it is empty.
+    `page` is the page of docs/reference that has an entry for the code.
     """
+
+    page: ClassVar[str] = "openprose"
 
     code: str
     line: int

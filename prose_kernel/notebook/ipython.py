@@ -115,7 +115,7 @@ class ProseCellError(Exception):
     problem: Problem
 
     def _render_traceback_(self) -> list[str]:
-        return self.problem.lines("%prose explain")
+        return self.problem.lines("%prose explain", languages.default().name)
 
 
 def as_exception(problem: Problem) -> ProseCellError:

@@ -229,7 +229,8 @@ class ProseKernel(Kernel):
             self.history.add(self.execution_count, code, output.shown)
         if problem is not None:
             await self._read_queue()
-            return {"status": "error", "execution_count": self.execution_count, **error_content(problem)}
+            content = error_content(problem, self.cells.language)
+            return {"status": "error", "execution_count": self.execution_count, **content}
         return {
             "status": "ok",
             "execution_count": self.execution_count,

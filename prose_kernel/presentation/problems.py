@@ -33,7 +33,7 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
         case CompileError():
             return _compile_problem(error)
         case RunError():
-            return Problem(error.type, _message(error), tuple(_run_lines(error, stderr_shown)), error.code)
+            return Problem(error.type, _message(error), tuple(_run_lines(error, stderr_shown)), error.code, error.page)
         case asyncio.CancelledError() | KeyboardInterrupt():
             return simple("KeyboardInterrupt", "the cell was interrupted")
         case UsageError() | ProviderError():
@@ -72,7 +72,8 @@ def _compile_problem(error: CompileError) -> Problem:
     lines = [_diagnostic(d) for d in found[:DIAGNOSTICS]]
     if more := len(found) - DIAGNOSTICS:
         lines += [f"{_DIM}and {more:,} more{_END}"] if more > 0 else []
-    return Problem("SyntaxError", visible(evalue), tuple(lines), (wrong or found)[0].code)
+    first = (wrong or found)[0]
+    return Problem("SyntaxError", visible(evalue), tuple(lines), first.code, first.page)
 
 
 def _diagnostic(found: Diagnostic) -> str:

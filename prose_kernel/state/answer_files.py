@@ -46,6 +46,7 @@ class AnswerFiles:
         self._trace: list[str] = []
         self._anonymous = 0
         self._sources = 0
+        self._made = self._run_started = False
         self._problem: str | None = None
 
     # ------------------------------------------------------------ the run
@@ -62,10 +63,12 @@ class AnswerFiles:
         self._make(lambda: append(self.directory / "program.vvm", data))
 
     def __call__(self, event: ev.Event) -> None:
-        """Note how the run ends."""
+        """Note how the run begins and ends."""
         match event:
             case ev.RunStarted():
                 self._program = self._program or event.program_file
+                self._run_started = True
+                self._begin()
             case ev.RunEnded() if self._started:
                 self._end(event.error, event.outputs)
             case _:
@@ -79,10 +82,11 @@ class AnswerFiles:
         except OSError as error:
             self._problem = (error.strerror or "it cannot be written").lower()
         else:
+            self._made = True
             self._begin()
 
     def _begin(self) -> None:
-        if not self._started:
+        if self._made and self._run_started and not self._started:
             self._started = timestamp(self._clock)
             self._line("Started")
 

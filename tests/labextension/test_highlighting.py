@@ -338,27 +338,30 @@ def test_the_language_is_found_by_the_names_that_the_kernel_says() -> None:
 
     plugins = ask({"do": "plugins"})[0]
     info = ProseKernel.language_info
-    language = plugins["language"]
+    language = plugins["languages"]["prose"]
     assert language["name"] == info["codemirror_mode"]["name"]
     assert language["mime"] == info["mimetype"]
     assert [f".{extension}" for extension in language["extensions"]] == [info["file_extension"]]
     assert plugins["prose-kernel:language"] == ["languages"] and plugins["prose-kernel:magics"] == ["extensions"]
-    assert plugins["languageData"]["commentTokens"] == {"line": "#"}
+    assert plugins["languageData"] == [{"line": "#"}] * 2
 
 
-def test_a_cell_is_prose_as_long_as_its_first_line_says_so() -> None:
-    texts = [
-        "",
-        "%%prose",
-        "%%prose --in x\nlet",
-        "import os",
-        "\n  %%prose",
-        "%%prosecco",
-        "%%prose",
-        "%%prose-x",
-        "x\n%%prose",
-    ]
-    assert ask({"do": "cell", "texts": texts})[0] == [False, True, True, False, True, False, True, False, False]
+def test_a_cell_has_the_language_that_its_first_line_says() -> None:
+    found = {
+        "": None,
+        "%%prose": "prose",
+        "%%prose --in x\nlet": "prose",
+        "%%vvm": "vvm",
+        "import os": None,
+        "\n  %%prose": "prose",
+        "\n  %%vvm --state filesystem\nx = 1": "vvm",
+        "%%prosecco": None,
+        "%%vvm ": "vvm",
+        "%%vvm-x": None,
+        "%%python": None,
+        "x\n%%prose": None,
+    }
+    assert ask({"do": "cell", "texts": list(found)})[0] == list(found.values())
 
 
 # ---------------------------------------------------------------- the name of the script

@@ -33,9 +33,10 @@ from prose_kernel.language.vvm.configurations import (
     option_fault,
     permissions,
 )
-from prose_kernel.machine.vvm.agents import ConfiguredAgent
+from prose_kernel.machine.vvm.agents import ASKED, ConfiguredAgent
 from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context
+from prose_kernel.machine.vvm.functions import LANGUAGE
 from prose_kernel.machine.vvm.judging import TemplateCode
 from prose_kernel.machine.vvm.memory_patches import split
 from prose_kernel.machine.vvm.rendering import canonical, input_text
@@ -103,6 +104,7 @@ class AgentTask:
     options: Options
     bound_to: str | None
     model: str | None = None
+    consumed: bool = False
 
 
 # ---------------------------------------------------------------- the expression
@@ -138,7 +140,8 @@ class AgentCallCode(Code):
             return error_value("cancelled", "the call was cancelled")
         if not isinstance(agent, ConfiguredAgent):
             return await _ask_other(s, node, agent, text, value, options, bound_to)
-        task = AgentTask(agent, text, given, options, bound_to)
+        alone = isinstance(s.statement, tree.ExpressionStatement) and s.statement.value is node
+        task = AgentTask(agent, text, given, options, bound_to, consumed=not alone)
         if s.host.preview is not None:
             foreseen: Value = await s.host.preview.session(s, node, bound_to, previewed(s, node, task))
             return foreseen
@@ -370,6 +373,7 @@ class CallAttempts(SessionAttempts):
             retries=options.retry,
             backoff=options.backoff,
             limit=options.timeout or "",
+            consumed=task.consumed,
         )
         self._target = target
         self.patches: tuple[str, ...] = ()
@@ -459,3 +463,6 @@ async def asked_from_outside(
         return await call(run_task(s, node, task))
     finally:
         s.host.scheduler.hand_on(s, caller)
+
+
+ASKED[LANGUAGE] = asked_from_outside
