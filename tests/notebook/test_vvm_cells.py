@@ -9,8 +9,8 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from notebook.kernels import Client, kernel, specification, vvm_specification
-from notebook.test_both_front_ends import shown
+from notebook.kernels import Client, Ran, kernel, specification, vvm_specification
+from notebook.test_both_front_ends import shown as shown_anywhere
 
 from prose_kernel.cli.main import main
 
@@ -52,6 +52,15 @@ CELLS = {
     "help": "%help",
     "other language inside": "a = 1\n%%prose",
 }
+
+
+def shown(ran: Ran) -> list[Any]:
+    """The outputs; of an error without the page of the reference, which a kernel names for other languages only."""
+    found = shown_anywhere(ran)
+    for output in found:
+        if output[0] == "error":
+            output[3] = [line.replace("%explain vvm ", "%explain ") for line in output[3]]
+    return found
 
 
 @pytest.fixture(scope="module")
