@@ -11,16 +11,14 @@ from collections.abc import Iterator, Mapping
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.keywords import RESERVED
-from prose_kernel.language.vvm.literals import expression
 from prose_kernel.language.vvm.names import Known
 from prose_kernel.machine.vvm import agent_calls, functions, judging, library, statements  # noqa: F401 - each registers its code
-from prose_kernel.machine.vvm.agents import ConfiguredAgent
 from prose_kernel.machine.vvm.context import Context, VvmRun
 from prose_kernel.machine.vvm.program import data_alone, run_text, valued_kind
-from prose_kernel.runtime.machine import BindingInfo, Definition
+from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
 from prose_kernel.runtime.ports import Key
-from prose_kernel.runtime.shared_names import Function
+from prose_kernel.runtime.shared_names import Agent, Function
 from prose_kernel.runtime.values import Value
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -47,6 +45,11 @@ class Machine(RuntimeMachine):
     def _result(self, value: Value) -> Value:
         return self.outputs()
 
+    async def preview(self, program: tree.Program, source: Source) -> tuple[Preview, ...]:
+        from prose_kernel.machine.vvm.preview import preview
+
+        return await preview(self._run, program, source, self.cwd)
+
     # ------------------------------------------------------------ settings
 
     @property
@@ -57,6 +60,15 @@ class Machine(RuntimeMachine):
     @depth.setter
     def depth(self, limit: int) -> None:
         self._run.depth = limit
+
+    @property
+    def longest_input(self) -> int:
+        """How many characters the input of an agent call may have (6.5)."""
+        return self._run.longest_input
+
+    @longest_input.setter
+    def longest_input(self, limit: int) -> None:
+        self._run.longest_input = limit
 
     # ------------------------------------------------------------ looking
 
@@ -74,11 +86,11 @@ class Machine(RuntimeMachine):
     def bindings(self) -> dict[str, BindingInfo]:
         root, exported = self._run.root, self._run.root.exported
         found: dict[str, BindingInfo] = {}
-        for name, (source, span) in root.written.items():
+        for name, (source, node) in root.written.items():
             value = root.table[name]
             if name not in root.defined or root.defined[name] is not value:
                 kind = "output" if name in exported else "let"
-                text, place = source.slice(span), source.location(span.start)
+                text, place = source.slice(node.span), source.location(node.span.start)
                 found[name] = BindingInfo(kind, value, Key(name), text, place)  # type: ignore[arg-type]
         return found
 
@@ -95,9 +107,8 @@ class Machine(RuntimeMachine):
                 text = function.source.slice(function.code.node.span)
                 facts = {"parameters": ", ".join(function.parameters), "statements": str(len(function.code.node.body))}
                 yield Definition("function", name, text, facts)
-        for name, agent in root.agents.items():
-            if isinstance(agent, ConfiguredAgent):
-                yield _agent(name, agent)
+        for name, (source, span) in root.declarations.items():
+            yield Definition("agent", name, source.slice(span), _agent_facts(root.agents[name]))
 
     # ------------------------------------------------------------ other languages of the run
 
@@ -112,12 +123,11 @@ class Machine(RuntimeMachine):
         return own
 
 
-def _agent(name: str, agent: ConfiguredAgent) -> Definition:
-    """An agent as it could be declared; its memory in the words for its scope."""
-    configuration = agent.configuration
-    written = ", ".join(f"{key}={expression(value, key)}" for key, value in configuration.items())
-    facts = {key: str(configuration[key]) for key in ("model", "prompt") if configuration.get(key) is not None}
+def _agent_facts(agent: Agent) -> dict[str, str]:
+    """Its model and prompt, as far as it has them, and whether it keeps a memory, and which."""
+    configuration: Mapping[str, object] = getattr(agent, "configuration", {})
+    facts = {key: str(configuration[key]) for key in ("model", "prompt") if configuration.get(key)}
     memory = configuration.get("memory")
     if isinstance(memory, Mapping):
-        facts["persist"] = f"{memory.get('scope', '')} {memory.get('key', '')}".strip()
-    return Definition("agent", name, f"agent {name}({written})", facts)
+        facts |= {"memory": "yes", "persist": f"{memory.get('scope', '')} {memory.get('key', '')}".strip()}
+    return facts
