@@ -24,9 +24,9 @@ from prose_kernel.language.vvm.statements import HANDLERS, PARTS, StatementParse
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
 
 _COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)
-_NEVER: Final = re.compile("[\x00\ud800-\udfff]")
+_NEVER: Final = re.compile("[\ud800-\udfff]")
 _FIRST_SPACES: Final = re.compile(r"^( ++)[^\s#]", re.MULTILINE)
-_MOST: Final = 100  # unprintable characters reported
+_MOST: Final = 100  # such characters reported
 _PART_CLASSES: Final = {"case": tree.Case, "option": tree.Option, "require": tree.Require}
 _expression = maker(ExpressionStatement)
 
@@ -355,7 +355,7 @@ class Parser(StatementParser):
         )
 
     def _report_unprintable(self) -> None:
-        """NUL and halves of surrogate pairs, in texts too."""
+        """Halves of surrogate pairs, in texts too: no file can hold them."""
         told = {d.span.start for d in self.findings.found}
         for count, match in enumerate(_NEVER.finditer(self.text)):
             if count == _MOST:
