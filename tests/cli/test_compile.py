@@ -133,7 +133,7 @@ def test_fmt_write_replaces_but_never_loses_comments(capsys: pytest.CaptureFixtu
 
 
 def test_fmt_of_vvm_keeps_comments() -> None:
-    Path("notes.vvm").write_text('# notes\nx=[1, # one\n2]\n\nexport x #\u0020all\n')
+    Path("notes.vvm").write_text("# notes\nx=[1, # one\n2]\n\nexport x #\u0020all\n")
     assert main(["fmt", "--write", "notes.vvm"]) == 0
     assert Path("notes.vvm").read_text() == "# notes\nx = [\n  1,  # one\n  2,\n]\n\nexport x  # all\n"
     assert main(["fmt", "--check", "notes.vvm"]) == 0
