@@ -108,8 +108,9 @@ class Language:
 
     `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
     and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
-    line. `state` is the setting that says what of it is kept in files: the names of a run that begins with it (`state`),
-    or answers of its agents (`vvm_state`). `configure` gives a new machine the settings that only its language has.
+    line. `state` is the setting that says what of it is kept in files: the names of a run that begins with it
+    (`state`), or answers of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not
+    in that in which it was started. `configure` gives a new machine the settings that only its language has.
 
     `offers` completes a word of code: the text before it, where that ends (`code`, `string`, `triple`, `marker`), what
     the machine knows; the front end filters by what is typed. Without it the front end completes OpenProse.
@@ -130,6 +131,7 @@ class Language:
     delimiters: tuple[str, ...] = ()
     declared: Mapping[str, str] = field(default_factory=dict)
     state: Literal["state", "vvm_state"] = "state"
+    at_home: bool = False
     refusal: str = ""
     decode: Callable[[bytes, str], Source] = field(repr=False)
     compile: CompileText = field(repr=False)
@@ -237,6 +239,7 @@ VVM: Final = Language(
     delimiters=("`",),
     declared={"output": "export"},
     state="vvm_state",
+    at_home=True,
     refusal="\N{CROSS MARK} Validation failed",
     decode=_later("language.vvm:decode"),
     compile=_later("language.vvm:compile_source"),

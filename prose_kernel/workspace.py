@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
     from prose_kernel.session_services import SessionServices
+    from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.transcript import InContextTrace
@@ -107,6 +108,7 @@ class _Run:
     programs: AgentPrograms | None
     kept: FilesystemStore | None
     transcript: InContextTrace | None
+    answers: AnswerFiles | None = None
     doors: SessionServices | None = None
     tasks: TaskService | None = None
 
@@ -236,7 +238,7 @@ class Workspace:
     @property
     def run_directory(self) -> Path | None:
         """The directory of the run; None before it exists, and for a run that lives in memory."""
-        kept = self._run.kept if self._run is not None else None
+        kept = self._run.kept or self._run.answers if self._run is not None else None
         return kept.directory if kept is not None and kept.directory.is_dir() else None
 
     @property
@@ -310,6 +312,9 @@ class Workspace:
         try:
             if run.kept is not None:
                 keep = run.kept.record_source if self.start.notebook else run.kept.start
+                keep(compiled.source.text)
+            if run.answers is not None and language.state == "vvm_state":
+                keep = run.answers.record_source if self.start.notebook else run.answers.start
                 keep(compiled.source.text)
             return await machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
         finally:
@@ -404,7 +409,7 @@ class Workspace:
 
     def _new_run(self, language: Language) -> _Run:
         from prose_kernel.commands import ShellCommands
-        from prose_kernel.deferred_services import DeferredJudge, DeferredRaces, DeferredSessions
+        from prose_kernel.deferred_services import DeferredJudge, DeferredMemories, DeferredRaces, DeferredSessions
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
         from prose_kernel.state.transcript import InContextTrace
@@ -415,6 +420,7 @@ class Workspace:
         transcript = InContextTrace(self._asker.show if keeps else None) if kept is None else None
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
+        answers = self._answers(kept) if settings.vvm_state == "filesystem" else None
         gates = self._gatekeeper(kept, self._asker)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
@@ -430,10 +436,12 @@ class Workspace:
             store=kept or MemoryStore(cwd=start.cwd),
             clock=self._clock,
             races=DeferredRaces(services),
+            memories=DeferredMemories(services),
+            answers=answers,
         )
         machine = language.machine()(
             ports,
-            listeners=(trace, self._tell),
+            listeners=(trace, self._tell) if answers is None else (trace, answers, self._tell),
             cwd=str(start.cwd),
             program_file=start.program_file,
             concurrency=settings.concurrency,
@@ -442,7 +450,7 @@ class Workspace:
         )
         language.configure(machine, settings)
         machines = {language.name: machine}
-        run = _Run(machines, gates, commands, self._agent_programs(settings, kept), kept, transcript)
+        run = _Run(machines, gates, commands, self._agent_programs(settings, kept), kept, transcript, answers)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
         return run
@@ -534,11 +542,11 @@ class Workspace:
         from prose_kernel.sessions.tools.exec import exec_tools
         from prose_kernel.settings import surroundings
 
-        cwd, kept, tasks = self.start.cwd, run.kept, self._tasks_of(run)
+        cwd, kept, tasks = self.start.cwd, run.kept or run.answers, self._tasks_of(run)
         return connect(
             self._asker,
             settings.session_options(cwd),
-            surroundings(cwd, kept.directory if kept is not None else None, settings.state_dir),
+            surroundings(self._project, kept.directory if kept is not None else None, settings.state_dir),
             clock=self._clock,
             interrupt=self.interrupt,
             guard=Helpers(self._engine_of()),
@@ -549,6 +557,20 @@ class Workspace:
             ),
             before=run.doors,
         )
+
+    @property
+    def _project(self) -> Path:
+        """The directory in which the sessions of the run work."""
+        file = self.start.cwd / self.start.program_file
+        at_home = self.language.at_home and not self.start.notebook and file.is_file()
+        return file.parent if at_home else self.start.cwd
+
+    def _answers(self, kept: FilesystemStore | None) -> AnswerFiles:
+        from prose_kernel.state.answer_files import AnswerFiles
+        from prose_kernel.state.layout import new_run_id
+
+        run_id = kept.run_id if kept is not None else new_run_id(self._clock)
+        return AnswerFiles(self._project, run_id, self._clock, self.start.program_file)
 
     def _filesystem(self) -> FilesystemStore:
         from prose_kernel.state.filesystem import FilesystemStore

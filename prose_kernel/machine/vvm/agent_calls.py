@@ -33,9 +33,10 @@ from prose_kernel.language.vvm.configurations import (
     option_fault,
     permissions,
 )
-from prose_kernel.machine.vvm.agents import ConfiguredAgent
+from prose_kernel.machine.vvm.agents import ASKED, ConfiguredAgent
 from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context
+from prose_kernel.machine.vvm.functions import LANGUAGE
 from prose_kernel.machine.vvm.judging import TemplateCode
 from prose_kernel.machine.vvm.memory_patches import split
 from prose_kernel.machine.vvm.rendering import canonical, input_text
@@ -462,3 +463,6 @@ async def asked_from_outside(
         return await call(run_task(s, node, task))
     finally:
         s.host.scheduler.hand_on(s, caller)
+
+
+ASKED[LANGUAGE] = asked_from_outside
