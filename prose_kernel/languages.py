@@ -116,7 +116,8 @@ class Language:
     the machine knows; the front end filters by what is typed. Without it the front end completes OpenProse.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
-    another one. `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
+    another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
+    `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
     beforehand. `kind_of` and `text_of` are how a value is called and written for people, `inserted` how it is written
     inside a text; `bind` is the statement that binds a Python value to a name, or a `UsageError` which begins with the
     last argument.
@@ -137,6 +138,7 @@ class Language:
     compile: CompileText = field(repr=False)
     format_program: Callable[[Any], str] = field(repr=False)
     report: Callable[[Any, str], str] = field(repr=False)
+    contract: Callable[[Any], Any] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     expected: Callable[[str], frozenset[str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
@@ -206,6 +208,7 @@ OPENPROSE: Final = Language(
     words=_words_later("language.openprose.word_docs"),
     machine=_class_later("machine.openprose.machine:Machine"),
     programs=_later("state.programs:LocalPrograms"),
+    contract=_later("language.openprose.contract:contract"),
     inputs=_inputs,
     gates=_later("machine.openprose.program_text:gate_names"),
     judged_texts=_later("machine.openprose.program_text:judged_texts"),
@@ -226,7 +229,7 @@ def _modules(base: Path, *, program: Path | None = None, profile: Profile = "def
 
 
 def _configure(machine: Any, settings: Settings) -> None:
-    machine.depth = settings.vvm_depth
+    machine.depth, machine.longest_input = settings.vvm_depth, settings.vvm_input
 
 
 VVM: Final = Language(
@@ -245,6 +248,7 @@ VVM: Final = Language(
     compile=_later("language.vvm:compile_source"),
     format_program=_later("language.vvm:format_program"),
     report=_later("language.vvm.contract:report"),
+    contract=_later("language.vvm.contract:contract"),
     completeness=_later("language.vvm.editing:completeness"),
     expected=_later("language.vvm.editing:expected"),
     words=_words_later("language.vvm.word_docs"),

@@ -80,6 +80,8 @@ class _Pack(LibraryFunction):
 
     __slots__ = ()
 
+    computes = False
+
     def bind(self, s: Context, node: Node, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Bound:
         if not arguments:
             return dict(keywords)
@@ -116,6 +118,8 @@ def _packed_name(node: tree.Node) -> str | None:
 def _items(s: Context, node: Node, function: str, given: Bound, callback: str) -> list[Value]:
     """The checked list; the callback is checked too, also for an empty one (A23)."""
     items = given["items"]
+    if s.host.preview is not None:
+        items = s.host.preview.items(items, "item")
     if type(items) is not list:
         found = "an error value" if is_error(items) else a_type_of(items)
         raise raised(s, node, "R215", f"{function}: expected a list for 'items', not {found}")
@@ -131,6 +135,8 @@ def _callable(s: Context, node: Node, function: str, name: str, value: Value) ->
 def _truth(s: Context, node: Node, function: str, name: str, value: Value) -> bool:
     if value is True or value is False:
         return value
+    if s.host.preview is not None and s.host.preview.instead(value) is not None:
+        return True
     message = f"condition is not a boolean: {function} got {a_type_of(value)} from '{name}'"
     raise raised(s, node, "R203", message)
 
@@ -189,6 +195,8 @@ async def _reduce(s: Context, node: Node, given: Bound) -> Value:
 async def _refine(s: Context, node: Node, given: Bound) -> Value:
     """The algorithm of the reference; error values are nothing special here (F6)."""
     limit = _whole(s, node, "refine", "max", given["max"])
+    if s.host.preview is not None:
+        return await _refine_once(s, node, given)
     done, step = given["done"], given["step"]
     _callable(s, node, "refine", "done", done)
     _callable(s, node, "refine", "step", step)
@@ -198,6 +206,14 @@ async def _refine(s: Context, node: Node, given: Bound) -> Value:
             return current
         current = await call(apply(s, node, step, (current, number)))
     return current
+
+
+async def _refine_once(s: Context, node: Node, given: Bound) -> Value:
+    """One round, for a preview."""
+    await call(apply(s, node, given["done"], (given["seed"], 0)))
+    await call(apply(s, node, given["step"], (given["seed"], 0)))
+    unknown: Value = s.host.preview.unknown("refine")
+    return unknown
 
 
 @dataclass(frozen=True, slots=True)

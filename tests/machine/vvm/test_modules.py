@@ -112,7 +112,7 @@ async def test_the_value_of_a_cell() -> None:
     assert await w.cell("export b", "b = 2", "b + 1") == 3
     assert await w.cell("c = 1") is None
     assert w.vvm.outputs() == {"a": 1, "b": 2}
-    assert [e.valued for e in w.of(CellStarted)] == ["export", "sum", ""]
+    assert [e.valued for e in w.of(CellStarted)] == ["assign", "sum", "assign"]
     assert [e.value for e in w.of(StatementDone)] == [3]
 
 
@@ -136,7 +136,14 @@ async def test_what_can_be_looked_at() -> None:
         ("x", "output", "x = 1"),
         ("g", "let", "g = f"),
     ]
-    (definition,) = w.vvm.definitions()
+    await w.cell('agent scribe(model="small", prompt="Be brief.")', "derived = scribe")
+    definition, agent = w.vvm.definitions()
+    assert (agent.kind, agent.name, agent.text) == (
+        "agent",
+        "scribe",
+        'agent scribe(model="small", prompt="Be brief.")',
+    )
+    assert agent.facts == {"model": "small", "prompt": "Be brief."}
     assert (definition.kind, definition.name, dict(definition.facts)) == (
         "function",
         "f",
