@@ -231,7 +231,10 @@ class Narrator:
         answer = answers[event.answer] if is_verdict else clip(full_text(event.answer), 60)  # type: ignore[index]
         reason = event.reason if event.by == "dry-run" else clip(event.reason)  # what an open answer leads to
         why = f": {reason}" if reason else ""
-        self._order.say(event.place.branches, _Note(f"**{clip(event.question, 80)}** {answer} ({event.by}{why})"))
+        question = f"**{clip(event.question, 80)}**"
+        if event.about is not None:
+            question = f"?`{clip(event.question, 80)}` {clip(event.about, 40)}:"
+        self._order.say(event.place.branches, _Note(f"{question} {answer} ({event.by}{why})"))
 
     def _gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision
