@@ -64,7 +64,17 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "allow_env": "exec_allow_env",
         "audit_required": "exec_audit_required",
     },
-    "vvm": {"state": "vvm_state", "depth": "vvm_depth", "rules": "vvm_rules"},
+    "vvm": {
+        "state": "vvm_state",
+        "depth": "vvm_depth",
+        "rules": "vvm_rules",
+        "input": "vvm_input",
+        "memory_digest": "vvm_memory_digest",
+        "memory_items": "vvm_memory_items",
+        "memory_item": "vvm_memory_item",
+        "memory_facts": "vvm_memory_facts",
+        "memory_wait": "vvm_memory_wait",
+    },
 }
 NAMED = ("providers", "models", "agents")
 KINDS = ("read", "write", "execute", "bash", "network")

@@ -244,7 +244,8 @@ class Workspace:
     @property
     def transcript(self) -> str | None:
         """The markers of a run that lives in memory (openprose.md 7.6); None for one on disk."""
-        return self._run.transcript.text if self._run is not None and self._run.transcript is not None else None
+        run = self._run
+        return run.transcript.text if run is not None and run.transcript is not None and run.answers is None else None
 
     def add_listener(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -412,12 +413,12 @@ class Workspace:
         from prose_kernel.deferred_services import DeferredJudge, DeferredMemories, DeferredRaces, DeferredSessions
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
-        from prose_kernel.state.transcript import InContextTrace
+        from prose_kernel.state.transcript import InContextTrace, MarkedTrace
 
         settings, start = self.settings, self.start
         keeps = self.language.state == "state"
         kept = self._filesystem() if keeps and settings.state == "filesystem" else None
-        transcript = InContextTrace(self._asker.show if keeps else None) if kept is None else None
+        transcript = None if kept is not None else InContextTrace(self._asker.show) if keeps else MarkedTrace()
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
         answers = self._answers(kept) if settings.vvm_state == "filesystem" else None

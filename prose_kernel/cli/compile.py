@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,7 +44,8 @@ def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
     """Check programs without running anything; print the canonical form of what is right, of VVM its exports.
 
     Findings go to stderr, all else to stdout. With --format json, one object for each file on stdout:
-    {"file", "language", "ok", "diagnostics"}. FILE may be - for standard input.
+    {"file", "language", "ok", "contract", "diagnostics"}; the contract of a program without errors holds its inputs and
+    outputs, or of VVM its agents, functions, exports and imports. FILE may be - for standard input.
 
     Exit status: 0 no errors (warnings are fine), 1 errors, 2 a file that cannot be read.
     """
@@ -53,12 +55,18 @@ def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
         if form == "json":
             click.echo(
                 report.result_line(
-                    report.compiled_json(compiled.name, compiled.language.name, _with_unreadable(compiled))
+                    report.compiled_json(
+                        compiled.name, compiled.language.name, _with_unreadable(compiled), _contract(compiled)
+                    )
                 )
             )
         else:
             _print_compiled(compiled, several=len(names) > 1, printed=_report)
     return status
+
+
+def _contract(compiled: Compiled) -> dict[str, Any] | None:
+    return asdict(compiled.language.contract(compiled.program)) if compiled.ok else None
 
 
 def _report(compiled: Compiled) -> str:

@@ -48,13 +48,16 @@ def diagnostic_json(found: Diagnostic) -> dict[str, object]:
     return {**entry, "hint": found.hint} if found.hint else entry
 
 
-def compiled_json(name: str, language: str, diagnostics: Iterable[Diagnostic]) -> dict[str, object]:
+def compiled_json(
+    name: str, language: str, diagnostics: Iterable[Diagnostic], contract: Mapping[str, object] | None
+) -> dict[str, object]:
     """The object that `prose compile --format json` prints for one file."""
     found = tuple(diagnostics)
     return {
         "file": name,
         "language": language,
         "ok": not has_errors(found),
+        **({"contract": contract} if contract is not None else {}),
         "diagnostics": [diagnostic_json(d) for d in found],
     }
 

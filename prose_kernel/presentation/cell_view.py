@@ -93,6 +93,8 @@ class CellView:
         self._last_name: str | None = None
         self._statement = ""  # the kind of the one that gives the cell its value
         self._shown: deque[object] = deque(maxlen=REMEMBERED)
+        self._answer_name: str | None = None  # that takes the last answer of a session
+        self._answer: tuple[Value, Value] = (None, None)
         self._joined = False
         self._told: CommandFinished | None = None
         self.told_error: RunError | None = None
@@ -240,6 +242,8 @@ class CellView:
         self._last, self._last_name, self._joined = event.value, None, False
         if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
             return  # its answer has been shown under its name
+        if self._answer_name == event.name and any(event.value is shown for shown in self._answer):
+            return  # and so has this one, which is a plain text
         steps = event.place.branches
         if event.place.depth > 0 or event.place.program or (steps and self._is_branch_name(event)):
             return  # names of a block or an imported program are its own; a branch is shown by its row
@@ -354,7 +358,8 @@ class CellView:
         for display in self._sessions.finished(event):
             self._show(event, display)
         if event.result is not None:
-            self._shown.append(event.value)
+            self._answer_name, self._answer = event.bound_to, (event.value, event.result.text)
+            self._shown += self._answer
 
     def _judged(self, event: Judged) -> None:
         shown = _verdict(event.answer)

@@ -67,8 +67,8 @@ def jittered(seconds: float, at: str, attempt: int) -> float:
 class SessionAttempts:
     """One session of a program while it runs. A language says where the answer goes (`target`) and takes it (`keep`).
 
-    `key` is where the answer will be kept, `bound_to` the name that takes it, `limit` the timeout as written. `consumed`
-    tells that the answer is used by what stands around the session, though it has no name.
+    `key` is where the answer will be kept, `bound_to` the name that takes it, `limit` the timeout as written.
+    `consumed` tells that the answer is used by what stands around the session, though it has no name.
     """
 
     def __init__(

@@ -30,7 +30,9 @@ def test_one_object_for_each_file_in_order(capsys: pytest.CaptureFixture[str]) -
     seen = capsys.readouterr()
     bad, good = objects(seen.out)
     assert seen.err == ""
-    assert good == {"file": "good.prose", "language": "openprose", "ok": True, "diagnostics": []}
+    contract = {"inputs": {}, "outputs": ["y"]}
+    assert good == {"file": "good.prose", "language": "openprose", "ok": True, "contract": contract, "diagnostics": []}
+    assert "contract" not in bad
     assert (bad["file"], bad["ok"]) == ("bad.prose", False)
     (found,) = bad["diagnostics"]  # type: ignore[misc]
     assert {k: found[k] for k in ("code", "severity", "line", "column")} == {
@@ -175,6 +177,14 @@ def test_a_vvm_program_is_reported_as_its_reference_says(capsys: pytest.CaptureF
     assert main(["compile", "--format", "json", "main.vvm"]) == 0
     (found,) = objects(capsys.readouterr().out)
     assert (found["language"], found["ok"]) == ("vvm", True)
+    assert found["contract"] == {
+        "agents": [],
+        "functions": {},
+        "exports": ["x"],
+        "exported_agents": [],
+        "imports": ["./team.vvm"],
+        "skills": {},
+    }
     assert [(d["file"], d["code"], d["severity"]) for d in found["diagnostics"]] == [  # type: ignore[attr-defined]
         ("team.vvm", "W030", "warning")
     ]

@@ -24,11 +24,13 @@ _STRING: Final = re.compile(r'"([^"\n]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The words and strings of a program that are in no statement; `first` is where the first mistake is, if any."""
+    """The words and strings of a program that are in no statement; `first` is where the first mistake is, if any,
+    `misplaced` where the first line with a wrong indentation is."""
 
     words: frozenset[str] = frozenset()
     strings: frozenset[str] = frozenset()
     first: int | None = None
+    misplaced: int | None = None
 
     def added_to(self, known: Known) -> Known:
         """What is known, with everything that a lost line may have bound."""
@@ -42,7 +44,10 @@ class Unread:
         )
 
     def hides_header(self, source: Source, span: Span) -> bool:
-        """Whether a statement may stand in a block whose header was lost: it is indented, below a mistake."""
+        """Whether a statement may stand in a block whose header was lost: it is indented, below a mistake; or a line
+        above it is not indented as it should be."""
+        if self.misplaced is not None and self.misplaced < span.start:
+            return True
         return self.first is not None and self.first < span.start and source.line_column(span.start)[1] > 1
 
 
@@ -66,7 +71,8 @@ def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -
         end = starts[at] if at < len(starts) else len(source.text)
         words.update(_WORD.findall(source.text, start, end))
         strings.update(_STRING.findall(source.text, start, end))
-    return Unread(frozenset(words), frozenset(strings), errors[0])
+    misplaced = min((one.span.start for one in found if one.code == "E002"), default=None)
+    return Unread(frozenset(words), frozenset(strings), errors[0], misplaced)
 
 
 def _statements(items: tree.Body) -> Iterator[tree.Statement]:

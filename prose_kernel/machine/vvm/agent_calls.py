@@ -66,9 +66,6 @@ SUMMARY: Final = 500
 SENTENCES: Final = 3
 """What a summary is cut to."""
 
-LONGEST_INPUT: Final = 10_000_000
-"""Characters of an input; a longer one is refused, never cut."""
-
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
 _SUMMARY: Final = re.compile(r"(?mi)^[\s>*_`-]*Summary[*_`]*:[*_`]*[ \t]*(.*(?:\n[ \t]*\S.*)*)")
 _CONFIRMED: Final = re.compile(r"(?mi)^[\s>*_`-]*Binding written[*_`]*:")
@@ -231,8 +228,8 @@ def _refused(kind: str, message: str, data: Mapping[str, Value]) -> Failure:
 
 async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure:
     """Ask the agent: memory, binding, attempts, and the memory again (6.4, steps 5 to 9)."""
-    if task.given is not None and len(task.given.text) > LONGEST_INPUT:
-        size = f"{len(task.given.text):,} characters; at most {LONGEST_INPUT:,} can be passed"
+    if task.given is not None and len(task.given.text) > s.run.longest_input:
+        size = f"{len(task.given.text):,} characters; at most {s.run.longest_input:,} can be passed"
         return _refused("rejected", f"the input has {size}", {"permanent": True})
     at = s.at("session")
     binding = memory_binding(task)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DEPTH: Final = 100
 """Calls that may be under way one inside the other, without a setting."""
 
+LONGEST_INPUT: Final = 10_000_000
+"""Characters of an input, without a setting; a longer one is refused, never cut."""
+
 CALL: Final = Kind("call", lambda _: 0)
 """Calls of functions, numbered for events."""
 
@@ -102,12 +105,13 @@ class Module:
 class VvmRun(Run):
     """The run of a program with all its modules: `root` is the program's own, `modules` those that it has imported.
 
-    `depth` limits calls inside calls.
+    `depth` limits calls inside calls, `longest_input` the characters that an agent is passed.
     """
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         super().__init__(host, store, name, program)
         self.depth = DEPTH
+        self.longest_input = LONGEST_INPUT
         self.root = Module(self)
         self.root.tell = self.publish
         self.modules: dict[modules.Module, Module] = {}

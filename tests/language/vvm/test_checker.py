@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from language.marked import cases, places, unmark
 from language.vvm.appendix import EXAMPLES, SEED, SEED_AGENTS, SEED_VARIABLES
 from language.vvm.appendix import TEAM as TEAM_AGENTS
 from language.vvm.programs import PROGRAMS
+from language.vvm.random_trees import programs
 from scaling import assert_linear
 
 from prose_kernel.errors import ImportProgramError
@@ -254,3 +257,21 @@ def test_deep_expressions_do_not_exhaust_the_stack():
     deep = "[" * depth + "missing" + "]" * depth
     text = f"agent a(skills={deep}, extra={deep})\nx = @a.with(memory={deep}) `t`({deep}, retry={deep})\nexport x\n"
     assert {"E041", "E209", "E208", "W201"} <= set(codes(text))
+
+
+@settings(deadline=None)
+@given(programs, st.booleans())
+def test_random_programs_are_checked_without_an_exception(program, cell):
+    check(program, Source(""), known=EARLIER, load=load, cell=cell)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(EXAMPLES.values())), st.data())
+def test_damaged_programs_are_compiled_without_an_exception(text, data):
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 30)))
+    damage = data.draw(
+        st.sampled_from(["", "`", '"', "(", "}", ":", "\n", "  ", "= =", "case", "def f(", "\t", "\x00"])
+    )
+    found = compiled(text[:start] + damage + text[end:], load=load).diagnostics
+    assert all(d.code and d.message for d in found)

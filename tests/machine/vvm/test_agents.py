@@ -351,9 +351,9 @@ async def test_pmap_waits_for_all_and_gives_the_first_failure() -> None:
     assert w.sessions.cancelled == []
 
 
-async def test_an_input_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prose_kernel.machine.vvm.agent_calls.LONGEST_INPUT", 10)
+async def test_v7_an_input_that_is_too_long_is_refused() -> None:
     w = Vvm()
+    w.vvm.longest_input = 10
     value = await w.cell(AGENT, '@a `x`("12345678901", retry=5)')
     assert value == {
         "error": {
