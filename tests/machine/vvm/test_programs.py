@@ -6,7 +6,7 @@ import asyncio
 import re
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import FakeJudge
 from machine.vvm_world import Vvm, tree_of
@@ -18,6 +18,8 @@ from prose_kernel.language.vvm import format_program, parse
 from prose_kernel.runtime.events import Bound, Judged
 from prose_kernel.runtime.ports import JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.values import LanguageValue
+
+FEW = settings(max_examples=settings().max_examples // 2)  # a program takes a while to think up
 
 NAMES = ("a", "b", "c", "f", "g")
 CODE = re.compile(r"R2(?:0[1-9]|1[0-9]|20)")
@@ -168,7 +170,7 @@ def documented(error: VvmRaise) -> str:
 
 async def outcome(text: str, program: Any = None, *, listening: bool = True) -> list[object]:
     """All that can be seen of a run."""
-    w = Vvm(depth=12, listening=listening)
+    w = Vvm(depth=6, listening=listening)
     w.vvm.ports = structs.replace(w.vvm.ports, judge=Oracle(w))
     source = Source(text, "cell")
     code: object = None
@@ -184,6 +186,7 @@ async def outcome(text: str, program: Any = None, *, listening: bool = True) -> 
     return [code, shown(value), names, sorted(events) if listening else [], len(bound) if listening else 0]
 
 
+@FEW
 @given(programs())
 async def test_a_program_ends_in_a_result_or_a_documented_raise_and_the_same_again(text: str) -> None:
     first = await outcome(text)
@@ -191,6 +194,7 @@ async def test_a_program_ends_in_a_result_or_a_documented_raise_and_the_same_aga
     assert (await outcome(text, listening=False))[:3] == first[:3]
 
 
+@FEW
 @given(programs())
 async def test_a_formatted_program_does_the_same(text: str) -> None:
     source = Source(text, "cell")
@@ -198,8 +202,9 @@ async def test_a_formatted_program_does_the_same(text: str) -> None:
     assert (await outcome(formatted))[:4] == (await outcome(text))[:4]
 
 
+@FEW
 @given(programs())
 async def test_a_preview_of_any_program_ends(text: str) -> None:
-    w = Vvm(depth=12)
+    w = Vvm(depth=6)
     await w.vvm.preview(tree_of(Source(text)), Source(text))
     assert w.vvm.bindings() == {}
