@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.configurations import (
+    PERMISSION_KEYS,
+    PERMISSION_LISTS,
+    PERMISSION_MODES,
+    PERMISSION_WORDS,
+    permissions,
+)
 from prose_kernel.machine.vvm.context import LIBRARY, Context
 from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
 from prose_kernel.machine.vvm.rendering import int_text
@@ -20,8 +27,6 @@ from prose_kernel.runtime.values import Value
 
 LONGEST_RANGE: Final = 10_000_000
 """Items of a range: one whose list does not fit into memory would end the kernel, not the program."""
-
-MODES: Final = ("allow", "deny", "prompt")
 
 # ---------------------------------------------------------------- plain functions
 
@@ -52,18 +57,18 @@ def _whole(s: Context, node: Node, function: str, name: str, value: Value) -> in
 
 def _perm(s: Context, node: Node, given: Bound) -> Value:
     """All five keys; what is not given is denied (6.2)."""
-    permissions: Bound = {"read": [], "write": [], "execute": [], "bash": "deny", "network": "deny", **given}
-    for key in ("read", "write", "execute"):
-        value = permissions[key]
+    made = permissions(given)
+    for key in PERMISSION_LISTS:
+        value = made[key]
         if type(value) is not list or any(type(pattern) is not str for pattern in value):
             raise raised(s, node, "R215", f"perm: expected a list of strings for '{key}', not {_shown(value)}")
-    for key in ("bash", "network"):
-        value = permissions[key]
-        if type(value) is not str or value not in MODES:
+    for key in PERMISSION_MODES:
+        value = made[key]
+        if type(value) is not str or value not in PERMISSION_WORDS:
             raise raised(
                 s, node, "R215", f'perm: expected "allow", "deny" or "prompt" for \'{key}\', not {_shown(value)}'
             )
-    return permissions
+    return made
 
 
 def _shown(value: Value) -> str:
@@ -256,7 +261,7 @@ LIBRARY.update(
         for function in (
             LibraryFunction("len", ("value",), at_once=_length),
             LibraryFunction("range", ("n",), at_once=_range),
-            _Perm("perm", ("read", "write", "execute", "bash", "network"), optional=5, at_once=_perm),
+            _Perm("perm", PERMISSION_KEYS, optional=5, at_once=_perm),
             _Pack("pack", (), at_once=lambda s, node, given: given),
             LibraryFunction("map", ("items", "f"), work=_map),
             LibraryFunction("pmap", ("items", "f"), work=_pmap),
