@@ -145,9 +145,9 @@ class StatementParser(ExpressionParser):
         message = f"the body of `{word}` stands on the same line"
         if at > self.quiet:
             self.report("E001", *self.span(at), message, "begin it on the next line, indented")
-        self.quiet = at
-        while not self.is_end(self.quiet):
-            self.quiet += 1
+            self.quiet = at
+            while not self.is_end(self.quiet):
+                self.quiet += 1
         block = Block(self.blocks[-1].column + 1, compound)
         block.is_inline = True
         self.blocks.append(block)
