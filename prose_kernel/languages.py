@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
     from prose_kernel.language.source import Source
+    from prose_kernel.language.words import Entry, Offer
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest
     from prose_kernel.runtime.values import Value
@@ -67,37 +68,13 @@ class OpenPrograms(Protocol):
         ...
 
 
-class WordDoc(Protocol):
-    """A word in one sentence, with an example; of a property its usual values and the statements that take it."""
-
-    @property
-    def summary(self) -> str: ...
-
-    @property
-    def example(self) -> str: ...
-
-    @property
-    def values(self) -> tuple[str, ...]: ...
-
-    @property
-    def owners(self) -> tuple[str, ...]: ...
-
-
-class Offer(NamedTuple):
-    """One completion: the text to insert, what it is (`variable`, `agent`, `keyword` …), a short note."""
-
-    text: str
-    kind: str
-    note: str = ""
-
-
 class Words(NamedTuple):
     """The words of a language, for completion and inspection."""
 
-    keywords: Mapping[str, WordDoc]
-    properties: Mapping[str, WordDoc]
+    keywords: Mapping[str, Entry]
+    properties: Mapping[str, Entry]
 
-    def properties_of(self, owner: str) -> dict[str, WordDoc]:
+    def properties_of(self, owner: str) -> dict[str, Entry]:
         """The properties that may stand under a statement of this kind."""
         return {name: entry for name, entry in self.properties.items() if owner in entry.owners}
 
@@ -112,8 +89,9 @@ class Language:
     (`state`), or answers of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not
     in that in which it was started. `configure` gives a new machine the settings that only its language has.
 
-    `offers` completes a word of code: the text before it, where that ends (`code`, `string`, `triple`, `marker`), what
-    the machine knows; the front end filters by what is typed. Without it the front end completes OpenProse.
+    `offers` completes a word: given are the text before it, where that ends (`code`, `string`, `triple`, `marker`),
+    what the machine knows and the values of its names; the front end filters by what is typed. Without it the front
+    end completes OpenProse.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
@@ -142,7 +120,7 @@ class Language:
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     expected: Callable[[str], frozenset[str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
-    offers: Callable[[str, str, Any], Iterable[Offer]] | None = field(repr=False, default=None)
+    offers: Callable[[str, str, Any, Mapping[str, Any]], Iterable[Offer]] | None = field(repr=False, default=None)
     machine: Callable[[], type[Machine]] = field(repr=False)
     configure: Callable[[Any, Settings], None] = field(repr=False, default=lambda machine, settings: None)
     programs: OpenPrograms = field(repr=False)
@@ -252,6 +230,7 @@ VVM: Final = Language(
     completeness=_later("language.vvm.editing:completeness"),
     expected=_later("language.vvm.editing:expected"),
     words=_words_later("language.vvm.word_docs"),
+    offers=_later("language.vvm.completion:offers"),
     machine=_class_later("machine.vvm.machine:Machine"),
     configure=_configure,
     programs=_modules,

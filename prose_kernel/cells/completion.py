@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from prose_kernel import languages
 from prose_kernel.cells.scan import inside, literals, segments, spoken
 from prose_kernel.errors import UsageError
-from prose_kernel.languages import Language, Offer, Words
+from prose_kernel.language.words import Offer
+from prose_kernel.languages import Language, Words
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
@@ -51,10 +52,7 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
     if where == "comment":
         return Completions(cursor, cursor)
     if language.offers is not None and not (where == "code" and line.startswith("%")):
-        word = _WORD.search(line)
-        begin = cursor - len(word.group()) if word else cursor
-        offers = language.offers(code[:begin], where, _known(cells, language))
-        return _matching(offers, code[begin:cursor], begin, cursor)
+        return _offered(cells, language, code, cursor, where, start)
     if where in ("string", "triple"):
         return _in_text(cells, code, cursor, start)
     if where == "marker":
@@ -70,12 +68,24 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
     return _matching(offers, code[begin:cursor], begin, cursor)
 
 
+def _offered(cells: Cells, language: Language, code: str, cursor: int, where: str, start: int) -> Completions:
+    """What a language offers itself; paths are filled in here."""
+    word = re.search(r"[A-Za-z_]\w*\Z", code[max(0, cursor - 200) : cursor])
+    begin = cursor - len(word.group()) if word else cursor
+    if language.offers is None:
+        return Completions(cursor, cursor)
+    offers = list(language.offers(code[:begin], where, _known(cells, language), cells.values()))
+    if any(offer.kind == "paths" for offer in offers):
+        return _path(cells, code, cursor, start, programs=True)
+    return _matching(offers, code[begin:cursor], begin, cursor)
+
+
 def _matching(offers: Iterable[Offer], prefix: str, start: int, end: int) -> Completions:
     found: dict[str, Offer] = {}
     for match in offers:
         if match.text.startswith(prefix) and match.text != prefix:
             found.setdefault(match.text, match)
-    order = {"variable": 0, "property": 1, "value": 2, "agent": 3, "block": 4, "keyword": 5}
+    order = {"variable": 0, "property": 1, "value": 2, "agent": 3, "block": 4, "function": 4, "keyword": 5}
     return Completions(start, end, tuple(sorted(found.values(), key=lambda m: (order.get(m.kind, 9), m.text))))
 
 
@@ -282,7 +292,7 @@ def _entries(folder: Path, prefix: str, directories: bool, programs: bool) -> It
             continue
         if entry.is_dir():
             yield Offer(entry.name + "/", "path")
-        elif not directories and (not programs or entry.name.endswith((".prose", ".md"))):
+        elif not directories and (not programs or entry.name.endswith((*languages.suffixes(), ".md"))):
             yield Offer(entry.name, "path")
 
 

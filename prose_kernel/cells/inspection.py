@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from prose_kernel.cells import tables
 from prose_kernel.cells.registry import MAGICS
 from prose_kernel.cells.scan import inside, spoken
-from prose_kernel.languages import Language, WordDoc
+from prose_kernel.language.words import Entry
+from prose_kernel.languages import Language
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced, preview
@@ -51,8 +52,12 @@ def _interpolated(code: str, start: int) -> bool:
 
 
 def _is_property(code: str, start: int, word: str) -> bool:
+    """Whether the word names a property: alone before a `:`, or before a `=` in brackets."""
+    after = code[start + len(word) :].lstrip(" ")
     line = code[code.rfind("\n", 0, start) + 1 : start]
-    return line != "" and not line.strip() and code[start + len(word) :].lstrip(" ").startswith(":")
+    if after.startswith("=") and not after.startswith("=="):
+        return code[:start].rstrip()[-1:] in ("(", ",", "{")
+    return line != "" and not line.strip() and after.startswith(":")
 
 
 def describe(
@@ -93,7 +98,7 @@ def _word(word: str, language: Language) -> Display | None:
     return _entry(word, entry, language) if entry else None
 
 
-def _entry(word: str, entry: WordDoc, language: Language) -> Display:
+def _entry(word: str, entry: Entry, language: Language) -> Display:
     notes = [f"In: {', '.join(entry.owners)}."] if entry.owners else []
     if entry.values:
         notes.append(f"Values: {', '.join(entry.values)}.")

@@ -163,13 +163,18 @@ class Narrator:
             task.end()
         if event.result is not None and event.result.origin == "authored":
             self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
-        if event.error is None and event.bound_to is None and event.consumed:
+        if event.error is not None and event.final and event.request.kind == "call" and not event.error.nobody:
+            # a value of the program, not an error of it: this line may be all that is ever seen of it
+            self._order.say(event.place.branches, _Note(f"{event.request.agent}: {event.error.message}", "yellow"))
+        elif event.error is None and event.bound_to is None and event.consumed:
             text = full_text(event.value)
             self._order.say(event.place.branches, _Note(f"{event.request.agent or 'session'}: {clip(text, 160)}"))
         elif event.error is None and event.bound_to is None:
             self._answer = event.value
             text = self._screen.harmless("stdout", full_text(event.value))
             self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))
+        elif event.error is None and event.bound_to is not None and not isinstance(event.value, Reference):
+            self._value(event.place.branches, event.bound_to, event.value)
 
     def _retried(self, event: e.Retried) -> None:
         self._order.say(event.place.branches, _Note(f"retry {event.attempt} of {event.maximum}"))
@@ -231,7 +236,10 @@ class Narrator:
         answer = answers[event.answer] if is_verdict else clip(full_text(event.answer), 60)  # type: ignore[index]
         reason = event.reason if event.by == "dry-run" else clip(event.reason)  # what an open answer leads to
         why = f": {reason}" if reason else ""
-        self._order.say(event.place.branches, _Note(f"**{clip(event.question, 80)}** {answer} ({event.by}{why})"))
+        mark = self.language.delimiters[-1]
+        about = f"{clip(event.about, 40)}: " if event.about is not None else ""
+        question = f"{mark}{clip(event.question, 80)}{mark}"
+        self._order.say(event.place.branches, _Note(f"{question} {about}{answer} ({event.by}{why})"))
 
     def _gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision

@@ -51,6 +51,19 @@ _ONE_CLOCK = timedelta(seconds=10)
 """Two dates further apart than this were not taken from the same clock, or the clock was set in between."""
 
 
+def language_info(language: Language) -> dict[str, Any]:
+    """What the kernel of a language tells front ends of it."""
+    return {
+        "name": language.magic,
+        "version": __version__,
+        "mimetype": f"text/x-{language.magic}",
+        "file_extension": language.suffixes[0],
+        "pygments_lexer": language.magic,
+        "codemirror_mode": {"name": language.magic, "mime": language.mode},
+        "nbconvert_exporter": "script",
+    }
+
+
 class ProseKernel(Kernel):
     """OpenProse, or another language of `languages.py`, as a Jupyter kernel: that of a cell which names none."""
 
@@ -62,15 +75,7 @@ class ProseKernel(Kernel):
         super().__init__(**options)
         language = language or languages.default()
         self.banner = f"prose_kernel {__version__}: {language.title} in Jupyter. %help lists the magics."
-        self.language_info = {
-            "name": language.magic,
-            "version": __version__,
-            "mimetype": f"text/x-{language.magic}",
-            "file_extension": language.suffixes[0],
-            "pygments_lexer": language.magic,
-            "codemirror_mode": {"name": language.magic, "mime": language.mode},
-            "nbconvert_exporter": "script",
-        }
+        self.language_info = language_info(language)
         self.help_links = [{"text": "OpenProse", "url": "https://github.com/openprose/prose"}]
         self.shell_handlers = Guarded(self, self.shell_handlers)
         # cells wait for each other on the shell channel; the control thread has another loop, and runs none

@@ -55,6 +55,8 @@ SWITCHES = 12
 """Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
 PROGRESS_SECONDS = 0.1
 """Pause between two updates of a progress display."""
+ABOUT = 40
+"""Characters of the value that a criterion of VVM is about."""
 REMEMBERED = 32
 """Values shown lately that are recognised when they come back as the value of the cell."""
 
@@ -93,6 +95,8 @@ class CellView:
         self._last_name: str | None = None
         self._statement = ""  # the kind of the one that gives the cell its value
         self._shown: deque[object] = deque(maxlen=REMEMBERED)
+        self._answer_name: str | None = None  # that takes the last answer of a session
+        self._answer: tuple[Value, Value] = (None, None)
         self._joined = False
         self._told: CommandFinished | None = None
         self.told_error: RunError | None = None
@@ -240,6 +244,8 @@ class CellView:
         self._last, self._last_name, self._joined = event.value, None, False
         if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
             return  # its answer has been shown under its name
+        if self._answer_name == event.name and any(event.value is shown for shown in self._answer):
+            return  # and so has this one, which is a plain text
         steps = event.place.branches
         if event.place.depth > 0 or event.place.program or (steps and self._is_branch_name(event)):
             return  # names of a block or an imported program are its own; a branch is shown by its row
@@ -354,7 +360,8 @@ class CellView:
         for display in self._sessions.finished(event):
             self._show(event, display)
         if event.result is not None:
-            self._shown.append(event.value)
+            self._answer_name, self._answer = event.bound_to, (event.value, event.result.text)
+            self._shown += self._answer
 
     def _judged(self, event: Judged) -> None:
         shown = _verdict(event.answer)
@@ -362,7 +369,8 @@ class CellView:
         by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
         by = "replayed, example verdict written by hand" if by == "authored" else by
         because = f"{by}: {clip(reason, 2000 if by == 'dry-run' else 200)}" if reason else by
-        self._note(event, cards.Note(f"→ {shown}", clip(event.question, 120), because, event.details))
+        about = f"· {clip(event.about, ABOUT)} " if event.about is not None else ""
+        self._note(event, cards.Note(f"{about}→ {shown}", clip(event.question, 120), because, event.details))
 
     def _gate_opened(self, event: GateOpened) -> None:
         self._begin_visible(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from notebook.kernels import Client, kernel, specification, vvm_specification
-from notebook.test_both_front_ends import shown
+from notebook.kernels import Client, Ran, kernel, specification, vvm_specification
+from notebook.test_both_front_ends import shown as shown_anywhere
+from stubs.model_server import StubServer
 
 from prose_kernel.cli.main import main
 
@@ -52,6 +54,15 @@ CELLS = {
     "help": "%help",
     "other language inside": "a = 1\n%%prose",
 }
+
+
+def shown(ran: Ran) -> list[Any]:
+    """The outputs; of an error without the page of the reference, which a kernel names for other languages only."""
+    found = shown_anywhere(ran)
+    for output in found:
+        if output[0] == "error":
+            output[3] = [re.sub(r"%explain (vvm|openprose) ", "%explain ", line) for line in output[3]]
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -211,3 +222,45 @@ def test_the_kernel_says_what_it_speaks(vvm: Client) -> None:
     assert info["language_info"]["file_extension"] == ".vvm"
     assert info["language_info"]["pygments_lexer"] == "vvm"
     assert info["banner"].endswith("VVM in Jupyter. %help lists the magics.")
+
+
+# ---------------------------------------------------------------- replays
+
+STUB = """[providers.stub]
+kind = "openai"
+base_url = "URL"
+model = "echo-1"
+"""
+TALK = (
+    'agent scribe(prompt="Be brief.")\ndraft = @scribe `Draft for {}`("Ada")',
+    '%%prose\nagent editor:\n  prompt: "Edit."\nlet better = session: editor\n  prompt: "Better: {draft}"',
+    "%%vvm\ndef ask(x):\n  return @editor `About {x}`(better)\nboth = pmap([1, 2], ask)\nboth",
+    "%%prose\nlet last = do ask(3)",
+    '%%prose\nsession: scribe\n  prompt: "Last: {last}"',
+    "export draft\nexport both",
+)
+
+
+def told(ran: Ran) -> list[Any]:
+    """The outputs, without the names of what differs from run to run."""
+    return [output[:2] for output in shown(ran)]
+
+
+def test_alternating_cells_replay_without_anybody(tmp_path: Path) -> None:
+    with StubServer() as stub:
+        (tmp_path / "prose.toml").write_text(STUB.replace("URL", stub.openai_url))
+        with kernel(tmp_path, spec=vvm_specification()) as client:
+            client.run("%provider stub\n%cassette talk --mode record")
+            recorded = [client.run(cell) for cell in TALK]
+        assert [ran.status for ran in recorded] == ["ok"] * len(TALK)
+        asked = stub.stats.requests
+    assert asked == 6
+    with kernel(tmp_path, spec=vvm_specification()) as client:
+        client.run("%provider replay\n%cassette talk --mode replay")
+        assert [told(client.run(cell)) for cell in TALK] == [told(ran) for ran in recorded]
+        again = [client.run(cell) for cell in TALK[:1]]
+        assert [ran.error["ename"] for ran in again] == ["SessionError"]  # every record is used once
+    with kernel(tmp_path) as client:  # the same cells in the other kernel
+        client.run("%provider replay\n%cassette talk --mode replay")
+        cells = [cell if cell.startswith("%%") else f"%%vvm\n{cell}" for cell in TALK]
+        assert [told(client.run(cell)) for cell in cells] == [told(ran) for ran in recorded]

@@ -3,18 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A word: one sentence, an example, and for a key its usual values and where it stands."""
-
-    summary: str
-    example: str
-    values: tuple[str, ...] = ()
-    owners: tuple[str, ...] = ()
-
+from prose_kernel.language.words import Entry
 
 AGENT, CALL, PERMISSIONS, MEMORY, CONSTRAIN = "agent", "agent call", "permissions", "memory", "constrain"
 """What a key can belong to."""
@@ -22,7 +11,7 @@ AGENT, CALL, PERMISSIONS, MEMORY, CONSTRAIN = "agent", "agent call", "permission
 KEYWORDS: dict[str, Entry] = {
     "import": Entry(
         "Register a skill that agents may use; it creates no variable.",
-        'import "web-search" from "github:example/skills"\nagent searcher(skills=["web-search"])',
+        'import "web-search" from "github:example/skills"\n\nagent searcher(skills=["web-search"])',
     ),
     "from": Entry(
         "Import one name, or one agent with `@`, from another module.",
@@ -34,13 +23,13 @@ KEYWORDS: dict[str, Entry] = {
     "export": Entry("Make a name part of the result of the program, and importable.", "answer = 42\nexport answer"),
     "agent": Entry(
         "Declare an agent: its model, instructions, skills, permissions and memory. Nothing starts yet.",
-        'agent writer(model="sonnet", prompt="You write short, plain sentences.")\ndraft = @writer `Write about {}.`("autumn")',
+        'agent writer(model="sonnet", prompt="You write short, plain sentences.")\n\ndraft = @writer `Write about {}.`("autumn")',
     ),
     "def": Entry("Define a function. Its parameters are plain names.", "def double(n):\n  return n + n"),
     "return": Entry("Leave a function with a value; without one it is `()`.", "def first(items):\n  return items[0]"),
     "match": Entry(
         "Run the first case that fits a value. Error values are handled so.",
-        'agent writer()\ndraft = @writer `Write a haiku.`()\nmatch draft:\n  case error(kind="timeout"):\n    draft = "too slow"\n  case error(e):\n    draft = e.error.message\n  case ?`it mentions frogs`:\n    pass\n  case _:\n    pass',
+        'agent writer()\n\ndraft = @writer `Write a haiku.`()\nmatch draft:\n  case error(kind="timeout"):\n    draft = "too slow"\n  case error(e):\n    draft = e.error.message\n  case ?`it mentions frogs`:\n    pass\n  case _:\n    pass',
     ),
     "case": Entry(
         'One case of `match`: `error(_)`, `error(name)`, `error(kind="…")`, a criterion for the judge, or `_`.',
@@ -60,14 +49,14 @@ KEYWORDS: dict[str, Entry] = {
     ),
     "constrain": Entry(
         "Let the judge check requirements; a value that misses one becomes an error value. Nothing is retried.",
-        "agent writer()\ndraft = @writer `Write a slogan.`()\nconstrain draft(attempts=1):\n  require ?`at most ten words`\n  require ?`no exclamation mark`",
+        "agent writer()\n\ndraft = @writer `Write a slogan.`()\nconstrain draft(attempts=1):\n  require ?`at most ten words`\n  require ?`no exclamation mark`",
     ),
     "require": Entry(
         "One requirement of `constrain`.", 'draft = "Fresh bread."\nconstrain draft():\n  require ?`at most ten words`'
     ),
     "with": Entry(
         "`with input VALUE:` makes a value the implicit input `it` of a block; `.with(…)` derives an agent.",
-        'agent writer(model="haiku")\nwith input "autumn":\n  poem = @writer `Write about {}.`()\ncareful = @writer.with(model="opus")',
+        'agent writer(model="haiku")\n\nwith input "autumn":\n  poem = @writer `Write about {}.`()\ncareful = @writer.with(model="opus")',
     ),
     "input": Entry(
         "Part of `with input VALUE:`: a block whose implicit input `it` is that value.",
@@ -165,6 +154,8 @@ FUNCTIONS: dict[str, Entry] = {
     ),
 }
 
+KEYWORDS |= FUNCTIONS
+
 PROPERTIES: dict[str, Entry] = {
     "model": Entry(
         "Which model an agent uses: a tier or a name.",
@@ -179,7 +170,7 @@ PROPERTIES: dict[str, Entry] = {
     ),
     "skills": Entry(
         "Names of imported skills.",
-        'import "web-search" from "github:example/skills"\nagent searcher(skills=["web-search"])',
+        'import "web-search" from "github:example/skills"\n\nagent searcher(skills=["web-search"])',
         owners=(AGENT,),
     ),
     "permissions": Entry(
@@ -196,26 +187,26 @@ PROPERTIES: dict[str, Entry] = {
     ),
     "retry": Entry(
         "How often a failed call is tried again.",
-        'agent a()\nx = @a `Fetch it.`(retry=2, backoff="exponential")\nexport x',
+        'agent a()\n\nx = @a `Fetch it.`(retry=2, backoff="exponential")\nexport x',
         ("1", "2", "3"),
         (CALL,),
     ),
     "timeout": Entry(
         "How long one attempt may take.",
-        'agent a()\nx = @a `Think.`(timeout="2m")\nexport x',
+        'agent a()\n\nx = @a `Think.`(timeout="2m")\nexport x',
         ('"30s"', '"2m"', '"10m"'),
         (CALL,),
     ),
     "backoff": Entry(
         "How the pauses between attempts grow.",
-        'agent a()\nx = @a `Fetch it.`(retry=3, backoff="fixed")\nexport x',
+        'agent a()\n\nx = @a `Fetch it.`(retry=3, backoff="fixed")\nexport x',
         ('"fixed"', '"exponential"'),
         (CALL,),
     ),
-    "name": Entry("A label for the trace.", 'agent a()\nx = @a `Fetch it.`(name="fetch")\nexport x', owners=(CALL,)),
+    "name": Entry("A label for the trace.", 'agent a()\n\nx = @a `Fetch it.`(name="fetch")\nexport x', owners=(CALL,)),
     "memory_mode": Entry(
         "What a call does with its agent's memory: read and write (`continue`), read (`dry_run`), neither (`fresh`).",
-        'agent scribe(memory={scope: "project", key: "log"})\nx = @scribe `What is open?`(memory_mode="dry_run")\nexport x',
+        'agent scribe(memory={scope: "project", key: "log"})\n\nx = @scribe `What is open?`(memory_mode="dry_run")\nexport x',
         ('"continue"', '"dry_run"', '"fresh"'),
         (CALL,),
     ),
