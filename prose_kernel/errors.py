@@ -15,6 +15,7 @@
     │   ├── ImportProgramError          E215, E028   a program could not be loaded (type `ImportError`)
     │   ├── ValueTypeError              E208-E210    names, members, operands, collections (type `TypeError`)
     │   ├── JudgeError                  E211         no judge could decide, or the verdict was not a label
+    │   ├── VvmRaise                    R201-R220    raised by a VVM program (type `thrown`, docs/reference/vvm.md 10.4)
     │   └── StateError                  E219         a binding or record could not be stored
     ├── NobodyToAsk                     the user port has no person to ask
     ├── Undecided                       a judge cannot decide; ask the next one
@@ -28,6 +29,8 @@
     │   ├── ProviderBadReply            an invalid reply; retryable
     │   ├── ContextTooLong              the message is longer than the model accepts
     │   ├── PermissionDenied            the session may not run: a permission cannot be enforced
+    │   ├── SessionCancelled            the person, or the agent's host, has cancelled the call
+    │   ├── MemoryLocked                another process keeps the memory of the agent locked
     │   ├── NoProvider                  no provider is configured
     │   └── CassetteMiss                the session has no record, and no provider may be called
     │       └── StaleRecording          a file that the recorded session read has changed
@@ -149,6 +152,18 @@ class JudgeError(RunError):
     default_code = "E211"
 
 
+class VvmRaise(RunError):
+    """A raised error of VVM: `raise`, or a fault that the program can catch (docs/reference/vvm.md 3.3, 10.4)."""
+
+    type = "thrown"
+    default_code = "R220"
+
+    @property
+    def value(self) -> dict[str, object]:
+        """What `except as` binds."""
+        return {"error": {"kind": "thrown", "message": self.message}}
+
+
 class StateError(RunError):
     type = "StateError"
     default_code = "E219"
@@ -161,13 +176,15 @@ class NobodyToAsk(ProseError):
 class Undecided(ProseError):
     """A judge cannot decide; the next one is asked. The message gives the reason in one line, `hint` the fix.
 
-    `missed` tells that a replay has no record of the question, and that no one else may be asked.
+    `missed` tells that a replay has no record of the question, and that no one else may be asked; `failed` that there
+    is a judge, but it broke down.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None, missed: bool = False) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, missed: bool = False, failed: bool = False) -> None:
         super().__init__(message)
         self.hint = hint
         self.missed = missed
+        self.failed = failed
 
 
 class ProviderError(ProseError):
@@ -229,6 +246,18 @@ class ContextTooLong(ProviderError):
 
 class PermissionDenied(ProviderError):
     """The session may not run with these permissions: the provider cannot enforce one of them."""
+
+    retries = False
+
+
+class SessionCancelled(ProviderError):
+    """The person who answers, or the host of an agent, has cancelled the call."""
+
+    retries = False
+
+
+class MemoryLocked(ProviderError):
+    """Another process has kept the memory of the agent locked for too long."""
 
     retries = False
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from prose_kernel.errors import UsageError
 
 DEFAULT = "openprose"
-"""The page that a section number alone means."""
+"""The page that a code or a section number alone means, unless a caller prefers the page of another language."""
 
 _PACKAGE = Path(__file__).parent
 _HEADING = re.compile(r"(#{2,6}) (?:([EWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
@@ -75,14 +75,16 @@ def headings(page: str) -> tuple[Heading, ...]:
     )
 
 
-def section(wanted: str) -> str:
-    """The Markdown of a section: a code (`E004`), a number (`3.7`), or a page and a number (`sessions 4.2`).
+def section(wanted: str, prefer: str = DEFAULT) -> str:
+    """The Markdown of a section: a code (`E004`), a number (`3.7`), or either of them behind a page (`vvm E001`).
 
-    A section holds its subsections. Raises `UsageError`, with the nearest keys, when there is no such section.
+    Languages have codes of the same name. A code without a page is looked up in the page `prefer` first, then in the
+    others; a number in `prefer`. A section holds its subsections. Raises `UsageError`, with the nearest keys, when
+    there is no such section.
     """
     page, key = _parsed(wanted)
     is_code = key[:1].isalpha()
-    searched = pages() if is_code else (page or DEFAULT,)
+    searched = (page,) if page else sorted(pages(), key=lambda name: name != prefer) if is_code else (prefer,)
     known = [heading for name in searched for heading in headings(name)]
     for heading in known:
         if heading.key == key:
@@ -90,7 +92,7 @@ def section(wanted: str) -> str:
     kind = "code" if is_code else "section"
     near = get_close_matches(key, dict.fromkeys(h.key for h in known if h.key[:1].isalpha() == is_code), 3)
     hint = f"did you mean {' or '.join(near)}?" if near else "a code such as E004, or a section such as 3.7"
-    raise UsageError(f"the reference has no {kind} {key or wanted}", hint=hint)
+    raise UsageError(f"{page or 'the reference'} has no {kind} {key or wanted}", hint=hint)
 
 
 def _parsed(wanted: str) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
 )
 from prose_kernel.runtime.session_options import CassetteMode, SessionOptions, Surroundings
-from prose_kernel.runtime.text import marker, printable
+from prose_kernel.runtime.text import marker, one_line, printable
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
@@ -84,6 +84,7 @@ class Description:
         found += [("permissions" if not at else "", line) for at, line in enumerate(self.permissions)]
         if self.request.skills:
             found.append(("skills", ", ".join(self.request.skills)))
+        found += [(name, one_line(str(value))) for name, value in self.request.settings.items()]
         found.append(("recording", self.recording))
         if self.problem is not None:
             found.append(("problem", str(self.problem)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from prose_kernel.language.source import Source, Span
 
@@ -61,7 +61,10 @@ def diagnostic(source: Source, code: str, span: Span, message: str, hint: str | 
     return Diagnostic(code, line, column, message, hint, source.line_text(line), span)
 
 
-def in_order(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+_D = TypeVar("_D", bound=Diagnostic)
+
+
+def in_order(found: Iterable[_D]) -> tuple[_D, ...]:
     """Sorted by line, column, code (9.1), duplicates dropped."""
     return tuple(sorted(dict.fromkeys(found), key=lambda d: (d.line, d.column, d.code)))
 
@@ -70,8 +73,11 @@ def has_errors(found: Iterable[Diagnostic]) -> bool:
     return any(d.severity == "error" for d in found)
 
 
-def decode(data: bytes, name: str) -> Source:
-    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError with E109 for bad UTF-8."""
+def decode(data: bytes, name: str, make: Callable[..., Diagnostic] = diagnostic, code: str = "E109") -> Source:
+    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF.
+
+    Raises CompileError for bad UTF-8, with a diagnostic that `make` makes as `diagnostic` does.
+    """
     from prose_kernel.errors import CompileError
 
     try:
@@ -84,8 +90,6 @@ def decode(data: bytes, name: str) -> Source:
         source = Source((good + rest).replace("\r\n", "\n"), name)
         offset = len(good.replace("\r\n", "\n"))
         byte = data[at] if at < len(data) else 0
-        found = diagnostic(
-            source, "E109", Span(offset, offset + 1), f"not UTF-8: byte 0x{byte:02x}", "save the file as UTF-8"
-        )
+        found = make(source, code, Span(offset, offset + 1), f"not UTF-8: byte 0x{byte:02x}", "save the file as UTF-8")
         raise CompileError([found]) from None
     return Source(text.replace("\r\n", "\n"), name)

@@ -11,7 +11,9 @@ is nested too deeply for them.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
@@ -114,6 +116,18 @@ def _parts_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) == 1:
         return lambda self: (get(self),)
     return lambda self: get(self)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection: a parser makes nothing but nodes, and none of them is garbage or part of a cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 _N = TypeVar("_N", bound=Node)

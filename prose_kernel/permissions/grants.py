@@ -25,6 +25,9 @@ _SYSTEM: Final = ("/proc", "/sys", "/dev")
 _GATES: Final = re.compile(r"runs/[^/]+/(?:imports/[^/]+/)*gates(?:/|$)")
 _SECRET_FILE: Final = re.compile(r"(?:^|/)\.env(?:\.(?!(?:example|sample|template|dist)$)[^/]*)?$")
 _STATE: Final = ".prose"
+RUNS: Final = ".vvm"
+"""The directory of runs and memories that the runtime alone writes (docs/reference/vvm.md 7.5)."""
+
 _READ_ONLY: Final = {
     ".git": "the repository's own files in `.git` are not for sessions to change",
     ".venv": "the environment in `.venv` is not for sessions to change",
@@ -188,6 +191,8 @@ def protected(kind: str, path: str, surface: Surface) -> str | None:
     if kind != "write":
         return None
     inside = path[len(home) :] if is_below(path, home) else path
+    if RUNS in inside.split("/"):
+        return "what is kept in `.vvm` is written by the runtime; a session writes only its own binding"
     for name in inside.split("/"):
         if name.casefold() in _READ_ONLY:
             return _READ_ONLY[name.casefold()]

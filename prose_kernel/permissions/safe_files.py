@@ -179,3 +179,15 @@ def reason(error: OSError) -> str:
         errno.EROFS: "the disk is read-only",
     }
     return known.get(error.errno or 0) or (error.strerror or "it did not work").lower()
+
+
+# ---------------------------------------------------------------- out of version control
+
+
+def keep_out_of_git(directory: str) -> None:
+    """Make a directory of state with a `.gitignore` of its own, which excludes all of it. Raises `OSError`."""
+    os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(f"{directory}/.gitignore", _CREATE, 0o666)
+        with os.fdopen(descriptor, "w") as file:
+            file.write("*\n")

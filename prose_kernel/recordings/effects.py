@@ -18,8 +18,9 @@ from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.permissions.policy import Policy, Ruling
 from prose_kernel.recordings.cassette_files import replace_whole
 from prose_kernel.recordings.records import Seen, Written, builtins
-from prose_kernel.recordings.redaction import Redaction, holds_private_key
+from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
@@ -222,7 +223,14 @@ def answer_of(
     trace = [
         {"tool": use.tool, "summary": use.summary, "outcome": use.outcome, "detail": use.detail} for use in result.trace
     ]
-    texts = [text, result.memory_after, result.segment, result.summary, *(write.after for write in result.writes)]
+    texts = [
+        text,
+        result.reply,
+        result.memory_after,
+        result.segment,
+        result.summary,
+        *(write.after for write in result.writes),
+    ]
     if any(holds_private_key(text) for text in [*texts, *(use.detail for use in result.trace)] if text):
         warnings.append(f"session {request.at} is not recorded: its answer holds a private key (PEM)")
         return None, warnings
@@ -234,6 +242,7 @@ def answer_of(
     cut = result.details.get("cut") is True
     reads = [{"path": read.path, "sha256": read.sha256} for read in result.reads]
     more = {"reads": reads, "summary": result.summary, "segment": result.segment, "trace": trace, "cut": cut}
+    more["reply"] = result.reply
     return out | {name: value for name, value in more.items() if value}, warnings
 
 

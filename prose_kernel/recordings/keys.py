@@ -14,9 +14,10 @@ from typing import Any, Final
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.permissions.policy import Policy
 from prose_kernel.recordings.records import canonical, key_of
-from prose_kernel.recordings.redaction import Redaction, holds_private_key
+from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.content import Material, material, readable
-from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest
+from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
+from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.runtime.text import NAME
 from prose_kernel.runtime.values import Value
@@ -61,14 +62,15 @@ class Identity:
 
     def session(self, request: SessionRequest) -> Req:
         same = self.redaction.identity
-        memory = same(request.memory.text) if request.memory is not None and request.memory.text else ""
+        memory = same(_memory(request))
         return _without_empty(
             {
                 "kind": request.kind,
                 "model": request.model,
                 "system": held(same(request.system), WHOLE) if request.system else None,
                 "prompt": held(same(request.task), WHOLE),
-                "context": self._context(request.context or ()),
+                "context": {**self._given(request.given), **self._context(request.context or ())},
+                "settings": same(canonical(request.settings).decode()) if request.settings else None,
                 "memory": "sha256:" + digest(memory) if memory else None,
                 "skills": {same(name): self._skill(name) for name in request.skills},
                 "tools": sorted(self._tool_names(request)),
@@ -78,9 +80,10 @@ class Identity:
 
     def holds_private_key(self, request: SessionRequest) -> bool:
         """Whether anything that the session would be told holds a private key."""
-        memory = request.memory.text if request.memory is not None else None
         context = [self._content(item) for item in request.context or () if not item.missing]
-        return any(holds_private_key(text) for text in (request.task, request.system, memory, *context) if text)
+        given = request.given.text if request.given is not None else None
+        texts = (request.task, request.system, _memory(request), given, *context)
+        return any(holds_private_key(text) for text in texts if text)
 
     def judgement(
         self, kind: str, request: JudgeRequest, *, options: tuple[str, ...] = (), value: str = "", path: str = ""
@@ -127,6 +130,18 @@ class Identity:
             found[name] = {"missing": True} if text is None else held(self.redaction.identity(text))
         return found
 
+    def _given(self, given: Given | None) -> Req:
+        """The input of a call, and what stands in the files of this run that it refers to."""
+        if given is None:
+            return {}
+        same = self.redaction.identity
+        found: Req = {"input": held(same(given.text)) or "empty"}
+        for place in given.references:
+            if given.readable and place.startswith(f"{given.readable}/") and ".." not in place.split("/"):
+                text = self._file(place)
+                found[same(place)] = {"missing": True} if text is None else held(same(text))
+        return found
+
     def _content(self, item: ContextItem) -> str | None:
         """What a context holds: as it was given, or what stands at its place."""
         if item.text is not None:
@@ -164,6 +179,11 @@ class Identity:
 def _latest(request: JudgeRequest) -> dict[str, Value]:
     """The bindings that a question without names was keyed by before version 0.2: the latest ones."""
     return {name: request.bindings[name] for name in [*request.bindings][-SHOWN:]}
+
+
+def _memory(request: SessionRequest) -> str:
+    """What an agent's memory tells the session."""
+    return request.prelude or (request.memory.text if request.memory is not None else None) or ""
 
 
 def _without_empty(req: Req) -> Req:

@@ -283,6 +283,7 @@ def _result(answer: Answer, meta: Meta, entry: Entry) -> SessionResult:
         memory_after=answer.memory_after,
         segment=answer.segment,
         replayed=True,
+        reply=answer.reply,
     )
 
 

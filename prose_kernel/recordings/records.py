@@ -67,7 +67,7 @@ class Used(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """`out` of a session. `cut`: the reply ended at the limit of tokens."""
+    """`out` of a session. `cut`: the reply ended at the limit of tokens. `reply`: what is said beside the answer."""
 
     text: str | None = None
     summary: str = ""
@@ -77,6 +77,7 @@ class Answer(msgspec.Struct, frozen=True):
     reads: tuple[Seen, ...] = ()
     trace: tuple[Used, ...] = ()
     cut: bool = False
+    reply: str | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,9 +12,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from prose_kernel.errors import UsageError
+from prose_kernel.runtime.secret_patterns import SHAPES, Find
 
 SHORTEST: Final = 8
 """Characters that the value of a secret-looking variable must have: shorter ones occur in ordinary text."""
@@ -29,47 +30,6 @@ CACHED: Final = 65_536
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH|PRIVATE|COOKIE", re.IGNORECASE)
 _NAMES_A_PLACE = re.compile(r"(?:FILE|PATH|DIR|SOCK|SOCKET)\Z|\AXAUTHORITY\Z", re.IGNORECASE)
 
-_KEY_MARK: Final = r"(?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
-PRIVATE_KEY = re.compile(f"-----BEGIN {_KEY_MARK}")
-
-
-class _Find(NamedTuple):
-    """What is looked for: one of the fixed texts must be there for the expression to match; `word` takes its place."""
-
-    fixed: tuple[str, ...]
-    expression: str
-    word: str
-
-
-def _token(name: str, fixed: Iterable[str], rest: str) -> _Find:
-    """A token that begins with one of the fixed texts, where no word goes on."""
-    begin = tuple(fixed)
-    head = "|".join(map(re.escape, begin))
-    return _Find(begin, rf"(?<![A-Za-z0-9])(?:{head}){rest}", f"«secret:{name}»")
-
-
-# No expression looks at a piece of text more than a few times: what repeats is bounded, or never given back.
-_SHAPES: Final = (
-    _Find(
-        ("-----BEGIN",),
-        rf"-----BEGIN {_KEY_MARK}(?:(?:[A-Za-z0-9+/=\s:,.]|-(?!----)){{0,20000}}+-----END {_KEY_MARK}"
-        r"|(?:\s+[A-Za-z0-9+/=]{16,128}+)*+)",
-        "«secret:pem»",
-    ),
-    _token("api-key", ("sk-",), r"[A-Za-z0-9_-]{16,400}"),
-    _token("github", ("ghp_", "ghs_", "gho_", "ghu_", "ghr_"), r"[A-Za-z0-9]{20,255}"),
-    _token("github", ("github_pat_",), r"[A-Za-z0-9_]{20,255}"),
-    _token("gitlab", ("glpat-",), r"[A-Za-z0-9_-]{20,100}"),
-    _token("slack", ("xox",), r"[abeoprs]-[A-Za-z0-9-]{10,200}"),
-    _token("google", ("AIza",), r"[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
-    _token("huggingface", ("hf_",), r"[A-Za-z0-9]{30,100}"),
-    _Find(("k_live_", "k_test_"), r"(?<![A-Za-z0-9])[rs]k_(?:live|test)_[A-Za-z0-9]{16,200}", "«secret:stripe»"),
-    _token("npm", ("npm_",), r"[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
-    _token("pypi", ("pypi-",), r"[A-Za-z0-9_-]{50,400}"),
-    _token("aws", ("AKIA", "ASIA"), r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    _token("jwt", ("eyJ",), r"[A-Za-z0-9_-]{8,4000}+\.eyJ[A-Za-z0-9_-]{2,8000}+\.[A-Za-z0-9_-]{8,2000}"),
-)
-
 
 def looks_secret(value: str) -> bool:
     """Whether the value of a secret-looking variable could be a secret, and not an ordinary word, number or path.
@@ -79,7 +39,7 @@ def looks_secret(value: str) -> bool:
     """
     if len(value) < SHORTEST:
         return False
-    if any(value.startswith(fixed) for find in _SHAPES for fixed in find.fixed):
+    if any(value.startswith(fixed) for find in SHAPES for fixed in find.fixed):
         return True
     if value[:1] in "/~." or "://" in value[:12]:
         return re.search(r"[^\s:/@]+:[^\s/@]+@", value) is not None  # a URL with a password
@@ -93,21 +53,21 @@ def looks_secret(value: str) -> bool:
     return entropy >= (2.5 if mixed > 1 else 3.0 if len(words) == 1 and len(value) >= LONG else math.inf)
 
 
-def _secrets(environment: Mapping[str, str]) -> tuple[_Find, ...]:
+def _secrets(environment: Mapping[str, str]) -> tuple[Find, ...]:
     """The values of secret-looking variables, the longest first; one that has two names goes by the first of them."""
     names: dict[str, str] = {}
     for name, value in sorted(environment.items()):
         if looks_secret(value) and _SECRET_NAME.search(name) and not _NAMES_A_PLACE.search(name):
             names.setdefault(unicodedata.normalize("NFC", value), name)
     values = sorted(names, key=len, reverse=True)
-    return tuple(_Find((value,), re.escape(value), f"«env:{names[value]}»") for value in values)
+    return tuple(Find((value,), re.escape(value), f"«env:{names[value]}»") for value in values)
 
 
-def _places(places: Mapping[str, str]) -> tuple[_Find, ...]:
+def _places(places: Mapping[str, str]) -> tuple[Find, ...]:
     """A directory counts where it stands for itself or what is below it: not `/home/al` in `/home/alice`."""
     known = sorted(places, key=len, reverse=True)
     return tuple(
-        _Find((place,), rf"(?<![\w.~-]){re.escape(place)}(?![\w~-]|\.\w)", places[place])
+        Find((place,), rf"(?<![\w.~-]){re.escape(place)}(?![\w~-]|\.\w)", places[place])
         for place in known
         if len(place) > 1
     )
@@ -116,7 +76,7 @@ def _places(places: Mapping[str, str]) -> tuple[_Find, ...]:
 class _Pass:
     """All that is looked for in one pass."""
 
-    def __init__(self, finds: tuple[_Find, ...]) -> None:
+    def __init__(self, finds: tuple[Find, ...]) -> None:
         self._finds = finds
         self._fixed = [(fixed, number) for number, find in enumerate(finds) for fixed in find.fixed]
         self._compiled: dict[tuple[int, ...], re.Pattern[str]] = {}
@@ -146,7 +106,7 @@ class Redaction:
         expressions: Iterable[str] = (),
         places: Mapping[str, str] | None = None,
     ) -> None:
-        self._secrets = (*_secrets(environment or {}), *_SHAPES)
+        self._secrets = (*_secrets(environment or {}), *SHAPES)
         self._own = [_compiled(expression) for expression in expressions]
         self._known: dict[str, str] = {}
         self._written = _Pass(self._secrets)
@@ -234,7 +194,3 @@ def sound(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
-
-
-def holds_private_key(text: str) -> bool:
-    return "-----BEGIN" in text and PRIVATE_KEY.search(text) is not None

@@ -74,9 +74,13 @@ class RunStarted(Event, frozen=True):
 
 
 class RunEnded(Event, frozen=True):
-    """The run is over: completed, or failed with an uncaught error. A notebook's run ends with its kernel."""
+    """The run is over: completed, or failed with an uncaught error. A notebook's run ends with its kernel.
+
+    `outputs` is the number of its outputs or exports.
+    """
 
     error: RunError | None = None
+    outputs: int = 0
 
 
 class CellStarted(Event, frozen=True):

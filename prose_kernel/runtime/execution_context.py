@@ -365,13 +365,14 @@ class ExecutionContext:
 
     `path` says deterministically where control is (`c2/3/b1/i0`: second cell, third statement, second branch, first
     iteration). Whatever is asked of the outside carries a path of its own below it, from `at`: the same in every run
-    of the program, and never given twice.
+    of the program, and never given twice. `crossings` counts the calls from one language into another on the way here.
     """
 
     __slots__ = (
         "branches",
         "cancellation",
         "counts",
+        "crossings",
         "cwd",
         "host",
         "numbers",
@@ -398,6 +399,7 @@ class ExecutionContext:
         self.race_gate: RaceGate | None = None
         self.path = path
         self.counts: dict[str, int] = {}
+        self.crossings = 0
 
     def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> Self:
         """A context for one branch or iteration."""
@@ -410,6 +412,7 @@ class ExecutionContext:
         child.branches = (*self.branches, step)
         child.cancellation.stopped = self.cancellation.stopped
         child.race_gate = self.race_gate
+        child.crossings = self.crossings
         return child
 
     def go_on_from(self, caller: ExecutionContext) -> Self:
@@ -418,6 +421,7 @@ class ExecutionContext:
         self.numbers, self.recent, self.statement = caller.numbers, caller.recent, caller.statement
         self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
         self.path, self.counts, self.cwd = caller.path, caller.counts, caller.cwd
+        self.crossings = caller.crossings + 1
         self.host.scheduler.hand_on(caller, self)
         return self
 

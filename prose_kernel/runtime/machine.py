@@ -36,10 +36,11 @@ class Definition:
     """Something that a program has defined and that is no value: its kind, its text, its facts in a few words each.
 
     Of an agent `facts` are `model`, `persist` and `prompt` as far as it has them, and `memory` when it keeps one; of a
-    block `parameters` and `statements`. The text of an imported program is how it is called and what it gives.
+    block or function `parameters` and `statements`. The text of an imported program is how it is called and what it
+    gives.
     """
 
-    kind: Literal["agent", "block", "program"]
+    kind: Literal["agent", "block", "function", "program"]
     name: str
     text: str
     facts: Mapping[str, str]
@@ -240,8 +241,9 @@ class Machine:
             return
         self._shared.ended = True
         place = Place(Source("", self._shared.program_file), Span(0, 0), self._run.ordinal)
+        outputs = len(self.outputs())
         for listener in self._shared.host.listeners:
-            listener(RunEnded(place, error))
+            listener(RunEnded(place, error, outputs))
         await self._run.store.flush()
 
     def supply(self, name: str, value: str) -> None:

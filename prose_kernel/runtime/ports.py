@@ -14,7 +14,7 @@ judges and commands have no call that could decide one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
@@ -173,14 +173,29 @@ class AgentMemory(Struct, frozen=True):
     segment: str | None = None
 
 
-class SessionRequest(Struct, frozen=True):
-    """One attempt at a `session` or `resume`, with everything resolved but the assembled message.
+class Given(Struct, frozen=True):
+    """The input of an agent call: a channel of its own beside the task (docs/reference/vvm.md 6.5).
 
-    `task` and `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`.
-    `timeout` is in seconds.
+    `text` is the value as text, a string as it is and everything else serialised. `references` are the files that
+    reference values in it name; a session may read those below `readable`, the directory of the run's bindings ("":
+    there is none).
     """
 
-    kind: Literal["session", "resume"]
+    text: str
+    references: tuple[str, ...] = ()
+    readable: str = ""
+
+
+class SessionRequest(Struct, frozen=True):
+    """One attempt at a `session` or `resume`, or at an agent call of VVM (`call`), with everything resolved but the
+    assembled message.
+
+    `task` and `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`.
+    `timeout` is in seconds. A call has `given` (None: an empty input), `prelude` (what the agent's memory tells it) and
+    `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
+    """
+
+    kind: Literal["session", "resume", "call"]
     task: str
     at: str
     system: str | None = None
@@ -198,6 +213,9 @@ class SessionRequest(Struct, frozen=True):
     finished: tuple[str, ...] = ()
     attempt: int = 0
     timeout: float | None = None
+    given: Given | None = None
+    prelude: str = ""
+    settings: Mapping[str, object] = struct_field(default_factory=dict)
 
 
 class ToolUse(Struct, frozen=True):
@@ -248,7 +266,8 @@ class SessionResult(Struct, frozen=True):
     `memory_after` and `segment` are the texts of a persistent agent's two files when the provider knows them (None:
     they are not written yet), `writes` the other files that the session wrote with our tools, `reads` those of the
     workspace that it read. `usage`, `replayed`,
-    and `details` (resolved model, provider's facts, date) are volatile: metadata and trace only.
+    and `details` (resolved model, provider's facts, date) are volatile: metadata and trace only. `reply` is what a call
+    said beside the answer in the file it wrote; None: its reply is the answer.
     """
 
     text: str | None
@@ -263,6 +282,7 @@ class SessionResult(Struct, frozen=True):
     segment: str | None = None
     usage: Usage | None = None
     replayed: bool = False
+    reply: str | None = None
 
 
 class SessionProgress(Struct, frozen=True):
@@ -283,6 +303,92 @@ class Sessions(Protocol):
         ...
 
 
+# ---------------------------------------------------------------- memories of digest and ledger
+
+MemoryScope = Literal["project", "user", "path"]
+MemoryMode = Literal["continue", "dry_run"]
+
+
+class MemoryBinding(Struct, frozen=True):
+    """Which memory an agent call works with (docs/reference/vvm.md 6.6). That is its identity, not the agent's name.
+
+    `name` is the escaped key, the name of its directory.
+    """
+
+    scope: MemoryScope
+    key: str
+    name: str
+    path: str | None = None
+
+
+class OpenMemory(Protocol):
+    """The memory of one agent call, its own until `close`."""
+
+    @property
+    def prelude(self) -> str:
+        """What stands before the task."""
+        ...
+
+    async def keep(self, patches: Sequence[str]) -> str | None:
+        """Apply the patch of an answer. Why it is discarded, in a word or two; None when it is kept, or there is
+        nothing to keep. Never raises for what a patch or the disk is like."""
+        ...
+
+    def close(self) -> None:
+        """Let others have it. A second call does nothing."""
+        ...
+
+
+class Memories(Protocol):
+    """The memories of agents as digest and ledger."""
+
+    async def open(self, binding: MemoryBinding, mode: MemoryMode) -> OpenMemory:
+        """Wait for the memory, lock and read it. Raises `MemoryLocked` when another process keeps it, `ProviderError`
+        for one that cannot be used. `dry_run` locks it for reading alone, and keeps nothing."""
+        ...
+
+    def prelude(self, binding: MemoryBinding, mode: MemoryMode) -> str:
+        """What a call would be told now: nothing is locked, made or changed. Raises `ProviderError`."""
+        ...
+
+
+# ---------------------------------------------------------------- files of answers
+
+
+class Answers(Protocol):
+    """Where the answers of agent calls go when calls return references (docs/reference/vvm.md 7)."""
+
+    @property
+    def readable(self) -> str:
+        """The directory of this run's bindings, as sessions are told it."""
+        ...
+
+    def target(self, number: int) -> Target:
+        """The file of a call: `b000001` and its place."""
+        ...
+
+    def clear(self, target: Target) -> None:
+        """Remove what an attempt before has left. Raises `StateError`."""
+        ...
+
+    def read(self, target: Target) -> str | None:
+        """What the session has written; None when there is no such file, or it is a link."""
+        ...
+
+    def write(self, target: Target, text: str) -> None:
+        """The file holds this text afterwards. Raises `StateError`."""
+        ...
+
+    def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
+        """Note a call that has succeeded, and return its name in the index: `name`, or one made for a call whose
+        result no name takes."""
+        ...
+
+    def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
+        """Note a call that has failed, likewise."""
+        ...
+
+
 # ---------------------------------------------------------------- judge
 
 
@@ -292,6 +398,9 @@ class JudgeRequest(Struct, frozen=True):
     `bindings` maps every visible name to its value. `text` is the question with the values inserted; `inserted` are
     those values by their placeholder (`{draft}`), and `written` is the question with the placeholders: a model is asked
     that, and gets the values as material, so that no value can pass for a question.
+
+    With a `subject` it is a criterion of VVM (docs/reference/vvm.md 4.6): the judge is shown this one value, as text,
+    and nothing else of the program.
     """
 
     text: str
@@ -304,6 +413,7 @@ class JudgeRequest(Struct, frozen=True):
     loop_maximum: int | None = None
     written: str = ""
     inserted: tuple[tuple[str, str], ...] = ()
+    subject: str | None = None
 
     @property
     def question(self) -> str:
@@ -566,3 +676,5 @@ class Ports(Struct, frozen=True):
     store: Store
     clock: Clock
     races: Races | None = None
+    memories: Memories | None = None
+    answers: Answers | None = None

@@ -41,14 +41,16 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The session has failed for good, or its answer could not be taken."""
+    """The session has failed for good, or its answer could not be taken. `cause` is what the port raised, if it was
+    the port."""
 
     error: RunError
+    cause: ProviderError | None = None
 
 
 def delay(backoff: str, retry: int) -> float:
-    """Seconds before a retry, counted from 1: none, always the same (`linear`), or doubled up to a minute."""
-    if backoff == "linear":
+    """Seconds before a retry, counted from 1: none, always the same (`linear`, `fixed`), or doubled up to a minute."""
+    if backoff in ("linear", "fixed"):
         return SECOND
     return float(min(2 ** min(retry - 1, 10), LONGEST)) if backoff == "exponential" else 0.0
 
@@ -97,6 +99,10 @@ class SessionAttempts:
     def begins(self) -> None:
         """An attempt is about to be made."""
 
+    def retries_after(self, failure: ProviderError) -> bool:
+        """Whether another attempt may help."""
+        return failure.retryable
+
     def keep(self, result: SessionResult) -> Value:
         """The value of an answer, kept. A `SessionError` raised here is a failed attempt like any other."""
         raise NotImplementedError
@@ -111,13 +117,14 @@ class SessionAttempts:
                 s.emit(SessionStarted(s.place(self.node), self.number, current, self.bound_to))
             again = replayed = False
             asked_wait = 0.0
+            cause: ProviderError | None = None
             try:
                 self.begins()
                 result = await self._attempt(current)
                 value = self.keep(result)
             except ProviderError as failure:
                 error: RunError = self._failure(failure)
-                again, replayed = failure.retryable, failure.replayed
+                again, replayed, cause = self.retries_after(failure), failure.replayed, failure
                 asked_wait = min(getattr(failure, "retry_after", None) or 0.0, LONGEST_ASKED)
             except (SessionError, SessionTimeout) as failed:
                 error, again = failed, True
@@ -129,7 +136,7 @@ class SessionAttempts:
             final = not again or attempt >= self.retries
             self._finished(current, error=error, final=final)
             if final:
-                return Failure(error)
+                return Failure(error, cause)
             attempt += 1
             await self._pause(attempt, replayed, asked_wait)
 

@@ -94,6 +94,20 @@ class JudgeOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """Memories of digest and ledger (docs/reference/vvm.md 6.6), in bytes: a digest, the items of one `retain` and how
+    many there may be, the facts that a call is told and how many. `patience` are the seconds to wait for another
+    process."""
+
+    digest: int = 16 * 1024
+    item: int = 1024
+    items: int = 32
+    facts: int = 20
+    facts_size: int = 4 * 1024
+    patience: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class SessionOptions:
     """Everything that decides who answers, and what an answer may do.
 

@@ -10,10 +10,10 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from msgspec import structs
 
@@ -113,21 +113,29 @@ class MemoryFiles:
             raise not_kept(self._memory, error) from None
 
 
-def read(path: Path) -> str | None:
-    """The text of a memory file; None when there is none. Raises `ValueError` that says what it is instead."""
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO | None]:
+    """A plain file, for reading; None when there is none. Raises `ValueError` that says what it is instead."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        return None
+        yield None
+        return
     except OSError as error:
         raise ValueError(f"{path.name}: {places.reason(error)}") from None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{path.name} is not a file")
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(MEMORY_LIMIT + 1)
-    finally:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
+        raise ValueError(f"{path.name} is not a file")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def read(path: Path) -> str | None:
+    """The text of a memory file; None when there is none. Raises `ValueError` that says what it is instead."""
+    with opened(path) as file:
+        if file is None:
+            return None
+        data = file.read(MEMORY_LIMIT + 1)
     if len(data) > MEMORY_LIMIT:
         raise ValueError(f"{path.name} is larger than {MEMORY_LIMIT:,} bytes")
     if b"\0" in data:
@@ -282,17 +290,12 @@ class RememberingSessions:
         from filelock import FileLock
 
         lock = FileLock(os.path.join(directory, LOCK), thread_local=False)  # noqa: PTH118
-        start, pause = self._clock.monotonic(), _SHORTEST
-        while not _taken(lock, directory, memory):
-            if self._clock.monotonic() - start >= PATIENCE:
-                raise ProviderError(
-                    f"the memory of agent '{memory.agent}' is in use by another process",
-                    hint=f"it was waited for {PATIENCE / 60:g} minutes: let one program at a time use this agent",
-                )
-            if pause == _SHORTEST:
-                on_progress(SessionProgress("note", f"waiting: another process uses the memory of '{memory.agent}'"))
-            await self._clock.sleep(pause)
-            pause = min(pause * 2, _LONGEST)
+        note = SessionProgress("note", f"waiting: another process uses the memory of '{memory.agent}'")
+        if not await locked(self._clock, PATIENCE, lambda: _taken(lock, directory, memory), lambda: on_progress(note)):
+            raise ProviderError(
+                f"the memory of agent '{memory.agent}' is in use by another process",
+                hint=f"it was waited for {PATIENCE / 60:g} minutes: let one program at a time use this agent",
+            )
         try:
             yield
         finally:
@@ -327,6 +330,22 @@ class RememberingSessions:
             return item
         path = Path(self._where.cwd, item.location)
         return dataclasses.replace(item, content=await in_thread(lambda _stop: _text(path)))
+
+
+async def locked(
+    clock: Clock, patience: float, take: Callable[[], bool], waiting: Callable[[], object] | None = None
+) -> bool:
+    """Whether a lock could be taken in time: tried again and again, `waiting` is called when the first try fails."""
+    start, pause = clock.monotonic(), _SHORTEST
+    while not take():
+        left = patience - (clock.monotonic() - start)
+        if left <= 0:
+            return False
+        if pause == _SHORTEST and waiting is not None:
+            waiting()
+        await clock.sleep(min(pause, max(left, _SHORTEST)))
+        pause = min(pause * 2, _LONGEST)
+    return True
 
 
 def _taken(lock: BaseFileLock, directory: str, memory: AgentMemory) -> bool:

@@ -1,4 +1,4 @@
-"""The message a session gets, and the reply it gives (openprose.md 4.2, 4.3, 4.6).
+"""The message a session gets, and the reply it gives (openprose.md 4.2, 4.3, 4.6; docs/reference/vvm.md 6.5, 7.3).
 
 Nothing here asks or answers: a provider calls `assemble` for what to send and `answered` for what came back.
 """
@@ -12,10 +12,18 @@ from pathlib import Path
 from typing import Literal
 
 from prose_kernel.runtime.content import full_content
-from prose_kernel.runtime.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.ports import (
+    AgentMemory,
+    BlockScope,
+    ContextItem,
+    Given,
+    SessionRequest,
+    SessionResult,
+    Target,
+)
 from prose_kernel.runtime.text import clipped
 
-Section = Literal["orientation", "task", "system", "scope", "memory", "context", "output"]
+Section = Literal["orientation", "task", "system", "scope", "memory", "context", "input", "references", "output"]
 
 SUMMARY_LENGTH = 160
 REPLY = "Reply with your answer. Your whole reply is kept as the result."
@@ -56,6 +64,8 @@ def assemble(request: SessionRequest, *, by_value: bool = False) -> Assembled:
     `by_value` is for those who can neither read nor write files: context and memory stand in the message itself, and
     the reply is the answer. Raises `StateError` then, for a context that is not there any more; else nothing.
     """
+    if request.kind == "call":
+        return _call(request, by_value=by_value)
     context = _told(request.context) if by_value else request.context
     sections: list[tuple[Section, str | None]] = [
         ("orientation", _orientation(request)),
@@ -67,6 +77,49 @@ def assemble(request: SessionRequest, *, by_value: bool = False) -> Assembled:
         ("output", REPLY if by_value else _output(request.target, request.scope, request.memory)),
     ]
     return Assembled(tuple(Part(name, text) for name, text in sections if text))
+
+
+def _call(request: SessionRequest, *, by_value: bool) -> Assembled:
+    """The message of an agent call (docs/reference/vvm.md 6.5): prelude, task and input as they are, what they need."""
+    given = request.given
+    sections: list[tuple[Section, str | None]] = [
+        ("system", f"System: {request.system}" if request.system else None),
+        ("memory", request.prelude),
+        ("task", request.task),
+        ("input", f"Input:\n---\n{given.text}\n---" if given is not None else None),
+        ("references", _references(given, by_value=by_value)),
+        ("output", None if by_value or request.target is None else _contract(request.target)),
+    ]
+    return Assembled(tuple(Part(name, text) for name, text in sections if text))
+
+
+def _references(given: Given | None, *, by_value: bool) -> str | None:
+    """How to use references to files in an input (docs/reference/vvm.md 7.3)."""
+    if given is None or not given.references:
+        return None
+    lines = [
+        "## Ref Reading Protocol",
+        "",
+        "Your input holds ref values: objects whose `ref` is the path of a file with the full content.",
+        "- `summary` is a bounded preview; it is often enough",
+        "- Read the file at the path if you need the full content",
+    ]
+    if given.readable:
+        lines.append(f"- You may read {given.readable}/**")
+    lines.append("- Cite by file name when you refer to the content, for example: per b000001.md")
+    if by_value:
+        lines.append("- If you cannot read files, work with the summaries")
+    return "\n".join(lines)
+
+
+def _contract(target: Target) -> str:
+    return (
+        f"## Binding Contract\n\nWrite your complete output to:\n  {target.location}\n\n"
+        "Then answer with only this confirmation:\n\n"
+        f"  Binding written: {target.name}\n  Path: {target.location}\n"
+        "  Summary: <1 to 3 sentences describing what you produced>\n\n"
+        "All substantive output goes into the file. A vvm-memory block, if you give one, comes after the confirmation."
+    )
 
 
 def _orientation(request: SessionRequest) -> str | None:
@@ -273,9 +326,25 @@ def summarise(text: str) -> str:
     return clipped(next((stripped for line in text.splitlines() if (stripped := line.strip())), ""), SUMMARY_LENGTH)
 
 
-def answered(reply: str, *, provider: str, origin: str, details: Mapping[str, object] | None = None) -> SessionResult:
-    """The result that a reply stands for: its confirmation, or the reply itself as the value (4.6)."""
+def answered(
+    reply: str,
+    *,
+    provider: str,
+    origin: str,
+    details: Mapping[str, object] | None = None,
+    request: SessionRequest | None = None,
+    writes: bool = False,
+) -> SessionResult:
+    """The result that a reply stands for: its confirmation, or the reply itself as the value (4.6).
+
+    The reply to a call is the answer as it is; but not where a file is to be written and whoever replies could write it
+    (`writes`), or says so: then the reply only confirms (docs/reference/vvm.md 7.3).
+    """
     confirmed = confirmation(reply)
+    if request is not None and request.kind == "call":
+        if request.target is not None and (writes or confirmed is not None):
+            return SessionResult(None, "", provider, origin, details or {}, reply=reply)
+        return SessionResult(reply, summarise(reply), provider, origin, details or {})
     if confirmed is None:
         return SessionResult(reply, summarise(reply), provider, origin, details or {})
     where = {"name": confirmed.name, "location": confirmed.location}

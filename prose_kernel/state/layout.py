@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-import string
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 from prose_kernel.runtime.ports import Clock, Key
 
 RUN_ID: Final = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
-_ALPHABET: Final = string.ascii_lowercase + string.digits
+_ALPHABET: Final = "0123456789abcdef"
 _LONGEST_STEM: Final = 200
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +20,9 @@ from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+from prose_kernel.state import program_files
 
 REGISTRY: Final = "https://p.prose.md/"
-_LARGEST: Final = 256 * 1024 * 1024
 
 
 class Resolver(Protocol):
@@ -47,7 +46,7 @@ class Where:
     shown: str = field(default="", compare=False)
 
 
-Stamp = tuple[int, int, int] | bytes
+Stamp = program_files.Stamp | bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +181,20 @@ class LocalPrograms:
     def _read(self, where: Where, data: bytes | None = None) -> _Text | None:
         """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""
         known = self._texts.get(where)
-        if where.remote:
-            data = data if data is not None or self._resolver is None else self._resolver.cached(where.address)
-            if data is None:
-                return None
-            stamp: Stamp = data
-        else:
-            stamp = _stamp(where)
-        if known is not None and known.stamp == stamp:
-            return known
-        text = self._texts[where] = self._parse(where, stamp, _bytes(where) if data is None else data)
+        try:
+            if where.remote:
+                data = data if data is not None or self._resolver is None else self._resolver.cached(where.address)
+                if data is None:
+                    return None
+                stamp: Stamp = data
+            else:
+                stamp = program_files.stamp(where.address)
+            if known is not None and known.stamp == stamp:
+                return known
+            content = program_files.read(where.address) if data is None else data
+        except program_files.Unreadable as reason:
+            raise _unreadable(where, reason) from None
+        text = self._texts[where] = self._parse(where, stamp, content)
         return text
 
     def _parse(self, where: Where, stamp: Stamp, data: bytes) -> _Text:
@@ -308,32 +311,7 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _stamp(where: Where) -> Stamp:
-    try:
-        status = os.stat(where.address)  # noqa: PTH116 - the address is text
-    except (OSError, ValueError) as error:
-        raise _unreadable(where, error) from None
-    if stat.S_ISDIR(status.st_mode):
-        raise ImportProgramError(f'"{where.shown}" cannot be loaded: it is a directory, not a program')
-    if not stat.S_ISREG(status.st_mode):
-        raise ImportProgramError(f'"{where.shown}" cannot be loaded: it is a device, not a program')
-    if status.st_size > _LARGEST:
-        raise ImportProgramError(f'"{where.shown}" cannot be loaded: no program is that large')
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _bytes(where: Where) -> bytes:
-    try:
-        return Path(where.address).read_bytes()
-    except OSError as error:
-        raise _unreadable(where, error) from None
-
-
-def _unreadable(where: Where, error: OSError | ValueError) -> ImportProgramError:
-    if isinstance(error, FileNotFoundError):
-        reason = "there is no such file"
-    else:
-        reason = (getattr(error, "strerror", None) or "no file can be called so").lower()
+def _unreadable(where: Where, reason: program_files.Unreadable) -> ImportProgramError:
     return ImportProgramError(f'"{where.shown}" cannot be loaded: {reason}')
 
 

@@ -127,7 +127,8 @@ def codes(page: str) -> str:
         if heading.key[:1].isalpha():
             entry = reference.text(page)[heading.start : heading.end]
             severity = "warning" if heading.key.startswith("W") else "error"
-            at_run = "*Found while" in entry or "*Reported while" in entry or "E200" < heading.key < "F"
+            last = "R" if page == "vvm" else "E2"
+            at_run = "*Found while" in entry or "*Reported while" in entry or heading.key.startswith(last)
             when = "while it runs" if at_run else "before, strict" if "\n*Strict.*" in entry else "before"
             anchor = re.sub(r"[^\w -]", "", f"{heading.key}: {heading.title}".lower()).replace(" ", "-")
             rows.append(f"| [{heading.key}](#{anchor}) | {severity} | {when} | {heading.title} |")
@@ -188,6 +189,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "modules.md": modules,
     "settings.md": settings,
     "reference/openprose.md": functools.partial(filled, "reference/openprose.md"),
+    "reference/vvm.md": functools.partial(filled, "reference/vvm.md"),
 }
 
 

@@ -30,44 +30,49 @@ from prose_kernel.state.programs import LocalPrograms
 from prose_kernel.workspace import Start, Workspace
 
 PAGE = DOCS / "reference" / "openprose.md"
-CODE = re.compile(r"[EW]\d{3}")
+CODE = re.compile(r"[EWR]\d{3}")
+LANGUAGES = ("openprose", "vvm")
 
 
 # ---------------------------------------------------------------- codes and entries
 
 
-def strings_of_the_package() -> set[str]:
-    """Every string constant of the source, docstrings included as a whole."""
+def codes_of_the_package(language: str) -> set[str]:
+    """Every string constant of the source that is a code. VVM's are in its own rooms; all others are OpenProse's."""
     return {
         node.value
         for path in PACKAGE.rglob("*.py")
+        if ("vvm" in path.relative_to(PACKAGE).parts) == (language == "vvm")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value)
     }
 
 
-STRINGS = strings_of_the_package()
-CODES = {text for text in STRINGS if CODE.fullmatch(text)}
-ENTRIES = {heading.key for heading in reference.headings("openprose") if heading.key[:1].isalpha()}
+def entries(language: str) -> list[str]:
+    return [heading.key for heading in reference.headings(language) if heading.key[:1].isalpha()]
 
 
-def test_every_code_of_the_package_has_an_entry() -> None:
-    missing = sorted(CODES - ENTRIES)
-    assert missing == [], f"docs/reference/openprose.md 9 needs an entry `#### CODE: title` for {', '.join(missing)}"
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_code_of_the_package_has_an_entry(language: str) -> None:
+    missing = sorted(codes_of_the_package(language) - set(entries(language)))
+    assert missing == [], f"docs/reference/{language}.md needs an entry `#### CODE: title` for {', '.join(missing)}"
 
 
 def test_every_entry_is_a_code_of_the_package() -> None:
-    assert sorted(ENTRIES - CODES) == [], "no such code is reported by the package"
+    unknown = sorted(set(entries("openprose")) - codes_of_the_package("openprose"))
+    assert unknown == [], "no such code is reported by the package"
 
 
 def test_each_code_has_one_entry_in_the_order_of_numbers() -> None:
-    keys = [heading.key for heading in reference.headings("openprose") if heading.key[:1].isalpha()]
-    assert keys == sorted(keys, key=lambda key: (key >= "E200" and key[0] == "E", key[0], key))
-    assert len(keys) == len(set(keys))
+    keys = entries("openprose")
+    assert keys == sorted(set(keys), key=lambda key: (key >= "E200" and key[0] == "E", key[0], key))
+    keys = entries("vvm")
+    assert keys == sorted(set(keys), key=lambda key: ("EWR".index(key[0]), key))
 
 
-def test_sections_are_numbered_without_gaps() -> None:
-    numbers = [heading.key for heading in reference.headings("openprose") if heading.key[:1].isdigit()]
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_sections_are_numbered_without_gaps(language: str) -> None:
+    numbers = [heading.key for heading in reference.headings(language) if heading.key[:1].isdigit()]
     assert numbers == sorted(set(numbers), key=lambda n: [int(part) for part in n.split(".")])
     for number in numbers:
         *above, last = (int(part) for part in number.split("."))
@@ -156,7 +161,7 @@ async def test_an_example_with_answers_warns_as_its_fence_says(shown: Example) -
 def test_the_page_has_its_examples() -> None:
     assert len(EXAMPLES) > 180 and len(RUN) > 10
     shown = set().union(*(e.codes | e.run_codes for e in EXAMPLES))
-    assert sorted(ENTRIES - shown) == ["E109", "E214", "E218", "E219", "E220", "W003", "W220"]
+    assert sorted(set(entries("openprose")) - shown) == ["E109", "E214", "E218", "E219", "E220", "W003", "W220"]
 
 
 # ---------------------------------------------------------------- explain
@@ -171,6 +176,15 @@ def test_a_code_is_explained() -> None:
     assert text.startswith("#### E004: ")
     assert "E005" not in text
     assert explained("e004") == text
+
+
+def test_a_code_of_both_languages_is_that_of_the_page_named_or_preferred() -> None:
+    assert explained("E001").startswith("#### E001: unterminated string")
+    assert explained("vvm", "E001").startswith("#### E001: unexpected token")
+    assert reference.section("E001", prefer="vvm") == explained("vvm", "E001")
+    assert reference.section("4.7", prefer="vvm").startswith("### 4.7 match")
+    assert explained("R205") == explained("vvm", "R205"), "only one language has it"
+    assert reference.section("E109", prefer="vvm") == explained("E109")
 
 
 def test_a_section_is_printed_with_its_subsections() -> None:
@@ -192,7 +206,8 @@ def test_what_generated_parts_are_marked_with_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        ("E040", "the reference has no code E040", "did you mean"),
+        ("E042", "the reference has no code E042", "did you mean"),
+        ("vvm E109", "vvm has no code E109", "did you mean"),
         ("3.99", "the reference has no section 3.99", "did you mean 3.9"),
         ("exec", "the reference has no", ""),
         ("nothing 3.7", "the reference has no page nothing", "its pages: openprose"),

@@ -10,7 +10,7 @@ import pytest
 from cli.generated import DOCS, PACKAGE
 
 REFERENCE = DOCS / "reference"
-PAGES = ("openprose", "exec-and-tasks", "jupyter", "sessions")
+PAGES = ("openprose", "vvm", "exec-and-tasks", "jupyter", "sessions")
 DOCUMENTS = [DOCS.parent / "README.md", DOCS.parent / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 
 _NUMBER = r"\d+(?:\.\d+)*"

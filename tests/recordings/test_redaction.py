@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from prose_kernel.errors import UsageError
 from prose_kernel.recordings.cassette_store import CassetteStore
-from prose_kernel.recordings.redaction import Redaction, holds_private_key, looks_secret
+from prose_kernel.recordings.redaction import Redaction, looks_secret
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA1234567890abcdefGHIJ\nabcd+/==\n-----END RSA PRIVATE KEY-----"

@@ -21,10 +21,11 @@ class FixedClock:
         raise AssertionError
 
 
-def test_run_id_has_utc_time_and_six_characters() -> None:
+def test_r1_run_id_has_utc_time_and_six_hex_digits() -> None:
     run_id = layout.new_run_id(FixedClock(), random.Random(1))
     assert run_id.startswith("20260301-101500-")
     assert layout.RUN_ID.fullmatch(run_id)
+    assert set(run_id[16:]) <= set("0123456789abcdef")
     assert layout.new_run_id(FixedClock(), random.Random(1)) == run_id
     assert layout.new_run_id(FixedClock()) != layout.new_run_id(FixedClock())
 

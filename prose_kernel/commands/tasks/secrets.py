@@ -9,32 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from prose_kernel.runtime.secret_patterns import ASSIGNED, BEARER, NAME, TOKENS, VALUE
+
 _PARTS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL")
 _ENDS = ("_KEY", "_PAT", "_PASS", "_PWD", "_AUTH")
 _STARTS = ("AWS_",)
 
 LONGEST_DISPLAY = 240
 _BLOT = "***"
-_NAME = (
-    r"[A-Za-z0-9_-]*(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credentials?)"
-)
-_VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s'";&|<>()]+)"""
 _RULES = (
-    (re.compile(rf"(?i)(\b{_NAME}[A-Za-z0-9_-]*\s*=\s*){_VALUE}"), rf"\1{_BLOT}"),
-    (re.compile(r"(\bAWS_[A-Z0-9_]+=)" + _VALUE), rf"\1{_BLOT}"),
-    (re.compile(rf"(?i)(--?{_NAME}\s+){_VALUE}"), rf"\1{_BLOT}"),
-    (re.compile(rf"(?i)(\s(?:-u|--user)[\s=]+[^\s:'\"]+:){_VALUE}"), rf"\1{_BLOT}"),
+    (ASSIGNED, rf"\1{_BLOT}"),
+    (re.compile(r"(\bAWS_[A-Z0-9_]+=)" + VALUE), rf"\1{_BLOT}"),
+    (re.compile(rf"(?i)(--?[A-Za-z0-9_-]*{NAME}\s+){VALUE}"), rf"\1{_BLOT}"),
+    (re.compile(rf"(?i)(\s(?:-u|--user)[\s=]+[^\s:'\"]+:){VALUE}"), rf"\1{_BLOT}"),
     (re.compile(r"(?i)(authorization\s*:\s*(?:bearer|basic|token)?\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
     (re.compile(r"(?i)(\b(?:x-)?api-?key\s*:\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
-    (re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}"), rf"\1{_BLOT}"),
+    (BEARER, rf"\1{_BLOT}"),
     (re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@'\"]*:)[^\s/@'\"]+@"), rf"\1{_BLOT}@"),
-    (
-        re.compile(
-            r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-            r"|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{12,}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+)"
-        ),
-        _BLOT,
-    ),
+    (TOKENS, _BLOT),
 )
 _HERE = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1(.*?)\n(.*?)\n\s*\2(?=\s|$)", re.S)
 _INLINE = re.compile(r"(\s-(?:c|e|eval)\s+)(\"(?:[^\"\\]|\\.)*\"|'[^']*')", re.S)

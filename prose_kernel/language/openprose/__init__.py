@@ -72,9 +72,10 @@ def compile_source(
     the notebook rule of 3.1.
     """
     from prose_kernel.language.diagnostics import has_errors, in_order
+    from prose_kernel.language.nodes import uncollected
     from prose_kernel.language.openprose.checker import check
     from prose_kernel.language.openprose.names import Known
-    from prose_kernel.language.openprose.parser import parse, uncollected
+    from prose_kernel.language.openprose.parser import parse
 
     with uncollected():
         parsed = parse(source, profile)

@@ -6,15 +6,14 @@ productions that an expression grammar is full of, and can go on after an error.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any, Final
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
+from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.openprose import tables
 from prose_kernel.language.openprose.builder import Builder
 from prose_kernel.language.openprose.diagnostic_collector import Findings
@@ -57,18 +56,6 @@ def parse(source: Source, profile: Profile = "default") -> Parsed:
     """Read a program. Never raises: whatever the text holds, there is a tree and a list of diagnostics (9.1)."""
     with uncollected():
         return Parser(source, profile).parse()
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Without garbage collection: a parser makes nothing but nodes, and none of them is garbage or part of a cycle."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class Parser:

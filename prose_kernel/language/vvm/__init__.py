@@ -1,1 +1,68 @@
-"""VVM: text in, tree and diagnostics out."""
+"""VVM: text in, tree and diagnostics out.
+
+`decode`, `parse`, `format_program` and `compile_source` are all that other rooms call. Nothing is imported before it is
+used, so importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prose_kernel.language.diagnostics import Profile
+    from prose_kernel.language.source import Source
+    from prose_kernel.language.vvm.diagnostics import Finding
+    from prose_kernel.language.vvm.modules import LoadModule
+    from prose_kernel.language.vvm.names import Known
+    from prose_kernel.language.vvm.parser import Parsed
+    from prose_kernel.language.vvm.tree import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program with all that was found at compile time, sorted; `ok` when none of it is an error."""
+
+    source: Source
+    program: Program
+    diagnostics: tuple[Finding, ...]
+    ok: bool
+
+
+def decode(data: bytes, name: str) -> Source:
+    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError with E001 for bad UTF-8."""
+    from prose_kernel.language.diagnostics import decode
+    from prose_kernel.language.vvm.diagnostics import finding
+
+    return decode(data, name, finding, "E001")
+
+
+def parse(source: Source) -> Parsed:
+    """Syntax alone: the tree as far as it could be read, and what was found (docs/reference/vvm.md 1, 2)."""
+    from prose_kernel.language.vvm.parser import parse
+
+    return parse(source)
+
+
+def compile_source(
+    source: Source,
+    *,
+    profile: Profile = "default",
+    known: Known | None = None,
+    load: LoadModule | None = None,
+    cell: bool = False,
+) -> Compiled:
+    """A program read and checked: every finding of docs/reference/vvm.md 10 that needs no run. Never raises.
+
+    `known` holds the names that earlier cells have defined, `load` gives what a module exports, `cell` applies the
+    rules of 9.6. VVM has one profile.
+    """
+    from prose_kernel.language.diagnostics import has_errors
+    from prose_kernel.language.nodes import uncollected
+    from prose_kernel.language.vvm.checker import check
+    from prose_kernel.language.vvm.parser import parse
+
+    with uncollected():
+        parsed = parse(source)
+        found = check(parsed.program, source, known=known, load=load, cell=cell, read=parsed.diagnostics)
+    return Compiled(source, parsed.program, found, not has_errors(found))

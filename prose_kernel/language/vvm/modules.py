@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm.contract import Contract
+from prose_kernel.language.vvm.diagnostics import Finding
 from prose_kernel.language.vvm.tree import Program
 
 
@@ -37,7 +37,7 @@ class Module:
     program: Program
     contract: Contract
     imports: Mapping[str, Module] = field(default_factory=dict)
-    findings: tuple[Diagnostic, ...] = ()
+    findings: tuple[Finding, ...] = ()
     whole: bool = True
 
 

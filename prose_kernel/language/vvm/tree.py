@@ -418,10 +418,22 @@ class Comment(Node, frozen=True, gc=False):
 
 @node
 class Program(Node, frozen=True):
-    """A file or a cell: its statements and its comments, each in source order."""
+    """A file or a cell: its statements and its comments, each in source order.
+
+    `text` is what the spans count in, for a formatter that keeps comments and blank lines where they were; "" for a
+    tree that was not read from a text. Like spans it takes no part in comparison.
+    """
 
     items: tuple[Statement, ...]
     comments: tuple[Comment, ...] = ()
+    text: str = ""
+
+
+def _meaning(program: Program) -> tuple[object, ...]:
+    return program.items, program.comments
+
+
+Program._parts = _meaning
 
 
 Body = tuple["Statement", ...]

@@ -25,14 +25,13 @@ from prose_kernel.runtime.ports import Key
 from prose_kernel.runtime.session_attempts import Failure, Success
 from prose_kernel.runtime.shared_names import Agent, Asked, Function
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.values import ExecText, Value
 
 _ELSEWHERE = Source("", "another language")
 
 
 def adopt(run: ProgramRun, name: str, value: Value) -> None:
     """Another language has bound a name at its root."""
-    slot = run.root.table.get(name)
     if isinstance(value, Function):
         run.root.table.pop(name, None)
         run.blocks.pop(name, None)
@@ -40,12 +39,21 @@ def adopt(run: ProgramRun, name: str, value: Value) -> None:
     elif isinstance(value, Agent):
         run.agents.pop(name, None)
         run.other_agents[name] = value
-    elif slot is None:
-        run.root.table[name] = Slot(name, "let", value, Key(name), _ELSEWHERE, tree.NOWHERE, None, run.cell)
     else:
-        run.root.outputs.pop(name, None)
-        slot.kind, slot.value, slot.source, slot.span = "let", value, _ELSEWHERE, tree.NOWHERE
-        slot.spawned, slot.cell = None, run.cell
+        _adopt_value(run, name, value)
+
+
+def _adopt_value(run: ProgramRun, name: str, value: Value) -> None:
+    """It is kept in the run's store, too: a session's context refers to it there."""
+    slot = run.root.table.get(name)
+    if slot is None:
+        slot = run.root.table[name] = Slot(name, "let", value, Key(name), _ELSEWHERE, tree.NOWHERE)
+    if isinstance(slot.value, ExecText):
+        run.displaced(slot.value)
+    run.root.outputs.pop(name, None)
+    slot.kind, slot.value, slot.source, slot.span = "let", value, _ELSEWHERE, tree.NOWHERE
+    slot.spawned, slot.cell = None, run.cell
+    run.changed(slot)
 
 
 def shared(run: ProgramRun) -> dict[str, Value]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError
+from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Guard, Terminals
@@ -80,7 +80,8 @@ class AcpSessions:
         access = Access(request, policy, self._desk, self._where)
         async with self._turn:
             outputs = await asyncio.to_thread(Outputs, request, self._where)
-            said = await self._session(messages(request), links(request, self._where), access, on_progress, model)
+            texts, context = messages(request), links(request, self._where)
+            said = await self._session(texts, context, access, on_progress, model, request)
             result = await asyncio.to_thread(outputs.harvest, said)
         if said.text is not None and not said.text.strip() and not result.text:
             discarded(result)
@@ -129,6 +130,7 @@ class AcpSessions:
         access: Access,
         on_progress: OnProgress,
         model: str | None,
+        request: SessionRequest | None = None,
     ) -> SessionResult:
         agent = await self._agent()
         from acp import schema
@@ -156,7 +158,7 @@ class AcpSessions:
         if response.stop_reason == "max_tokens":
             details["cut"] = True
             on_progress(SessionProgress("note", CUT))
-        return await self._result(conversation, details)
+        return await self._result(conversation, details, request)
 
     async def _turn_of(
         self, agent: Agent, session: Opened, blocks: Sequence[Block], conversation: Conversation
@@ -175,10 +177,19 @@ class AcpSessions:
             raise
         return response
 
-    async def _result(self, conversation: Conversation, details: dict[str, object]) -> SessionResult:
+    async def _result(
+        self, conversation: Conversation, details: dict[str, object], request: SessionRequest | None
+    ) -> SessionResult:
         from prose_kernel.sessions.providers.acp_client import usage_of
 
-        said = answered(conversation.reply, provider=f"acp:{self._name}", origin="agent", details=details)
+        said = answered(
+            conversation.reply,
+            provider=f"acp:{self._name}",
+            origin="agent",
+            details=details,
+            request=request,
+            writes=True,
+        )
         return structs.replace(
             said,
             trace=conversation.calls.trace,
@@ -193,6 +204,8 @@ class AcpSessions:
                 return ProviderError(f"the agent {self._name} refused to answer", retryable=False)
             case "max_turn_requests":
                 return ProviderError(f"the agent {self._name} stopped at its own limit of requests", retryable=False)
+            case "cancelled":
+                return SessionCancelled(f"the agent {self._name} broke off", retryable=True)
             case _:
                 return ProviderError(f"the agent {self._name} broke off")
 

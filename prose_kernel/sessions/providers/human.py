@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from prose_kernel.errors import NobodyToAsk, ProviderError
+from prose_kernel.errors import NobodyToAsk, ProviderError, SessionCancelled
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Asker
@@ -33,8 +33,8 @@ class HumanSessions:
         self._interrupt = interrupt
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        """The person's answer, or an empty text after `:skip`. Raises `ProviderError` after `:fail`, `NoProvider` when
-        nobody is here."""
+        """The person's answer, or an empty text after `:skip` (a call is cancelled by it). Raises `ProviderError` after
+        `:fail`, `NoProvider` when nobody is here."""
         if not self._asker.available:
             raise nobody("nobody is here to answer this session")
         try:
@@ -56,10 +56,12 @@ class HumanSessions:
                 match command:
                     case "." if not rest:
                         if several is not None or lines:
-                            return _answered(lines)
+                            return _answered(request, lines)
                     case ":more" if not rest and several is None:
                         several = lines
                         self._asker.show(MORE)
+                    case ":skip" if not rest and request.kind == "call":
+                        raise SessionCancelled("skipped by the person who answered")
                     case ":skip" if not rest:
                         return SessionResult("", "skipped", "human", "human", {"skipped": True})
                     case ":fail":
@@ -71,7 +73,7 @@ class HumanSessions:
                     case _:
                         lines.append(_unescaped(line))
             if several is None and any(line.strip() for line in lines):
-                return _answered(lines)
+                return _answered(request, lines)
 
     def _show(self, request: SessionRequest, *, whole: bool = False) -> None:
         self._asker.show(printable(to_answer(request, whole=whole)))
@@ -83,8 +85,8 @@ class HumanSessions:
         await asyncio.get_running_loop().create_future()  # until the interrupt arrives as a cancellation
 
 
-def _answered(lines: list[str]) -> SessionResult:
-    return answered("\n".join(lines), provider="human", origin="human")
+def _answered(request: SessionRequest, lines: list[str]) -> SessionResult:
+    return answered("\n".join(lines), provider="human", origin="human", request=request)
 
 
 def _unescaped(line: str) -> str:

@@ -56,7 +56,9 @@ class ModelSessions:
             link = await self._way.open(model)
             bench = self._workbench(request, on_progress) if server.tools else None
             specs = bench.specs if bench is not None else ()
-            message, system = spoken(request, by_value=not any(spec.name == "read" for spec in specs))
+            needed = "write" if request.kind == "call" and request.target is not None else "read"
+            without_files = not any(spec.name == needed for spec in specs)
+            message, system = spoken(request, by_value=without_files)
             asked = Conversation(
                 model,
                 message,
@@ -70,7 +72,10 @@ class ModelSessions:
         if reply.cut:
             on_progress(SessionProgress("note", "the reply ends here because the limit of tokens was reached"))
         details = {"model": reply.model, **({"cut": True} if reply.cut else {})}
-        said = structs.replace(answered(reply.text, provider=name, origin="model", details=details), usage=reply.usage)
+        said = answered(
+            reply.text, provider=name, origin="model", details=details, request=request, writes=not without_files
+        )
+        said = structs.replace(said, usage=reply.usage)
         result = said if bench is None else bench.outputs.harvest(said, bench)
         if not reply.text.strip() and not result.text:
             discarded(result)

@@ -191,4 +191,4 @@ class ScriptedSessions:
         if reply.error is not None:
             raise ProviderError(reply.error, retryable=reply.retryable)
         text = reply.answer(request) if callable(reply.answer) else reply.answer
-        return answered(text, provider="scripted", origin="scripted")
+        return answered(text, provider="scripted", origin="scripted", request=request)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.permissions.grants import Reach
+from prose_kernel.permissions.grants import RUNS, Reach
 from prose_kernel.permissions.paths import is_below
 from prose_kernel.permissions.policy import Ask, Kind, PermissionDesk, Policy, Ruling, who
 from prose_kernel.permissions.safe_files import Place, opened, resolve
@@ -29,7 +29,8 @@ class Access:
     """What one session may touch. Everything is judged by its resolved path, at the moment of the call.
 
     Granted without a rule: the session's own binding file and, for a persistent agent, its memory and this
-    invocation's segment (read and write), and the files of its context (read).
+    invocation's segment (read and write), and the files of its context (read). A call whose input holds references may
+    read the bindings of its run.
     """
 
     def __init__(self, request: SessionRequest, policy: Policy, desk: PermissionDesk, where: Surroundings) -> None:
@@ -40,6 +41,8 @@ class Access:
         self._desk = desk
         self._own = frozenset(own_files(request))
         self._context = frozenset(item.location for item in request.context or () if item.location)
+        given = request.given
+        self._readable = given.readable if given is not None and given.references else ""
         self._state = os.path.join(where.cwd, where.state_dir)  # noqa: PTH118
         self._seen: dict[str, FileRead] = {}
         self._changed: set[str] = set()
@@ -69,6 +72,10 @@ class Access:
 
     def granted(self, kind: Kind, place: Place) -> bool:
         """Whether it is one of the session's own files, or one of its context that is read."""
+        if kind == "read" and self._readable:
+            bindings = os.path.realpath(os.path.join(self.cwd, self._readable))  # noqa: PTH118
+            if is_below(place.path, bindings):
+                return True
         places = self._own if kind == "write" else self._own | self._context
         return any(os.path.realpath(os.path.join(self.cwd, own)) == place.path for own in places)  # noqa: PTH118
 
@@ -80,6 +87,8 @@ class Access:
         if place.path in self._seen or place.path in self._changed or self.granted("read", place):
             return
         if not is_below(place.path, root) or is_below(place.path, os.path.realpath(self._state)):
+            return
+        if is_below(place.path, os.path.join(root, RUNS)):  # noqa: PTH118
             return
         with contextlib.suppress(ToolFailed, ToolRefused), opened(place) as descriptor:
             digest = hashlib.file_digest(open(descriptor, "rb", closefd=False), "sha256").hexdigest()  # noqa: SIM115

@@ -27,6 +27,7 @@ class Outputs:
 
     def __init__(self, request: SessionRequest, where: Surroundings) -> None:
         self._header = request.target.header if request.target is not None else ""
+        self._bare = request.kind == "call"
         self._binding = _File.of(where, request.target.location if request.target is not None else "")
         memory = request.memory if request.memory is not None and request.memory.directory else None
         self._memory = _File.of(where, memory_file(memory) if memory is not None else "")
@@ -50,6 +51,8 @@ class Outputs:
 
     def _value(self, written: str) -> str:
         """The value in the binding's file; also where its header was left out or came out a little different."""
+        if self._bare:
+            return written
         header = self._header
         if header and written.startswith(header):
             return written[len(header) :]

@@ -89,7 +89,8 @@ class SessionWorkbench:
         """Those of `tool_names` that have something to work on."""
         own = any(own_files(request))
         tools: list[Tool] = []
-        if own or policy.could("read") or any(item.location for item in request.context or ()):
+        readable = request.given is not None and request.given.references and request.given.readable
+        if own or readable or policy.could("read") or any(item.location for item in request.context or ()):
             tools.append(ReadTool(self._access))
         if own or policy.could("write"):
             tools += [WriteTool(self._access, self._writes), EditTool(self._access, self._writes)]

@@ -1,0 +1,151 @@
+"""What is checked of agents, their configurations and call options before a run (docs/reference/vvm.md 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.source import Span
+from prose_kernel.language.vvm import configurations, tree
+from prose_kernel.language.vvm.configurations import Fault
+from prose_kernel.language.vvm.diagnostics import Findings
+from prose_kernel.language.vvm.static_values import computed, is_perm, located, static_value
+from prose_kernel.language.vvm.tree import Expression, Keyword
+
+
+class AgentChecker:
+    """Checks keywords of agents, `.with`, calls and `constrain`. `skills` are those that the module imports."""
+
+    def __init__(self, findings: Findings, near: Nearest, skills: Iterable[str]) -> None:
+        self._findings = findings
+        self._near = near
+        self._skills = frozenset(skills)
+
+    def _report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+        self._findings.add(code, span.start, span.end, message, hint)
+
+    # ------------------------------------------------------------ keywords
+
+    def repeated(self, keywords: tuple[Keyword, ...], where: str) -> None:
+        """E205: a keyword that is given twice."""
+        if len(keywords) < 2:
+            return
+        seen: set[str] = set()
+        for keyword in keywords:
+            if keyword.name in seen:
+                self._report("E205", name_span(keyword), f"`{keyword.name}` is given twice {where}", "keep one of them")
+            seen.add(keyword.name)
+
+    def options(self, keywords: tuple[Keyword, ...]) -> None:
+        """The options of an agent call (6.5)."""
+        self.repeated(keywords, "in this call")
+        for keyword in keywords:
+            self._option(keyword, "call option", configurations.CALL_OPTIONS, configurations.option_fault)
+
+    def bounds(self, keywords: tuple[Keyword, ...]) -> None:
+        """The bounds of `constrain` (4.9)."""
+        self.repeated(keywords, "in these bounds")
+        for keyword in keywords:
+            self._option(keyword, "bound of `constrain`", configurations.BOUNDS, configurations.bound_fault)
+
+    def _option(
+        self, keyword: Keyword, what: str, names: tuple[str, ...], fault_of: Callable[[str, Any], Fault | None]
+    ) -> None:
+        name = keyword.name
+        if name not in names:
+            near = did_you_mean(self._near(name, names))
+            hint = near or f"the names are {', '.join(names)}"
+            self._report("W202", name_span(keyword), f"`{name}` is not a {what}; it is ignored", hint)
+        elif fault := fault_of(name, static_value(keyword.value)):
+            self._report("E208", keyword.value.span, str(fault), fault.accepted)
+
+    # ------------------------------------------------------------ configurations
+
+    def declared(self, keywords: tuple[Keyword, ...]) -> bool:
+        """The configuration in `agent name(...)`: every value must be static (6.1). Returns whether all are."""
+        wrong = [(keyword, part) for keyword in keywords for part in computed(keyword.value)]
+        for keyword, part in wrong:
+            self._not_static(keyword, part)
+        self.configuration(keywords, whole=True, perm=True)
+        return not wrong
+
+    def configuration(self, keywords: tuple[Keyword, ...], *, whole: bool, perm: bool) -> None:
+        """A configuration, or without `whole` the overrides of `.with`. `perm`: this is the library's function."""
+        self.repeated(keywords, "in this configuration")
+        last = {keyword.name: keyword for keyword in keywords}
+        for keyword in keywords:
+            if keyword.name not in configurations.CONFIGURATION_KEYS:
+                self._unknown(keyword)
+        values = {
+            name: static_value(keyword.value, perm=perm)
+            for name, keyword in last.items()
+            if name in configurations.CONFIGURATION_KEYS
+        }
+        for fault in configurations.configuration_faults(values, whole=whole):
+            at = located(last[str(fault.path[0])], fault.path[1:])
+            self._report("E209", at.span, str(fault), fault.accepted)
+        if "skills" in values:
+            self._skill_list(last["skills"].value, values["skills"])
+        if "permissions" in values and (perm or not isinstance(last["permissions"].value, tree.Call)):
+            self._permissions(last["permissions"].value)
+
+    def _not_static(self, keyword: Keyword, part: Expression) -> None:
+        if isinstance(part, tree.Call) and is_perm_name(part.callee):
+            message = f"`perm` in `{keyword.name}` takes keywords only"
+            self._report("E209", part.span, message, 'for example perm(read=["docs/**"])')
+            return
+        message = f"`{keyword.name}` of an agent declaration must be a literal, this is computed"
+        hint = f"compute it where the agent is used: `@agent.with({keyword.name}=...)`"
+        self._report("E041", part.span, message, hint)
+
+    def _unknown(self, keyword: Keyword) -> None:
+        name = keyword.name
+        near = did_you_mean(self._near(name, configurations.CONFIGURATION_KEYS))
+        hint = near or f"the standard keys are {', '.join(configurations.CONFIGURATION_KEYS)}"
+        self._report(
+            "W020", name_span(keyword), f"`{name}` is not a standard key of an agent; it is passed to the host", hint
+        )
+
+    def _skill_list(self, value: Expression, skills: Any) -> None:
+        if skills == []:
+            self._report("W011", value.span, "`skills` is empty", "list skills, or leave the key out")
+        if not isinstance(value, tree.List):
+            return
+        for element in value.elements:
+            if isinstance(element, tree.String) and element.value not in self._skills:
+                name = element.value
+                near = did_you_mean(self._near(name, self._skills))
+                message = f'the skill "{name}" is not imported in this module'
+                self._report("W010", element.span, message, near or f'add `import "{name}" from "..."`')
+
+    def _permissions(self, value: Expression) -> None:
+        """Unknown keys: W209 in an object; `perm` takes no others, so that they are E209 there."""
+        keys = configurations.PERMISSION_KEYS
+        if is_perm(value):
+            assert isinstance(value, tree.Call)
+            for keyword in value.keywords:
+                if keyword.name not in keys:
+                    hint = did_you_mean(self._near(keyword.name, keys)) or f"its keywords are {', '.join(keys)}"
+                    self._report("E209", name_span(keyword), f"`perm` has no keyword `{keyword.name}`", hint)
+        elif isinstance(value, tree.Object):
+            for pair in value.pairs:
+                if pair.key not in keys:
+                    hint = did_you_mean(self._near(pair.key, keys)) or f"the standard keys are {', '.join(keys)}"
+                    message = f"`{pair.key}` is not a standard permission; it is passed to the host"
+                    self._report("W209", key_span(pair), message, hint)
+
+
+def is_perm_name(callee: Expression) -> bool:
+    return isinstance(callee, tree.Name) and callee.id == "perm"
+
+
+def name_span(keyword: Keyword) -> Span:
+    start = keyword.span.start
+    return Span(start, start + len(keyword.name))
+
+
+def key_span(pair: tree.Pair) -> Span:
+    """The key of a pair, in the length that it has as an identifier."""
+    start = pair.span.start
+    return Span(start, start + len(pair.key))

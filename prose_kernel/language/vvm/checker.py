@@ -1,0 +1,382 @@
+"""The static checks of a VVM program: every code of docs/reference/vvm.md 10.2 and 10.3 that grammar cannot decide.
+
+One walk over the statements in the order of the text. It keeps its own agenda instead of recursing, so that neither
+nesting nor length of a program can exhaust Python's stack; what must happen after a body is put on the agenda first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, ClassVar
+
+from prose_kernel.language.diagnostics import in_order
+from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.source import Source, Span
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.agent_checks import AgentChecker
+from prose_kernel.language.vvm.diagnostics import Finding, Findings
+from prose_kernel.language.vvm.expression_checks import ExpressionChecker
+from prose_kernel.language.vvm.import_checks import ImportChecker, disagreements, in_file
+from prose_kernel.language.vvm.modules import LoadModule, Module, execution_order
+from prose_kernel.language.vvm.names import LIBRARY, Known
+from prose_kernel.language.vvm.scopes import Scope, Scopes
+from prose_kernel.language.vvm.tree import Name, Program
+from prose_kernel.language.vvm.unread import unread
+
+_NOTHING = Known()
+
+
+def check(
+    program: Program,
+    source: Source,
+    *,
+    known: Known | None = None,
+    load: LoadModule | None = None,
+    cell: bool = False,
+    read: Sequence[Finding] = (),
+) -> tuple[Finding, ...]:
+    """All findings of a program, in the order of its text, then those of the modules that it imports.
+
+    `known` holds what is bound before this text. `cell` applies the rules of a notebook (9.6): later cells may read
+    what this one assigns. `load` gives the module of an import; without it imports stay unchecked. `read` is what the
+    parser found: it is added, and names that only an unreadable line can have bound are not missed. Nothing is
+    executed; the cost is linear in the size of the program.
+    """
+    checker = Checker(program, source, known or _NOTHING, load, cell, read)
+    found = [*read, *checker.run()]
+    modules = execution_order(checker.imports.modules)
+    if modules:
+        return _with_modules(found, modules, program, source)
+    return in_order(found)
+
+
+def _with_modules(
+    found: list[Finding], modules: Sequence[Module], program: Program, source: Source
+) -> tuple[Finding, ...]:
+    by_file: dict[str, list[Finding]] = {"": found}
+    for module in modules:
+        by_file.setdefault(module.source.name, []).extend(module.findings)
+    for finding in disagreements(modules, program, source):
+        by_file[finding.file].append(finding)
+    return tuple(finding for findings in by_file.values() for finding in in_order(findings))
+
+
+def check_module(
+    program: Program, source: Source, load: LoadModule, read: Sequence[Finding]
+) -> tuple[tuple[Finding, ...], Mapping[str, Module]]:
+    """What is wrong with an imported file alone, syntax included, and the modules that its imports lead to."""
+    checker = Checker(program, source, _NOTHING, load, False, read)
+    found = in_order([*read, *checker.run()])
+    return tuple(in_file(found, source.name)), checker.imports.resolved
+
+
+class Checker:
+    """One check of one program."""
+
+    def __init__(
+        self,
+        program: Program,
+        source: Source,
+        known: Known,
+        load: LoadModule | None,
+        cell: bool,
+        read: Sequence[Finding],
+    ) -> None:
+        self._unread_text = unread(program, source, read)
+        known = self._unread_text.added_to(known)
+        self._program = program
+        self._known = known
+        self._cell = cell
+        self._findings = Findings(source)
+        near = Nearest()
+        self._scopes = Scopes(program.items, self._early)
+        self.imports = ImportChecker(self._findings, near, load)
+        self.imports.check(program)
+        agents = self.imports.agents
+        checks = AgentChecker(self._findings, near, {*known.skills, *self.imports.skills})
+        self._agents = checks
+        self._expressions = ExpressionChecker(self._findings, near, known, agents, self._scopes, checks)
+        self._walk = self._expressions.walk
+        self._report = self._expressions.report
+        self._nesting = 0  # blocks around the current statement, in its scope
+        self._agenda: list[tuple[Callable[[Any], None] | None, Any]] = []  # None: visit the statement
+
+    def run(self) -> Sequence[Finding]:
+        self._schedule(self._program.items)
+        agenda, visit = self._agenda, self._visit
+        while agenda:
+            action, argument = agenda.pop()
+            if action is None:
+                visit[type(argument)](self, argument)
+            else:
+                action(argument)
+        if not self._cell:
+            self._unread(self._scopes.module)
+        return self._findings.found
+
+    def _early(self, name: str, span: Span) -> None:
+        self._expressions.early(name, span)
+
+    # ------------------------------------------------------------ the agenda
+
+    def _schedule(self, body: tree.Body) -> None:
+        self._agenda.extend(zip(repeat(None), reversed(body)))
+
+    def _then(self, action: Callable[[Any], None], argument: Any) -> None:
+        """Do this when what is scheduled from now on is done."""
+        self._agenda.append((action, argument))
+
+    def _in_order(self, *steps: tuple[Callable[[Any], None], Any]) -> None:
+        self._agenda.extend(reversed(steps))
+
+    def _block(self, body: tree.Body) -> None:
+        self._nesting += 1
+        self._then(self._leave_block, None)
+        self._schedule(body)
+
+    def _leave_block(self, _: None) -> None:
+        self._nesting -= 1
+
+    def _loop(self, body: tree.Body) -> None:
+        self._then(self._leave_loop, None)
+        self._block(body)
+
+    def _leave_loop(self, _: None) -> None:
+        self._scopes.leave_loop()
+
+    # ------------------------------------------------------------ binding
+
+    def _bind(self, name: Name) -> None:
+        """`for`, `as`, patterns, `def`, parameters and imports: what is never called unread."""
+        self._bound(name)
+        self._scopes.current.kept.add(name.id)
+
+    def _bound(self, name: Name) -> None:
+        scope = self._scopes.current
+        scope.bound.add(name.id)
+        if name.id in LIBRARY and name.id not in scope.shadows:
+            scope.shadows.add(name.id)
+            message = f"`{name.id}` hides the library function of that name"
+            self._report("W203", name.span, message, "choose another name if you need the function")
+
+    def _unread(self, scope: Scope) -> None:
+        for target in scope.unread():
+            if target.id in self._unread_text.words:
+                continue
+            hint = f"read or export it, or call it `_{target.id}` if that is on purpose"
+            self._report("W030", target.span, f"`{target.id}` is assigned but never read", hint)
+
+    # ------------------------------------------------------------ statements of a module
+
+    def _misplaced(self, node: tree.Node, what: str) -> bool:
+        """E202 inside a block or a function."""
+        if not self._nesting and self._scopes.current.is_module:
+            return False
+        if self._may_be_elsewhere(node):
+            return True
+        where = "a block" if self._scopes.current.is_module else "a function"
+        hint = "move it out, to the left margin"
+        start = node.span.start
+        self._report("E202", Span(start, start + len(what.partition(" ")[0])), f"{what} inside {where}", hint)
+        return True
+
+    def _import(self, node: tree.SkillImport | tree.ModuleImport) -> None:
+        self._misplaced(node, "import" if isinstance(node, tree.SkillImport) else "from ... import")
+        if isinstance(node, tree.ModuleImport) and not node.agent:
+            self._bind(node.local)
+
+    def _agent(self, node: tree.AgentDeclaration) -> None:
+        self._misplaced(node, "agent")
+        self.imports.agents.add(node.name.id)
+        if self._agents.declared(node.keywords):
+            self._walk(*(keyword.value for keyword in node.keywords))
+
+    def _export(self, node: tree.Export) -> None:
+        if self._misplaced(node, "export"):
+            return
+        name = node.name
+        if node.agent:
+            if not self._expressions.is_agent(name.id):
+                self._expressions.no_agent(name.id, name.span, variables=False)
+            return
+        if name.id in self._scopes.module.names:
+            self._scopes.module.reads.add(name.id)
+        elif not self._known.binds(name.id):
+            self._expressions.never_bound(name)
+
+    def _export_pack(self, node: tree.ExportPack) -> None:
+        self._misplaced(node, "export")
+        self._expressions.pack(node.arguments, node.keywords)
+        self._walk(*node.arguments, *(keyword.value for keyword in node.keywords))
+
+    def _may_be_elsewhere(self, node: tree.Node) -> bool:
+        """Whether the header that this statement stands under may be lost."""
+        return self._unread_text.hides_header(self._findings.source, node.span)
+
+    # ------------------------------------------------------------ functions
+
+    def _def(self, node: tree.Def) -> None:
+        scope = self._scopes.current
+        self._bind(node.name)
+        if not scope.is_module:
+            self._nested_def(node, scope)
+        elif self._nesting:
+            self._misplaced(node, "def")
+        self._parameters(node)
+        self._then(self._leave_function, (self._scopes.enter(node), self._nesting))
+        self._nesting = 0
+        for parameter in node.parameters:
+            self._bind(parameter)
+        self._schedule(node.body)
+
+    def _nested_def(self, node: tree.Def, scope: Scope) -> None:
+        name = node.name
+        message = f"`{name.id}` is a function inside a function, which other implementations may not accept"
+        self._report("W206", name.span, message)
+        self.imports.define(name, scope.functions)
+
+    def _parameters(self, node: tree.Def) -> None:
+        seen: set[str] = set()
+        for parameter in node.parameters:
+            if parameter.id in seen:
+                message = f"the parameter `{parameter.id}` stands twice"
+                self._report("E204", parameter.span, message, "choose another name")
+            seen.add(parameter.id)
+
+    def _leave_function(self, outer: tuple[Scope, int]) -> None:
+        self._unread(self._scopes.current)
+        self._scopes.leave(outer[0])
+        self._nesting = outer[1]
+
+    def _return(self, node: tree.Return) -> None:
+        if self._scopes.current.is_module and not self._may_be_elsewhere(node):
+            start = node.span.start
+            hint = "export a result: `export name`"
+            self._report("E080", Span(start, start + len("return")), "`return` outside a function", hint)
+        if node.value is not None:
+            self._walk(node.value)
+
+    def _leave(self, node: tree.Break | tree.Continue) -> None:
+        if not self._scopes.current.loops and not self._may_be_elsewhere(node):
+            word = "break" if isinstance(node, tree.Break) else "continue"
+            self._report(
+                "E081", node.span, f"`{word}` outside a loop", "it belongs into a `for` or `while` of the same function"
+            )
+
+    # ------------------------------------------------------------ other statements
+
+    def _nothing(self, _: tree.Node) -> None:
+        """Nothing is to be checked."""
+
+    def _assign(self, node: tree.Assign) -> None:
+        self._walk(node.value)
+        self._bound(node.target)
+        self._scopes.current.assigned.setdefault(node.target.id, node.target)
+
+    def _expression(self, node: tree.ExpressionStatement) -> None:
+        self._walk(node.value)
+
+    def _if(self, node: tree.If) -> None:
+        if node.otherwise is not None:
+            self._then(self._block, node.otherwise)
+        for arm in reversed(node.arms):
+            self._then(self._arm, arm)
+
+    def _arm(self, arm: tree.Arm) -> None:
+        self._walk(arm.condition)
+        self._block(arm.body)
+
+    def _while(self, node: tree.While) -> None:
+        self._scopes.enter_loop()
+        self._walk(node.condition)
+        self._loop(node.body)
+
+    def _for(self, node: tree.For) -> None:
+        self._walk(node.items)
+        self._bind(node.target)
+        self._scopes.enter_loop()
+        self._loop(node.body)
+
+    def _with_input(self, node: tree.WithInput) -> None:
+        self._walk(node.value)
+        self._block(node.body)
+
+    def _match(self, node: tree.Match) -> None:
+        self._walk(node.value)
+        reached = True
+        for case in node.cases:
+            if not reached:
+                message = "this `case` is never reached: `case _` above matches everything"
+                self._report("W204", case.span, message, "move `case _` to the end")
+            reached = reached and not isinstance(case.pattern, tree.AnyPattern)
+        self._in_order(*((self._case, case) for case in node.cases))
+
+    def _case(self, case: tree.Case) -> None:
+        pattern = case.pattern
+        if isinstance(pattern, tree.CriterionPattern):
+            self._walk(pattern.template)
+        elif isinstance(pattern, tree.ErrorPattern) and pattern.name is not None:
+            self._bind(pattern.name)
+        self._block(case.body)
+
+    def _choose(self, node: tree.Choose) -> None:
+        self._walk(node.value, node.criterion)
+        self._bind(node.target)
+        labels: set[str] = set()
+        for option in node.options:
+            if option.label.value in labels:
+                message = f'the option "{option.label.value}" stands twice in this `choose`'
+                self._report("E206", option.label.span, message, "give each option a label of its own")
+            labels.add(option.label.value)
+        self._in_order(*((self._block, option.body) for option in node.options))
+
+    def _constrain(self, node: tree.Constrain) -> None:
+        target, scope = node.target, self._scopes.current
+        if target.id not in scope.bound and not (scope.is_module and self._known.binds(target.id)):
+            self._not_bound_yet(target, scope)
+        self._agents.bounds(node.bounds)
+        self._walk(*(bound.value for bound in node.bounds), *(one.criterion for one in node.requirements))
+        self._bind(target)
+
+    def _not_bound_yet(self, target: Name, scope: Scope) -> None:
+        hint = f"assign `{target.id}` before"
+        if not scope.is_module and target.id in self._scopes.module.names:
+            hint = f"a function cannot rebind a name of the module: make `{target.id}` a parameter"
+        message = f"`constrain {target.id}`: nothing above binds `{target.id}` in this scope"
+        self._report("E070", target.span, message, hint)
+
+    def _try(self, node: tree.Try) -> None:
+        if node.final is not None:
+            self._then(self._block, node.final)
+        if node.handler is not None:
+            self._then(self._handler, node.handler)
+        self._block(node.body)
+
+    def _handler(self, handler: tree.Handler) -> None:
+        self._bind(handler.target)
+        self._block(handler.body)
+
+    _visit: ClassVar[dict[type, Callable[[Checker, Any], None]]] = {
+        tree.SkillImport: _import,
+        tree.ModuleImport: _import,
+        tree.Export: _export,
+        tree.ExportPack: _export_pack,
+        tree.AgentDeclaration: _agent,
+        tree.Def: _def,
+        tree.Assign: _assign,
+        tree.ExpressionStatement: _expression,
+        tree.Return: _return,
+        tree.Raise: _nothing,
+        tree.Pass: _nothing,
+        tree.Break: _leave,
+        tree.Continue: _leave,
+        tree.If: _if,
+        tree.While: _while,
+        tree.For: _for,
+        tree.Match: _match,
+        tree.Choose: _choose,
+        tree.Constrain: _constrain,
+        tree.WithInput: _with_input,
+        tree.Try: _try,
+    }

@@ -1,0 +1,232 @@
+"""What is checked inside expressions and templates: names, agents, calls (docs/reference/vvm.md 3 to 6).
+
+No statement stands inside an expression, so one loop walks a whole one; it keeps its own agenda, because expressions
+nest to any depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any, Final
+
+from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.source import Span
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.agent_checks import AgentChecker, key_span, name_span
+from prose_kernel.language.vvm.diagnostics import Findings
+from prose_kernel.language.vvm.names import LIBRARY, Known
+from prose_kernel.language.vvm.scopes import Scopes
+from prose_kernel.language.vvm.tree import AgentName, Expression, Name, Template
+
+_LEAVES: Final = frozenset((tree.Unit, tree.It, tree.Boolean, tree.Number, tree.String))
+
+_ELSEWHERE: Final = {
+    "True": "`true`",
+    "False": "`false`",
+    "None": "`()`",
+    "null": "`()`",
+    "nil": "`()`",
+    "undefined": "`()`",
+    "str": "a template: `{value}`",
+    "print": "`export name`",
+}
+"""What names of other languages are called here."""
+
+
+class ExpressionChecker:
+    """Walks expressions in the current scope of `scopes`. `agents` are the agents of the module."""
+
+    def __init__(
+        self, findings: Findings, near: Nearest, known: Known, agents: set[str], scopes: Scopes, checks: AgentChecker
+    ) -> None:
+        self._findings = findings
+        self._near = near
+        self._known = known
+        self._agents = agents
+        self._scopes = scopes
+        self._checks = checks
+        self._text = findings.source.text
+
+    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+        self._findings.add(code, span.start, span.end, message, hint)
+
+    def walk(self, *roots: Expression | Template) -> None:
+        """Check expressions and everything inside them."""
+        agenda: list[Any] = list(roots)
+        pop, extend, inside = agenda.pop, agenda.extend, self._inside
+        while agenda:
+            node = pop()
+            kind = type(node)
+            if kind is Name:
+                self._name(node)
+            elif kind not in _LEAVES:
+                extend(inside[kind](self, node))
+
+    # ------------------------------------------------------------ names
+
+    def is_agent(self, name: str) -> bool:
+        return name in self._agents or name in self._known.agents
+
+    def is_library(self, name: str) -> bool:
+        """Whether a name means a function of the standard library here."""
+        return name in LIBRARY and self._scopes.holder(name) is None and not self._known.binds(name)
+
+    def early(self, name: str, span: Span) -> None:
+        """A read that comes before every assignment of its scope. At module level the name may mean something else."""
+        is_module = self._scopes.current.is_module
+        if is_module and (self._known.binds(name) or name in LIBRARY or self.is_agent(name)):
+            return
+        message = f"`{name}` is read here, but assigned only further down"
+        hint = "assign it before this line"
+        if not is_module:
+            hint += "; inside a function an assigned name is always a local one"
+        self.report("W201", span, message, hint)
+
+    def _name(self, node: Name) -> None:
+        name = node.id
+        if self._scopes.read(name, node.span) or name in LIBRARY or self._known.binds(name) or self.is_agent(name):
+            return
+        hint = f"write {_ELSEWHERE[name]}" if name in _ELSEWHERE else self._nearest(name, chain(LIBRARY, self._agents))
+        self.report("W201", node.span, f"`{name}` is not defined; this raises if it is reached", hint)
+
+    def _nearest(self, name: str, further: Any = ()) -> str | None:
+        known = self._known
+        return did_you_mean(self._near(name, chain(self._scopes.visible(), known.variables, known.functions, further)))
+
+    def _template(self, node: Template) -> tuple[Expression, ...]:
+        for part in node.parts:
+            if isinstance(part, tree.Placeholder) and part.path:
+                self._head(part.path[0], part.span)
+        return ()
+
+    def _head(self, name: str, span: Span) -> None:
+        if self._scopes.read(name, span) or name in LIBRARY or self._known.binds(name):
+            return
+        message = f"`{name}` in this template is not defined"
+        if self.is_agent(name):
+            message = f"`{name}` in this template is an agent, which has no text"
+        near = self._nearest(name, LIBRARY)
+        hint = near or f"assign `{name}` first; for literal braces write `{{{{{name}}}}}`"
+        self.report("E051", span, message, hint)
+
+    def _agent_name(self, node: AgentName) -> tuple[Expression, ...]:
+        name = node.id
+        if self.is_agent(name):
+            self._both(node)
+        elif not self._scopes.read(name, node.span) and not self._known.binds(name):
+            self.no_agent(name, node.span)
+        return ()
+
+    def _both(self, node: AgentName) -> None:
+        holder = self._scopes.holder(node.id)
+        if holder is not None and not holder.is_module:
+            holder.reads.add(node.id)
+            message = f"`@{node.id}` is the agent that this module declares, not the local name `{node.id}`"
+            self.report("W207", node.span, message, "give one of the two another name")
+
+    def no_agent(self, name: str, span: Span, *, variables: bool = True) -> None:
+        """E040."""
+        names = chain(self._agents, self._known.agents)
+        near = self._near(name, chain(names, self._scopes.visible()) if variables else names)
+        hint = f"did you mean `@{near}`?" if near else f'declare it: `agent {name}(prompt="...")`'
+        self.report("E040", span, f"there is no agent `{name}`", hint)
+
+    def never_bound(self, name: Name) -> None:
+        """W031."""
+        if self.is_agent(name.id):
+            hint: str | None = f"to export the agent, write `export @{name.id}`"
+        else:
+            hint = self._nearest(name.id)
+        message = f"`{name.id}` is exported, but nothing in this module binds it; this raises at the end"
+        self.report("W031", name.span, message, hint)
+
+    # ------------------------------------------------------------ calls
+
+    def _call(self, node: tree.Call) -> tuple[Expression, ...]:
+        callee = node.callee
+        if isinstance(callee, Name) and callee.id == "pack" and self.is_library("pack"):
+            self.pack(node.arguments, node.keywords)
+        elif node.keywords:
+            self._checks.repeated(node.keywords, "in this call")
+        return (callee, *node.arguments, *(keyword.value for keyword in node.keywords))
+
+    def pack(self, arguments: tuple[Expression, ...], keywords: tuple[tree.Keyword, ...]) -> None:
+        """`pack(...)`: a positional argument must be a bare name, and each key stands once (5)."""
+        keys: set[str] = set()
+        for argument in arguments:
+            if not isinstance(argument, Name | tree.It):
+                message = "a positional argument of `pack` must be a bare name, which becomes the key"
+                self.report("E203", argument.span, message, "give a computed value a key: `key=...`")
+                continue
+            self._key(argument.id if isinstance(argument, Name) else "it", argument.span, keys)
+        for keyword in keywords:
+            self._key(keyword.name, name_span(keyword), keys)
+
+    def _key(self, key: str, span: Span, keys: set[str]) -> None:
+        if key in keys:
+            self.report("E205", span, f"`pack` is given the key `{key}` twice", "keep one of them")
+        keys.add(key)
+
+    # ------------------------------------------------------------ agents
+
+    def _agent_call(self, node: tree.AgentCall) -> tuple[Any, ...]:
+        if node.options:
+            self._checks.options(node.options)
+        argument = () if node.argument is None else (node.argument,)
+        return (node.agent, node.template, *argument, *(option.value for option in node.options))
+
+    def _inline(self, node: tree.InlineAgent) -> tuple[Expression, ...]:
+        self._checks.configuration(node.keywords, whole=True, perm=self.is_library("perm"))
+        return tuple(keyword.value for keyword in node.keywords)
+
+    def _with(self, node: tree.With) -> tuple[Expression, ...]:
+        self._checks.configuration(node.keywords, whole=False, perm=self.is_library("perm"))
+        return (node.agent, *(keyword.value for keyword in node.keywords))
+
+    # ------------------------------------------------------------ the rest
+
+    def _object(self, node: tree.Object) -> tuple[Expression, ...]:
+        pairs = node.pairs
+        if len(pairs) > 1:
+            seen: set[str] = set()
+            for pair in pairs:
+                if pair.key in seen:
+                    self.report(
+                        "W205", key_span(pair), f"the key `{pair.key}` stands twice in this object; the last one counts"
+                    )
+                seen.add(pair.key)
+        return tuple(pair.value for pair in pairs)
+
+    def _compare(self, node: tree.Compare) -> tuple[Expression, Expression]:
+        left = node.left
+        if isinstance(left, tree.Compare) and not self._in_parentheses(left, node.right):
+            message = f"`{left.operator}` and `{node.operator}` in a row: the second compares `true` or `false`"
+            hint = "join two comparisons with `and`, or put the first in parentheses"
+            self.report("W208", node.span, message, hint)
+        return left, node.right
+
+    def _in_parentheses(self, left: tree.Compare, right: Expression) -> bool:
+        """Whether more parentheses end behind `left` than begin inside it before its last operand."""
+        opened = self._text.count("(", left.left.span.end, left.right.span.start)
+        return self._text.count(")", left.right.span.end, right.span.start) > opened
+
+    _inside: Final[dict[type, Callable[[ExpressionChecker, Any], tuple[Any, ...]]]] = {
+        tree.List: lambda self, node: node.elements,
+        tree.Object: _object,
+        tree.Not: lambda self, node: (node.value,),
+        tree.Logical: lambda self, node: (node.left, node.right),
+        tree.Sum: lambda self, node: (node.left, node.right),
+        tree.Compare: _compare,
+        tree.Member: lambda self, node: (node.value,),
+        tree.Index: lambda self, node: (node.value, node.index),
+        tree.Call: _call,
+        tree.Predicate: lambda self, node: (
+            (node.template,) if node.argument is None else (node.template, node.argument)
+        ),
+        tree.Template: _template,
+        tree.AgentName: _agent_name,
+        tree.InlineAgent: _inline,
+        tree.With: _with,
+        tree.AgentCall: _agent_call,
+    }

@@ -1,0 +1,419 @@
+"""Tokens to expressions (docs/reference/vvm.md 2): precedence climbing with a stack of its own.
+
+What waits for its right side stands on one stack: operators, which have a precedence, and open brackets, which have
+none (0). So neither deep brackets nor long chains need Python's stack. The loop reads an operand, then all that may
+follow it; an operator or an opened bracket brings it back to the next operand.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from prose_kernel.language.nodes import maker
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.brackets import (
+    AGENT_CALL,
+    ARGUMENT,
+    CALL,
+    GROUP,
+    INDEX,
+    INLINE,
+    LIST,
+    OBJECT,
+    SINGLE,
+    WITH,
+    WITH_KEYWORDS,
+    Bracket,
+    Entry,
+)
+from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, STRING, WORD
+from prose_kernel.language.vvm.mistakes import Mistakes
+from prose_kernel.language.vvm.strings import BadEscape, is_closed, number, unescape
+from prose_kernel.language.vvm.templates import template
+from prose_kernel.language.vvm.tree import Expression, Keyword, Name, Template
+
+_FOLLOWING: Final = frozenset("(.[")
+_NOT: Final = 3
+_OPERATORS: Final = {
+    "or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5,
+}  # fmt: skip
+_CONSTANTS: Final = {"true": True, "false": False}
+_keyword = maker(Keyword)
+_pair = maker(tree.Pair)
+_list = maker(tree.List)
+_object = maker(tree.Object)
+_not = maker(tree.Not)
+_logical = maker(tree.Logical)
+_compare = maker(tree.Compare)
+_sum = maker(tree.Sum)
+_member = maker(tree.Member)
+_index = maker(tree.Index)
+_call = maker(tree.Call)
+_predicate = maker(tree.Predicate)
+_agent_name = maker(tree.AgentName)
+_inline = maker(tree.InlineAgent)
+_with = maker(tree.With)
+_agent_call = maker(tree.AgentCall)
+_string = maker(tree.String)
+_number = maker(tree.Number)
+_boolean = maker(tree.Boolean)
+_unit = maker(tree.Unit)
+_it = maker(tree.It)
+
+
+class ExpressionParser(Mistakes):
+    """Reads expressions; `end` is the offset behind the last one."""
+
+    def expression(self, opened: Bracket | None = None) -> Any:
+        """The expression that begins at the next text.
+
+        With `opened`, a bracket of keywords whose opening token was read: its keywords, up to the closing token.
+        """
+        texts, starts = self.texts, self.starts
+        kind_of, precedence_of = KINDS.get, _OPERATORS.get
+        make_name: Any = Name  # as `_name` makes it, without the call
+        at = self.at
+        value: Any
+        bracket: Bracket | None
+        stack: list[Entry] = []
+        self.stack = stack
+        depth = 0  # of open brackets
+        entered = closed = None  # a bracket of which an item comes next, and one whose closing token comes next
+        if opened is not None:
+            stack.append((0, opened))
+            depth = 1
+            entered = opened
+        while True:
+            # ---- an operand
+            if entered is not None:
+                at = self._item(entered, at)
+                if texts[at] == entered.closer:
+                    closed = entered
+                entered = None
+            if closed is None:
+                text = texts[at]
+                kind = kind_of(text[0])
+                if kind == WORD and text not in RESERVED:
+                    start = starts[at]
+                    end = start + len(text)
+                    value = make_name(text, span=(start, end))
+                    at += 1
+                elif kind == STRING:
+                    start = starts[at]
+                    end = start + len(text)
+                    value = _string(start, end, self.string(at))
+                    at += 1
+                elif text == "not" and not (stack and stack[-1][0] > _NOT):
+                    stack.append((_NOT, text, None, starts[at]))
+                    at += 1
+                    if depth and texts[at][0] in LINE_STARTS:
+                        at += 1
+                    continue
+                else:
+                    bracket = self._open(at)
+                    if bracket is None:
+                        value, start, end, bracket = self._operand(at, depth)
+                        at = self.at
+                    else:
+                        at += 1
+                    if bracket is not None:
+                        stack.append((0, bracket))
+                        depth += 1
+                        entered = bracket
+                        continue
+            # ---- what follows it
+            while True:
+                if closed is not None:
+                    stack.pop()
+                    depth -= 1
+                    start, end = closed.start, starts[at] + 1
+                    at += 1
+                    if closed is opened:
+                        self.at = at
+                        self.end = end
+                        return tuple(closed.keywords)
+                    value = _made(closed, end)
+                    if closed.is_agent:
+                        self.at = at
+                        value, end, entered = self._agent_tail(value, end, depth)
+                        at = self.at
+                    closed = None
+                    if entered is not None:
+                        stack.append((0, entered))
+                        depth += 1
+                        break
+                text = texts[at]
+                precedence = precedence_of(text)
+                if precedence is not None:
+                    while stack and stack[-1][0] >= precedence:
+                        value, start = _joined(stack.pop(), value, end)
+                    stack.append((precedence, text, value, start))
+                    at += 1
+                    if depth and texts[at][0] in LINE_STARTS:
+                        at += 1
+                    break
+                if text in _FOLLOWING:
+                    if text == ".":
+                        self.at = at
+                        value, end, entered = self._member(value, start, depth)
+                        at = self.at
+                        if entered is None:
+                            continue
+                    else:
+                        entered = Bracket(CALL if text == "(" else INDEX, at, start, value)
+                        at += 1
+                    stack.append((0, entered))
+                    depth += 1
+                    break
+                if depth and text[0] in LINE_STARTS:
+                    at += 1
+                    continue
+                # ---- nothing that belongs to it
+                while stack and stack[-1][0]:
+                    value, start = _joined(stack.pop(), value, end)
+                if not stack:
+                    self.at = at
+                    self.end = end
+                    return value
+                bracket = stack[-1][1]
+                self._add(bracket, value, end)
+                if text == bracket.closer:
+                    closed = bracket
+                elif text == "," and bracket.tag not in SINGLE:
+                    at += 1
+                    entered = bracket
+                    break
+                else:
+                    raise self.in_bracket(at, bracket)
+
+    # ---- operands
+
+    def _open(self, at: int) -> Bracket | None:
+        """The bracket that the token at `at` opens as an operand; None for another token, and for `()`."""
+        text = self.texts[at]
+        if text == "[":
+            return Bracket(LIST, at, self.starts[at])
+        if text == "{":
+            return Bracket(OBJECT, at, self.starts[at])
+        if text == "(" and self.texts[self.behind_lines(at + 1)] != ")":
+            return Bracket(GROUP, at, self.starts[at])
+        return None
+
+    def _operand(self, at: int, depth: int) -> tuple[Any, int, int, Bracket | None]:
+        """The operand at `at`, where it begins and ends; or the bracket that it opens."""
+        text = self.texts[at]
+        start = self.starts[at]
+        end = start + len(text)
+        self.at = at + 1
+        if KINDS.get(text[0]) == NUMBER:
+            value = int(text) if len(text) < 20 and text.isdigit() else self.number(at)
+            return _number(start, end, value), start, end, None
+        if text == "it":
+            return _it(start, end), start, end, None
+        if text in _CONSTANTS:
+            return _boolean(start, end, _CONSTANTS[text]), start, end, None
+        if text == "(":
+            self.at = self.behind_lines(at + 1) + 1
+            end = self.starts[self.at - 1] + 1
+            return _unit(start, end), start, end, None
+        if text == "?":
+            return self._predicate(start, depth)
+        if text == "@":
+            return self._agent(start, depth)
+        if depth and text[0] in LINE_STARTS:
+            return self._operand(at + 1, depth)
+        return (*self.odd_operand(at), None)
+
+    def behind_lines(self, at: int) -> int:
+        """The index of the token at `at`, or behind it if it is a line's end inside brackets."""
+        return at + 1 if self.texts[at][0] in LINE_STARTS else at
+
+    def _predicate(self, start: int, depth: int) -> tuple[Any, int, int, Bracket | None]:
+        if depth:
+            self.at = self.behind_lines(self.at)
+        task, end = self.criterion_text(self.at)
+        opening = self.behind_lines(self.at) if depth else self.at
+        if self.texts[opening] != "(":
+            return _predicate(start, end, task, None), start, end, None
+        self.at = opening + 1
+        return None, start, end, Bracket(ARGUMENT, opening, start, None, task)
+
+    def _agent(self, start: int, depth: int) -> tuple[Any, int, int, Bracket | None]:
+        at = self.behind_lines(self.at) if depth else self.at
+        text = self.texts[at]
+        self.at = at + 1
+        if text == "{":
+            return None, start, start, Bracket(INLINE, at, start)
+        if KINDS.get(text[0]) != WORD:
+            raise self.wrong(at, "the name of an agent")
+        end = self.starts[at] + len(text)
+        value, end, bracket = self._agent_tail(_agent_name(start, end, text), end, depth)
+        return value, start, end, bracket
+
+    def _agent_tail(self, agent: Any, end: int, depth: int) -> tuple[Any, int, Bracket | None]:
+        """What follows a reference to an agent: `.with(`, or a task and its `(`."""
+        start = agent.span.start
+        at = self.behind_lines(self.at) if depth else self.at
+        text = self.texts[at]
+        if text == "." and (opening := self._with_bracket(at, depth)):
+            self.at = opening + 1
+            bracket = Bracket(WITH, opening, start, agent)
+            bracket.is_agent = True
+            return agent, end, bracket
+        if text[0] == "`":
+            task = self.template(at)
+            opening = self.behind_lines(at + 1) if depth else at + 1
+            if self.texts[opening] != "(":
+                end = task.span.end
+                self.missing_parentheses(opening, end)
+                self.at = opening
+                return _agent_call(start, end, agent, task, None, ()), end, None
+            self.at = opening + 1
+            return agent, end, Bracket(AGENT_CALL, opening, start, agent, task)
+        if text == "(":
+            raise self.wrong(at, "the task of the agent in backticks")
+        return agent, end, None
+
+    def _with_bracket(self, at: int, depth: int) -> int:
+        """The index of the `(` of `.with(`, whose `.` stands at `at`; 0 if it is something else."""
+        word = self.behind_lines(at + 1) if depth else at + 1
+        if self.texts[word] != "with":
+            return 0
+        opening = self.behind_lines(word + 1) if depth else word + 1
+        return opening if self.texts[opening] == "(" else 0
+
+    def _member(self, value: Any, start: int, depth: int) -> tuple[Any, int, Bracket | None]:
+        """`.name` behind a value, or `.with(`."""
+        if opening := self._with_bracket(self.at, depth):
+            self.at = opening + 1
+            return value, start, Bracket(WITH, opening, start, value)
+        at = self.behind_lines(self.at + 1) if depth else self.at + 1
+        name = self.texts[at]
+        if KINDS.get(name[0]) != WORD:
+            raise self.wrong(at, "a name")
+        self.at = at + 1
+        end = self.starts[at] + len(name)
+        return _member(start, end, value, name), end, None
+
+    # ---- brackets
+
+    def _item(self, bracket: Bracket, at: int) -> int:
+        """Read the key of the next item of a bracket; the index of its value, or of the closing text."""
+        texts = self.texts
+        if texts[at][0] in LINE_STARTS:
+            at += 1
+        text = texts[at]
+        tag = bracket.tag
+        if text == bracket.closer:
+            if tag in SINGLE and tag != ARGUMENT:
+                raise self.wrong(at, "a value")
+            return at
+        if tag in WITH_KEYWORDS:
+            if KINDS.get(text[0]) == WORD and texts[equals := self.behind_lines(at + 1)] == "=":
+                bracket.key = text, self.starts[at]
+                return self.behind_lines(equals + 1)
+            self.check_positional(bracket, at)
+        elif tag == OBJECT:
+            return self._object_key(bracket, at)
+        return at
+
+    def _object_key(self, bracket: Bracket, at: int) -> int:
+        text = self.texts[at]
+        kind = KINDS.get(text[0])
+        if kind == WORD:
+            key = text
+        elif kind == STRING:
+            key = self.string(at)
+        else:
+            key = self.odd_key(at)
+        bracket.key = key, self.starts[at]
+        colon = self.behind_lines(at + 1)
+        if self.texts[colon] != ":":
+            self.missing_colon(bracket, colon)
+        return self.behind_lines(colon + 1)
+
+    def _add(self, bracket: Bracket, value: Any, end: int) -> None:
+        key = bracket.key
+        if key is None:
+            bracket.values.append(value)
+        elif bracket.tag == OBJECT:
+            bracket.values.append(_pair(key[1], end, key[0], value))
+            bracket.key = None
+        else:
+            bracket.keywords.append(_keyword(key[1], end, key[0], value))
+            bracket.key = None
+
+    # ---- strings, numbers, templates
+
+    def string(self, at: int) -> str:
+        """The text of the string at `at`."""
+        text = self.texts[at]
+        if text.startswith('"""'):
+            if self.tokens.is_cut(at):
+                raise self.unterminated(at, "E003")
+            quotes = 3
+        elif is_closed(text):
+            quotes = 1
+        else:
+            raise self.unterminated(at, "E003")
+        if "\\" not in text:
+            return text[quotes:-quotes]
+        bad: list[BadEscape] = []
+        text = unescape(text, quotes, bad)
+        for escape in bad:
+            self.bad_escape(at, escape)
+        return text
+
+    def number(self, at: int) -> int | float:
+        """The value of the number at `at`."""
+        value = number(self.texts[at])
+        return self.odd_number(at) if value is None else value
+
+    def template(self, at: int) -> Template:
+        """The template at `at`."""
+        if self.tokens.is_cut(at):
+            raise self.unterminated(at, "E004")
+        return template(self.texts[at], self.starts[at], self.report)
+
+    def criterion_text(self, at: int) -> tuple[Template, int]:
+        """The template behind `?`, and where it ends."""
+        if self.texts[at][0] != "`":
+            raise self.wrong(at, "a criterion in backticks")
+        self.at = at + 1
+        return self.template(at), self.starts[at] + len(self.texts[at])
+
+
+def _joined(entry: Entry, right: Expression, end: int) -> tuple[Expression, int]:
+    """An operator with its right side, and where the whole begins."""
+    precedence, operator, left, start = entry
+    if precedence == 5:
+        return _sum(start, end, operator, left, right), start
+    if precedence == 4:
+        return _compare(start, end, operator, left, right), start
+    if precedence == _NOT:
+        return _not(start, end, right), start
+    return _logical(start, end, operator, left, right), start
+
+
+def _made(bracket: Bracket, end: int) -> Any:
+    """The expression of a bracket that is complete."""
+    tag, start, values = bracket.tag, bracket.start, bracket.values
+    if tag == CALL:
+        return _call(start, end, bracket.head, tuple(values), tuple(bracket.keywords))
+    if tag == OBJECT:
+        return _object(start, end, tuple(values))
+    if tag == LIST:
+        return _list(start, end, tuple(values))
+    if tag == GROUP:
+        return values[0]
+    if tag == INDEX:
+        return _index(start, end, bracket.head, values[0])
+    argument = values[0] if values else None
+    if tag == ARGUMENT:
+        return _predicate(start, end, bracket.task, argument)
+    if tag == AGENT_CALL:
+        return _agent_call(start, end, bracket.head, bracket.task, argument, tuple(bracket.keywords))
+    if tag == INLINE:
+        return _inline(start, end, tuple(bracket.keywords))
+    return _with(start, end, bracket.head, tuple(bracket.keywords))

@@ -1,0 +1,209 @@
+"""What a module takes in, declares and gives out, as far as it is hoisted (docs/reference/vvm.md 9.1 to 9.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.source import Source, Span
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.contract import exported_names
+from prose_kernel.language.vvm.diagnostics import Finding, Findings
+from prose_kernel.language.vvm.modules import LoadModule, Module, names_file
+from prose_kernel.language.vvm.tree import Name, Program
+
+_SKILL_SOURCE: Final = re.compile(r"github:[^/\s]+/\S+|npm:\S+|\.\.?/.*", re.DOTALL)
+
+
+class ImportChecker:
+    """Checks the statements at the top level of one module that are hoisted.
+
+    Afterwards `agents` are the names of its agents, `skills` the sources of its skills, and `modules` what its imports
+    lead to, in the order of the text; `resolved` maps their paths to them.
+    """
+
+    def __init__(self, findings: Findings, near: Nearest, load: LoadModule | None) -> None:
+        self._findings = findings
+        self._near = near
+        self._load = load
+        self.agents: set[str] = set()
+        self.skills: dict[str, str] = {}
+        self.resolved: dict[str, Module] = {}
+        self._tried: set[str] = set()
+        self._agents: dict[str, Span] = {}
+        self._imports: dict[str, Span] = {}
+        self._functions: dict[str, Span] = {}
+        self._exports: dict[str, tuple[bool, Span]] = {}  # whether by `pack`
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        return tuple(self.resolved.values())
+
+    def check(self, program: Program) -> None:
+        for item in program.items:
+            match item:
+                case tree.SkillImport():
+                    self._skill(item)
+                case tree.ModuleImport():
+                    self._import(item)
+                case tree.AgentDeclaration():
+                    self._agent(item.name)
+                case tree.Def():
+                    self._function(item.name)
+                case tree.Export() | tree.ExportPack():
+                    self._export(item)
+                case _:
+                    pass
+
+    def _report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+        self._findings.add(code, span.start, span.end, message, hint)
+
+    def _at(self, span: Span) -> str:
+        line, column = self._findings.source.line_column(span.start)
+        return f"line {line}, column {column}"
+
+    # ------------------------------------------------------------ skills
+
+    def _skill(self, item: tree.SkillImport) -> None:
+        name, source = item.name.value, item.source.value
+        if not name.strip():
+            self._report("E030", item.name.span, "the skill import has an empty name", 'for example "web-search"')
+        if not source.strip():
+            self._report("E030", item.source.span, "the skill import has an empty source", f"the forms are {_FORMS}")
+        elif _SKILL_SOURCE.fullmatch(source) is None:
+            self._report(
+                "W001", item.source.span, f'"{source}" is not a known form of a skill source', f"the forms are {_FORMS}"
+            )
+        if not name.strip():
+            return
+        if name in self.skills:
+            self._report("E031", item.name.span, f'the skill "{name}" is imported twice', "keep one of the imports")
+        self.skills.setdefault(name, source)
+
+    # ------------------------------------------------------------ modules
+
+    def _import(self, item: tree.ModuleImport) -> None:
+        if item.agent:
+            self._agent(item.local)
+        else:
+            name = item.local
+            first = self._imports.get(name.id) or self._functions.get(name.id)
+            if first is not None:
+                message = f"`{name.id}` is taken already ({self._at(first)})"
+                self._report("E207", name.span, message, f"import it under another name: `as {name.id}2`")
+            self._imports.setdefault(name.id, name.span)
+        module = self._module(item.path)
+        if module is not None:
+            self._exported(item, module)
+
+    def _module(self, path: tree.String) -> Module | None:
+        """What stands at a path; an import that fails is reported where the path is first written."""
+        if path.value in self._tried:
+            return self.resolved.get(path.value)
+        self._tried.add(path.value)
+        try:
+            if not names_file(path.value):
+                raise ImportProgramError(f"Module not found: {path.value}", code="E090", hint=_file_hint(path.value))
+            module = self._load(path.value) if self._load is not None else None
+        except ImportProgramError as error:
+            message = error.message
+            if error.code == "E090":
+                message += f"\nimported by {self._findings.source.name}"
+            self._report(error.code, path.span, message, error.hint)
+            return None
+        if module is not None:
+            self.resolved[path.value] = module
+        return module
+
+    def _exported(self, item: tree.ModuleImport, module: Module) -> None:
+        contract, name = module.contract, item.name
+        here, there = contract.exports, contract.exported_agents
+        if item.agent:
+            here, there = there, here
+        if name.id in here or not module.whole:
+            return
+        message = f"Export '{name.id}' not found in module '{item.path.value}'"
+        if name.id in there:
+            hint = "it is a value there: leave out `@`" if item.agent else f"it is an agent there: `import @{name.id}`"
+        else:
+            near = did_you_mean(self._near(name.id, here))
+            hint = near or (f"it exports {', '.join(here[:12])}" if here else "it exports nothing of that kind")
+        self._report("E090", name.span, message, hint)
+
+    # ------------------------------------------------------------ declarations
+
+    def _agent(self, name: Name) -> None:
+        first = self._agents.get(name.id)
+        self._agents.setdefault(name.id, name.span)
+        self.agents.add(name.id)
+        if first is not None:
+            message = f"there is an agent `{name.id}` already ({self._at(first)})"
+            self._report("E020", name.span, message, "choose another name")
+
+    def _function(self, name: Name) -> None:
+        imported = self._imports.get(name.id)
+        if imported is not None and name.id not in self._functions:
+            message = f"`{name.id}` is imported already ({self._at(imported)})"
+            self._report("E207", name.span, message, "choose another name, or import it under another one")
+        self.define(name, self._functions)
+
+    def define(self, name: Name, functions: dict[str, Span]) -> None:
+        """E021: a function whose name another function of the same scope has. `functions` are those above it."""
+        first = functions.get(name.id)
+        functions.setdefault(name.id, name.span)
+        if first is not None:
+            message = f"there is a function `{name.id}` already ({self._at(first)})"
+            self._report("E021", name.span, message, "choose another name")
+
+    # ------------------------------------------------------------ exports
+
+    def _export(self, item: tree.Export | tree.ExportPack) -> None:
+        is_pack = isinstance(item, tree.ExportPack)
+        own: set[str] = set()
+        for name in exported_names(item):
+            first = self._exports.get(name.id)
+            if name.id in own:
+                continue  # E205
+            own.add(name.id)
+            if first is None:
+                self._exports[name.id] = is_pack, name.span
+            elif is_pack or first[0]:
+                message = f"`{name.id}` is exported already ({self._at(first[1])})"
+                self._report("E207", name.span, message, "export each name in one place")
+
+
+_FORMS: Final = '"github:user/repo", "npm:package", "./path" and "../path"'
+
+
+def _file_hint(path: str) -> str:
+    if not path.strip():
+        return 'give the path of a file: "./name.vvm"'
+    return f'a module is a file, with a path that begins with `./`, `../` or `/`: "./{path.lstrip("./~")}"'
+
+
+def disagreements(modules: Iterable[Module], program: Program, source: Source) -> list[Finding]:
+    """E032: skills whose source differs from that in a module which is loaded earlier (9.1)."""
+    sources: dict[str, tuple[str, str]] = {}
+    found: list[Finding] = []
+    for one, text in (*((module.program, module.source) for module in modules), (program, source)):
+        findings = Findings(text)
+        own: set[str] = set()
+        for item in one.items:
+            if isinstance(item, tree.SkillImport) and item.name.value not in own:
+                name, span = item.name.value, item.source.span
+                own.add(name)
+                first, where = sources.setdefault(name, (item.source.value, text.name))
+                if first != item.source.value:
+                    message = f'the skill "{name}" comes from "{item.source.value}" here, but from "{first}" in {where}'
+                    findings.add("E032", span.start, span.end, message, "agree on one source")
+        found += findings.found if one is program else in_file(findings.found, text.name)
+    return found
+
+
+def in_file(findings: Iterable[Finding], name: str) -> list[Finding]:
+    """The findings of an imported file, which say so."""
+    return [replace(one, file=name) for one in findings]

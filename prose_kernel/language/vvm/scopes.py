@@ -1,0 +1,180 @@
+"""Scopes as the checker sees them (docs/reference/vvm.md 4.2): one for the module, one for each function.
+
+A function's local names are fixed over its whole body before its first statement is looked at. `Scopes` knows, for
+every name, the innermost scope around the current place that has it, so that a read costs the same at any depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from prose_kernel.language.source import Span
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.tree import Name
+
+Early = Callable[[str, Span], None]
+"""Called for a read that comes before every assignment of a name of the same scope."""
+
+
+class Scope:
+    """The names of the module or of one function.
+
+    `names` are all of them, `bound` those with a binding in the text so far. `reads` are the names read from anywhere
+    inside; `assigned` the first `name = ...` of each name, `kept` names that something else binds too.
+    """
+
+    __slots__ = ("assigned", "bound", "functions", "is_module", "kept", "loops", "names", "reads", "shadows", "waiting")
+
+    def __init__(self, *, is_module: bool) -> None:
+        self.is_module = is_module
+        self.names: set[str] = set()
+        self.bound: set[str] = set()
+        self.reads: set[str] = set()
+        self.assigned: dict[str, Name] = {}
+        self.kept: set[str] = set()
+        self.functions: dict[str, Span] = {}
+        self.shadows: set[str] = set()
+        self.loops = 0
+        self.waiting: list[tuple[str, Span]] = []
+
+    def unread(self) -> Iterator[Name]:
+        """The first assignments of names that nothing reads."""
+        for name, target in self.assigned.items():
+            if name not in self.reads and name not in self.kept and not name.startswith("_"):
+                yield target
+
+
+class Scopes:
+    """The scopes around the current place. `early` hears of reads that certainly find no value."""
+
+    def __init__(self, items: tree.Body, early: Early) -> None:
+        self._early = early
+        self._holders: dict[str, list[Scope]] = {}
+        self.module = self.current = Scope(is_module=True)
+        self._fill(self.module, bound_names(items))
+        for item in items:  # hoisted (9.2)
+            if isinstance(item, tree.Def):
+                self.module.bound.add(item.name.id)
+            elif isinstance(item, tree.ModuleImport) and not item.agent:
+                self.module.bound.add(item.local.id)
+
+    # ------------------------------------------------------------ entering and leaving
+
+    def enter(self, function: tree.Def) -> Scope:
+        """Go into a function; its parameters are bound. Returns the scope around it, for `leave`."""
+        outer = self.current
+        self.current = Scope(is_module=False)
+        parameters = [parameter.id for parameter in function.parameters]
+        self._fill(self.current, [*parameters, *bound_names(function.body)])
+        self.current.bound.update(parameters)
+        return outer
+
+    def leave(self, outer: Scope) -> None:
+        """Go back to the scope around a function."""
+        for name in self.current.names:
+            self._holders[name].pop()
+        self.current = outer
+
+    def enter_loop(self) -> None:
+        self.current.loops += 1
+
+    def leave_loop(self) -> None:
+        """What was read in the loop before any assignment may have got its value in an earlier pass."""
+        scope = self.current
+        scope.loops -= 1
+        if not scope.loops and scope.waiting:
+            for name, span in scope.waiting:
+                if name not in scope.bound:
+                    self._early(name, span)
+            scope.waiting = []
+
+    def _fill(self, scope: Scope, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in scope.names:
+                scope.names.add(name)
+                self._holders.setdefault(name, []).append(scope)
+
+    # ------------------------------------------------------------ names
+
+    def holder(self, name: str) -> Scope | None:
+        """The innermost scope around the current place that has this name."""
+        holders = self._holders.get(name)
+        return holders[-1] if holders else None
+
+    def visible(self) -> Iterator[str]:
+        """All names of the scopes around the current place."""
+        return (name for name, holders in self._holders.items() if holders)
+
+    def read(self, name: str, span: Span) -> bool:
+        """Note a read. False if no scope has the name."""
+        holder = self.holder(name)
+        if holder is None:
+            return False
+        holder.reads.add(name)
+        if holder is self.current and name not in holder.bound:
+            if holder.loops:
+                holder.waiting.append((name, span))
+            else:
+                self._early(name, span)
+        return True
+
+
+# ---------------------------------------------------------------- what a scope binds
+
+
+def bound_names(body: tree.Body) -> Iterator[str]:
+    """The names that the statements of one scope bind, nested functions left aside."""
+    agenda: list[tree.Statement] = list(reversed(body))
+    while agenda:
+        item = agenda.pop()
+        inside = _INSIDE.get(type(item))
+        if inside is not None:
+            names, bodies = inside(item)
+            yield from names
+            for one in reversed(bodies):
+                agenda.extend(reversed(one))
+
+
+def bodies(item: tree.Statement) -> list[tree.Body]:
+    """The statement lists directly inside a statement, that of a function among them."""
+    if isinstance(item, tree.Def):
+        return [item.body]
+    inside = _INSIDE.get(type(item))
+    return inside(item)[1] if inside is not None else []
+
+
+_Inside = Callable[[Any], tuple[Iterable[str], list[tree.Body]]]
+
+
+def _if(item: tree.If) -> tuple[Iterable[str], list[tree.Body]]:
+    return (), [*(arm.body for arm in item.arms), item.otherwise or ()]
+
+
+def _match(item: tree.Match) -> tuple[Iterable[str], list[tree.Body]]:
+    patterns = (case.pattern for case in item.cases)
+    names = [pattern.name.id for pattern in patterns if isinstance(pattern, tree.ErrorPattern) and pattern.name]
+    return names, [case.body for case in item.cases]
+
+
+def _try(item: tree.Try) -> tuple[Iterable[str], list[tree.Body]]:
+    handler = item.handler
+    return (
+        (handler.target.id,) if handler else (),
+        [item.body, handler.body if handler else (), item.final or ()],
+    )
+
+
+_INSIDE: Final[dict[type, _Inside]] = {
+    tree.Assign: lambda item: ((item.target.id,), []),
+    tree.Def: lambda item: ((item.name.id,), []),
+    tree.ModuleImport: lambda item: (() if item.agent else (item.local.id,), []),
+    tree.If: _if,
+    tree.While: lambda item: ((), [item.body]),
+    tree.For: lambda item: ((item.target.id,), [item.body]),
+    tree.Match: _match,
+    tree.Choose: lambda item: ((item.target.id,), [option.body for option in item.options]),
+    tree.Constrain: lambda item: ((item.target.id,), []),
+    tree.WithInput: lambda item: ((), [item.body]),
+    tree.Try: _try,
+}

@@ -1,0 +1,114 @@
+"""Expressions whose value is known before a run: literals, lists and objects of them, `perm(...)` over them.
+
+Nothing here recurses: a literal may be nested to any depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.configurations import UNKNOWN, permissions
+from prose_kernel.language.vvm.tree import Expression, Keyword
+
+_LITERALS = (tree.String, tree.Number, tree.Boolean)
+
+
+def static_value(expression: Expression, *, perm: bool = True) -> Any:
+    """The plain value of an expression, `UNKNOWN` where it is computed. `perm`: it is the library's function."""
+    done: list[Any] = []
+    agenda: list[Any] = [expression]
+    while agenda:
+        node = agenda.pop()
+        if isinstance(node, _Build):
+            parts = done[len(done) - node.count :]
+            del done[len(done) - node.count :]
+            done.append(node.made_of(parts))
+            continue
+        inside = parts_of(node) if perm or not isinstance(node, tree.Call) else None
+        if inside is None:
+            done.append(_leaf(node))
+        else:
+            agenda.append(_Build(node, len(inside)))
+            agenda.extend(reversed(inside))
+    return done[0]
+
+
+def parts_of(node: Expression) -> list[Expression] | None:
+    """What a static container holds; None for anything else."""
+    if isinstance(node, tree.List):
+        return list(node.elements)
+    if isinstance(node, tree.Object):
+        return [pair.value for pair in node.pairs]
+    if is_perm(node):
+        return [keyword.value for keyword in node.keywords]  # type: ignore[union-attr]  # it is a call
+    return None
+
+
+def is_perm(node: Expression) -> bool:
+    """Whether this is `perm(...)` with keywords alone."""
+    return (
+        isinstance(node, tree.Call)
+        and isinstance(node.callee, tree.Name)
+        and node.callee.id == "perm"
+        and not node.arguments
+    )
+
+
+def computed(expression: Expression) -> Iterator[Expression]:
+    """The parts of an expression that are not static (E041), in the order of the text."""
+    agenda = [expression]
+    while agenda:
+        node = agenda.pop()
+        parts = parts_of(node)
+        if parts is not None:
+            agenda.extend(reversed(parts))
+        elif not isinstance(node, (*_LITERALS, tree.Unit)):
+            yield node
+
+
+def located(keyword: Keyword, path: tuple[str | int, ...]) -> tree.Node:
+    """The part of `name=value` at which a fault lies: as far down `path` (without the name) as the text shows it."""
+    node: Expression = keyword.value
+    for part in path:
+        found = _part(node, part)
+        if found is None:
+            return node
+        node = found
+    return node
+
+
+def _part(node: Expression, part: str | int) -> Expression | None:
+    if isinstance(part, int):
+        return node.elements[part] if isinstance(node, tree.List) and part < len(node.elements) else None
+    if isinstance(node, tree.Object):
+        return next((pair.value for pair in reversed(node.pairs) if pair.key == part), None)
+    if isinstance(node, tree.Call):
+        return next((keyword.value for keyword in reversed(node.keywords) if keyword.name == part), None)
+    return None
+
+
+def _leaf(node: Expression) -> Any:
+    if isinstance(node, _LITERALS):
+        return node.value
+    return None if isinstance(node, tree.Unit) else UNKNOWN
+
+
+class _Build:
+    """Makes the value of a container when those of its parts are there."""
+
+    __slots__ = ("count", "node")
+
+    def __init__(self, node: Expression, count: int) -> None:
+        self.node = node
+        self.count = count
+
+    def made_of(self, parts: list[Any]) -> Any:
+        node = self.node
+        if isinstance(node, tree.List):
+            return parts
+        if isinstance(node, tree.Object):
+            return {pair.key: part for pair, part in zip(node.pairs, parts, strict=True)}
+        assert isinstance(node, tree.Call)
+        return permissions({keyword.name: part for keyword, part in zip(node.keywords, parts, strict=True)})

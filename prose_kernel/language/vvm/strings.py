@@ -1,0 +1,68 @@
+"""What strings and numbers mean (docs/reference/vvm.md 1.4, 1.5)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})(?:\\u([0-9A-Fa-f]{4}))?|(.))?", re.DOTALL)
+_SIMPLE: Final = {"\\": "\\", '"': '"', "/": "/", "n": "\n", "t": "\t", "b": "\b", "f": "\f", "r": "\r"}
+_CLOSED: Final = re.compile(r'"(?:[^"\\\n]++|\\[^\n])*+"')
+_NUMBER: Final = re.compile(r"[0-9]++(?:\.[0-9]++)?+")
+_MOST_DIGITS: Final = 4_000  # CPython reads and writes no longer integers
+
+
+class BadEscape(NamedTuple):
+    """An escape that means nothing: where it begins and ends in the text of the string, quotes included."""
+
+    start: int
+    end: int
+
+
+def is_closed(token: str) -> bool:
+    """Whether the token of a single-line string has its closing quote."""
+    if "\\" in token:
+        return _CLOSED.fullmatch(token) is not None
+    return len(token) > 1 and token[-1] == '"'
+
+
+def unescape(token: str, quotes: int, bad: list[BadEscape]) -> str:
+    """The text between the quotes of a token that has a backslash; an escape that means nothing stays as it is."""
+    found: list[str] = []
+    at, end = quotes, len(token) - quotes
+    while True:
+        backslash = token.find("\\", at, end)
+        if backslash < 0:
+            found.append(token[at:end])
+            return "".join(found)
+        found.append(token[at:backslash])
+        match = _ESCAPE.match(token, backslash, end)
+        assert match is not None
+        text, at = _meaning(match)
+        if text is None:
+            bad.append(BadEscape(backslash, at))
+            text = token[backslash:at]
+        found.append(text)
+
+
+def _meaning(match: re.Match[str]) -> tuple[str | None, int]:
+    """The character that an escape stands for, None for none, and where the escape ends."""
+    if match[1] is None:
+        return _SIMPLE.get(match[3] or ""), match.end()
+    code = int(match[1], 16)
+    if not 0xD800 <= code < 0xE000:
+        return chr(code), match.end(1)
+    low = int(match[2], 16) if match[2] and code < 0xDC00 else 0
+    if not 0xDC00 <= low < 0xE000:
+        return None, match.end(1)
+    return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)), match.end()
+
+
+def number(token: str) -> int | float | None:
+    """The value of a number; None for what is none, or for one that is too large."""
+    if len(token) > _MOST_DIGITS or _NUMBER.fullmatch(token) is None:
+        return None
+    if "." not in token:
+        return int(token)
+    value = float(token)
+    return None if value == float("inf") else value

@@ -1,0 +1,121 @@
+"""What templates mean (docs/reference/vvm.md 1.6): escapes, doubled braces, placeholders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from prose_kernel.language.nodes import maker
+from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.tree import Placeholder, Template
+
+Report = Callable[..., None]
+"""`(code, start, end, message, hint)`: what is done with a finding."""
+
+_MARK: Final = re.compile(r"\\`|\{\{|\}\}|\{\}|\{([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)\}|[{}]")
+_SPACED: Final = re.compile(r"\{\s*+([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)\s*+\}")
+_INDEXED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*+\[")
+_CALLED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*+\(")
+_MOST: Final = 50  # findings reported for one template
+_template = maker(Template)
+_placeholder = maker(Placeholder)
+
+
+def template(token: str, start: int, report: Report) -> Template:
+    """The template of a token, whose backtick stands at `start`."""
+    content = token[1:-1]
+    if "{" not in content and "}" not in content and "\\" not in content:
+        return _template(start, start + len(token), (content,) if content else ())
+    return _Reader(token, start, report).read()
+
+
+class _Reader:
+    def __init__(self, token: str, start: int, report: Report) -> None:
+        self.token = token
+        self.start = start
+        self.report = report
+        self.parts: list[str | Placeholder] = []
+        self.text: list[str] = []
+        self.open = 0  # braces that were reported; those that close them are part of the same mistake
+        self.left = _MOST
+
+    def read(self) -> Template:
+        token, end, at = self.token, len(self.token) - 1, 1
+        for match in _MARK.finditer(token, 1, end):
+            if match.start() > at:
+                self.text.append(token[at : match.start()])
+            at = match.end()
+            self._mark(match)
+        if at < end:
+            self.text.append(token[at:end])
+        self._flush()
+        return _template(self.start, self.start + len(token), tuple(self.parts))
+
+    def _mark(self, match: re.Match[str]) -> None:
+        mark = match[0]
+        if mark == "\\`":
+            self.text.append("`")
+        elif mark in ("{{", "}}"):
+            if self.open:
+                self.open = self.open + 2 if mark == "{{" else max(0, self.open - 2)
+            self.text.append(mark[0])
+        elif mark == "{}":
+            self._place(match, ())
+        elif match[1]:
+            self._named(match, match[1])
+        else:
+            self._stray(match.start(), mark)
+
+    def _flush(self) -> None:
+        if self.text:
+            self.parts.append("".join(self.text))
+            self.text = []
+
+    def _place(self, match: re.Match[str], path: tuple[str, ...]) -> None:
+        self._flush()
+        self.parts.append(_placeholder(self.start + match.start(), self.start + match.end(), path))
+
+    def _named(self, match: re.Match[str], name: str) -> None:
+        path = tuple(name.split("."))
+        if path[0] not in RESERVED:
+            self._place(match, path)
+            return
+        start = self.start + match.start() + 1
+        self.text.append(match[0])
+        if path == ("it",):
+            hint = "write `{}` for the input"
+        elif path[0] == "it":
+            hint = f"bind it to a name first: `x = it.{'.'.join(path[1:])}`, then `{{x}}`"
+        else:
+            hint = f"give the variable another name, such as `{path[0]}_`"
+        self._add("E010", start, len(path[0]), f"`{path[0]}` is a reserved word, not a name", hint)
+
+    def _stray(self, at: int, brace: str) -> None:
+        if brace == "{":
+            self.text.append("{")
+            self.open += 1
+            if self.open == 1:
+                self._add("E052", self.start + at, 1, "a `{` that begins no placeholder", self._hint(at))
+        else:
+            self.text.append("}")
+            if self.open:
+                self.open -= 1
+            else:
+                hint = "write `}}` for a brace as text"
+                self._add("E052", self.start + at, 1, "a `}` that ends no placeholder", hint)
+
+    def _hint(self, at: int) -> str:
+        token = self.token
+        if spaced := _SPACED.match(token, at):
+            return f"write `{{{spaced[1]}}}`, without blanks"
+        if _INDEXED.match(token, at):
+            return "a placeholder has no indexes: assign the element to a name first, and write `{name}`"
+        if _CALLED.match(token, at):
+            return "a placeholder calls nothing: assign the result to a name first, and write `{name}`"
+        return "write `{{` and `}}` for braces as text; placeholders are `{}`, `{name}` and `{name.field}`"
+
+    def _add(self, code: str, start: int, length: int, message: str, hint: str) -> None:
+        if self.left:
+            self.left -= 1
+            self.report(code, start, start + length, message, hint)

@@ -1,0 +1,75 @@
+"""What a text holds that could not be read as statements, so that one mistake is not reported twice.
+
+A line with a syntax error is missing in the tree. What it would have bound or read is unknown, so every word of it
+counts as both, and what stands indented below it may belong to a block whose header is lost.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.language.source import Source, Span
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.names import Known
+from prose_kernel.language.vvm.scopes import bodies
+
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_STRING: Final = re.compile(r'"([^"\n]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The words and strings of a program that are in no statement; `first` is where the first mistake is, if any."""
+
+    words: frozenset[str] = frozenset()
+    strings: frozenset[str] = frozenset()
+    first: int | None = None
+
+    def added_to(self, known: Known) -> Known:
+        """What is known, with everything that a lost line may have bound."""
+        if self.first is None:
+            return known
+        return replace(
+            known,
+            variables=known.variables | self.words,
+            agents={**known.agents, **dict.fromkeys(self.words)},
+            skills={**known.skills, **dict.fromkeys(self.strings, "")},
+        )
+
+    def hides_header(self, source: Source, span: Span) -> bool:
+        """Whether a statement may stand in a block whose header was lost: it is indented, below a mistake."""
+        return self.first is not None and self.first < span.start and source.line_column(span.start)[1] > 1
+
+
+def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -> Unread:
+    """What is lost where the parser reported errors: between the statements before and behind each of them."""
+    errors = sorted(one.span.start for one in found if one.severity == "error")
+    if not errors:
+        return Unread()
+    starts = sorted(statement.span.start for statement in _statements(program.items))
+    words: set[str] = set()
+    strings: set[str] = set()
+    end = 0
+    for error in errors:
+        if error < end:
+            continue
+        at = bisect_right(starts, error)
+        start = max(end, starts[at - 1] if at else 0)
+        end = starts[at] if at < len(starts) else len(source.text)
+        words.update(_WORD.findall(source.text, start, end))
+        strings.update(_STRING.findall(source.text, start, end))
+    return Unread(frozenset(words), frozenset(strings), errors[0])
+
+
+def _statements(items: tree.Body) -> Iterator[tree.Statement]:
+    agenda = list(items)
+    while agenda:
+        item = agenda.pop()
+        yield item
+        for body in bodies(item):
+            agenda.extend(body)

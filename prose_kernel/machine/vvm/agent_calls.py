@@ -1,0 +1,461 @@
+"""Agent calls: ``@agent `template`(input, options)`` (docs/reference/vvm.md 6.4, 6.5, 7.3).
+
+A call that fails gives an error value; only what is wrong with the program itself raises, and that nobody is there to
+answer (A23). With memory, the memory is the call's own from before the first attempt until its patch is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import structs
+
+from prose_kernel.errors import (
+    MemoryLocked,
+    PermissionDenied,
+    ProviderError,
+    ProviderRateLimit,
+    SessionCancelled,
+    SessionError,
+    SessionTimeout,
+    StateError,
+    VvmRaise,
+)
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.configurations import (
+    CONFIGURATION_KEYS,
+    PERMISSION_KEYS,
+    duration,
+    escaped,
+    option_fault,
+    permissions,
+)
+from prose_kernel.machine.vvm.agents import ConfiguredAgent
+from prose_kernel.machine.vvm.code import expression
+from prose_kernel.machine.vvm.context import Context
+from prose_kernel.machine.vvm.judging import TemplateCode
+from prose_kernel.machine.vvm.memory_patches import split
+from prose_kernel.machine.vvm.rendering import canonical, input_text
+from prose_kernel.machine.vvm.values import adopted, is_ref, raised
+from prose_kernel.runtime.compiled_code import Code, value_of
+from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
+from prose_kernel.runtime.numbering import Kind
+from prose_kernel.runtime.ports import (
+    Given,
+    Key,
+    MemoryBinding,
+    MemoryMode,
+    OpenMemory,
+    SessionRequest,
+    SessionResult,
+    Target,
+)
+from prose_kernel.runtime.session_attempts import Failure, SessionAttempts, Success
+from prose_kernel.runtime.shared_names import Agent, Asked
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+ANSWER: Final = Kind("answer", lambda _: 0)
+"""Files of answers, numbered over all modules of a run. Numbers of branches may leave gaps."""
+
+SUMMARY: Final = 500
+SENTENCES: Final = 3
+"""What a summary is cut to."""
+
+LONGEST_INPUT: Final = 10_000_000
+"""Characters of an input; a longer one is refused, never cut."""
+
+_SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
+_SUMMARY: Final = re.compile(r"(?mi)^[\s>*_`-]*Summary[*_`]*:[*_`]*[ \t]*(.*(?:\n[ \t]*\S.*)*)")
+_CONFIRMED: Final = re.compile(r"(?mi)^[\s>*_`-]*Binding written[*_`]*:")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a call says beside its input (6.5)."""
+
+    retry: int = 0
+    timeout: str | None = None
+    backoff: str = "none"
+    name: str | None = None
+    memory_mode: str = "continue"
+
+    @classmethod
+    def of(cls, s: Context, node: tree.AgentCall, given: Mapping[str, Value]) -> Options:
+        """The checked options; unknown ones are ignored. Raises R212."""
+        for name, value in given.items():
+            if (fault := option_fault(name, value)) is not None:
+                at = next(option for option in reversed(node.options) if option.name == name)
+                raise raised(s, at, "R212", f"bad option: {fault}", hint=fault.accepted)
+        return cls(**{name: value for name, value in given.items() if name in cls.__slots__})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """A call of an agent of VVM with everything computed: what is left is to ask."""
+
+    agent: ConfiguredAgent
+    text: str
+    given: Given | None
+    options: Options
+    bound_to: str | None
+    model: str | None = None
+
+
+# ---------------------------------------------------------------- the expression
+
+
+def _operands(node: tree.AgentCall) -> list[tree.Expression]:
+    argument = [] if node.argument is None else [node.argument]
+    return [node.agent, *argument, *(option.value for option in node.options)]
+
+
+@expression(tree.AgentCall, _operands)
+class AgentCallCode(Code):
+    __slots__ = ("template",)
+
+    def __init__(self, node: tree.AgentCall, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.template = TemplateCode(node.template)
+
+    async def _run(self, s: Context) -> Value:
+        node: tree.AgentCall = self.node
+        bound_to = _target_of(s, node)
+        parts = iter(self.parts)
+        agent = await value_of(next(parts), s)
+        assert isinstance(agent, Agent)
+        if isinstance(agent, ConfiguredAgent):
+            agent.check(s, node)
+        value = s.it if node.argument is None else await value_of(next(parts), s)
+        named = {option.name: await value_of(part, s) for option, part in zip(node.options, parts, strict=True)}
+        options = Options.of(s, node, named)
+        text = self.template.render(s, value).text
+        given = given_of(s, node, value)
+        if s.cancellation.stopped:  # a sibling branch of another language has ended the race
+            return error_value("cancelled", "the call was cancelled")
+        if not isinstance(agent, ConfiguredAgent):
+            return await _ask_other(s, node, agent, text, value, options, bound_to)
+        task = AgentTask(agent, text, given, options, bound_to)
+        if s.host.preview is not None:
+            foreseen: Value = await s.host.preview.session(s, node, bound_to, previewed(s, node, task))
+            return foreseen
+        return _value(s, node, await run_task(s, node, task))
+
+
+def _target_of(s: Context, node: tree.AgentCall) -> str | None:
+    """The name that takes the answer: only where the call is all that stands behind its `=` (R5)."""
+    statement = s.statement
+    return statement.target.id if isinstance(statement, tree.Assign) and statement.value is node else None
+
+
+def given_of(s: ExecutionContext, node: Node, value: Value) -> Given | None:
+    """The input as a channel of its own; None for unit. Raises R211."""
+    if value is None:
+        return None
+    try:
+        text = input_text(value)
+    except VvmRaise as error:
+        raise located(s, error, node) from None
+    answers = s.host.ports.answers
+    found = tuple(dict.fromkeys(_references(value)))
+    return Given(text, found, answers.readable if answers is not None and found else "")
+
+
+def _references(value: Value) -> Iterator[str]:
+    """The paths of the refs in a value, at any depth."""
+    agenda: list[Any] = [value]
+    while agenda:
+        part = agenda.pop()
+        if type(part) is list:
+            agenda.extend(reversed(part))
+        elif type(part) is dict:
+            if is_ref(part):
+                yield part["ref"]
+            agenda.extend(reversed(part.values()))
+
+
+# ---------------------------------------------------------------- error values
+
+
+def error_value(kind: str, message: str, data: Mapping[str, Value] | None = None) -> dict[str, Value]:
+    """The canonical shape (3.3)."""
+    fields: dict[str, Value] = {"kind": kind, "message": message}
+    return {"error": {**fields, "data": dict(data)} if data else fields}
+
+
+def _value(s: Context, node: Node, ended: Success | Failure) -> Value:
+    """What a call gives: its answer, or an error value. That nobody can answer raises (A23)."""
+    if isinstance(ended, Success):
+        return ended.value
+    if ended.error.nobody:
+        raise located(s, ended.error, node)
+    kind, data = failure_of(ended)
+    return error_value(kind, ended.error.message, data)
+
+
+def failure_of(ended: Failure) -> tuple[str, Mapping[str, Value]]:
+    """The kind of a failure, and what is told with it (3.3)."""
+    error = ended.error
+    match ended.cause:
+        case _ if isinstance(error, SessionTimeout):
+            return "timeout", {}
+        case PermissionDenied():
+            return "rejected", {"permanent": True}
+        case ProviderRateLimit():
+            return "rejected", {}
+        case SessionCancelled():
+            return "cancelled", {}
+        case None if isinstance(error, StateError) or error.code == "E218":
+            path = error.details.get("path")
+            return "binding_failed", {"path": str(path)} if path else {}
+        case None if isinstance(error.details.get("kind"), str) and isinstance(error.details.get("data"), dict):
+            data: Any = error.details["data"]
+            return str(error.details["kind"]), data
+        case _:
+            return "spawn_failed", {"hint": error.hint} if error.hint else {}
+
+
+def _refused(kind: str, message: str, data: Mapping[str, Value]) -> Failure:
+    """A call that has failed before its first attempt."""
+    return Failure(SessionError(message, details={"kind": kind, "data": dict(data)}))
+
+
+# ---------------------------------------------------------------- asking
+
+
+async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure:
+    """Ask the agent: memory, binding, attempts, and the memory again (6.4, steps 5 to 9)."""
+    if task.given is not None and len(task.given.text) > LONGEST_INPUT:
+        size = f"{len(task.given.text):,} characters; at most {LONGEST_INPUT:,} can be passed"
+        return _refused("rejected", f"the input has {size}", {"permanent": True})
+    at = s.at("session")
+    binding = memory_binding(task)
+    if binding is None:
+        return await _attempts(s, node, task, at, "")
+    await s.flush()
+    await s.admitted()  # before the memory is locked: whoever waits for it may be the one that is to go first
+    opened = await _opened(s, binding, task)
+    if isinstance(opened, Failure):
+        return opened
+    try:
+        return await _attempts(s, node, task, at, opened.prelude, opened)
+    finally:
+        opened.close()
+
+
+async def _opened(s: Context, binding: MemoryBinding, task: AgentTask) -> OpenMemory | Failure:
+    memories = s.host.ports.memories
+    if memories is None:
+        return _refused("rejected", f"the memory '{binding.key}' cannot be used here", {"permanent": True})
+    try:
+        return await s.outside(memories.open(binding, _mode(task)))
+    except MemoryLocked as locked:
+        return _refused("locked", str(locked), {"key": binding.key})
+    except ProviderError as unusable:
+        return _refused("rejected", str(unusable), {"permanent": True})
+
+
+async def _attempts(
+    s: Context, node: Node, task: AgentTask, at: str, prelude: str, memory: OpenMemory | None = None
+) -> Success | Failure:
+    answers = s.host.ports.answers
+    target = answers.target(s.numbers.next(ANSWER)) if answers is not None else None
+    attempts = CallAttempts(s, node, task, request_of(s, task, at, prelude, target), target)
+    ended = await attempts.run()
+    if isinstance(ended, Success) and memory is not None and task.options.memory_mode == "continue":
+        await _keep(s, node, task, memory, attempts.patches)
+    if answers is not None and target is not None:
+        if isinstance(ended, Success):
+            assert isinstance(ended.value, dict)
+            answers.answered(task.bound_to, task.agent.name, target, str(ended.value["summary"]))
+        else:
+            answers.failed(task.bound_to, task.agent.name, target, failure_of(ended)[0])
+    return ended
+
+
+async def _keep(s: Context, node: Node, task: AgentTask, memory: OpenMemory, patches: tuple[str, ...]) -> None:
+    """Apply the patch of an answer. What is wrong with it is told and changes nothing (M5, M8)."""
+    why = await s.outside(memory.keep(patches))
+    if why == "unknown keys":
+        s.warn("W210", "a memory update has unknown keys, which are ignored", node)
+    elif why is not None:
+        s.warn("W210", f"a memory update of @{task.agent.name} is discarded: {why}", node)
+
+
+def memory_binding(task: AgentTask) -> MemoryBinding | None:
+    """The memory that a call works with; None when its agent has none, or it is `fresh`."""
+    memory = task.agent.configuration.get("memory")
+    if memory is None or task.options.memory_mode == "fresh":
+        return None
+    return MemoryBinding(memory["scope"], memory["key"], escaped(memory["key"]), memory.get("path"))
+
+
+def _mode(task: AgentTask) -> MemoryMode:
+    return "dry_run" if task.options.memory_mode == "dry_run" else "continue"
+
+
+def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Target | None) -> SessionRequest:
+    """What the first attempt is asked."""
+    configuration, options = task.agent.configuration, task.options
+    allowed = configuration.get("permissions")
+    if allowed is not None:
+        allowed = _permissions(permissions(allowed))
+    elif target is not None:
+        allowed = {"write": ()}  # only its own binding (7.5)
+    return SessionRequest(
+        "call",
+        task.text,
+        at,
+        system=configuration.get("prompt"),
+        agent=task.agent.name,
+        label=options.name,
+        model=task.model or configuration.get("model"),
+        skills=tuple(configuration.get("skills", ())),
+        permissions=allowed or {},
+        target=target,
+        program=s.run.name,
+        position=s.run.ordinal,
+        timeout=duration(options.timeout) if options.timeout is not None else None,
+        given=task.given,
+        prelude=prelude,
+        settings={key: value for key, value in configuration.items() if key not in CONFIGURATION_KEYS},
+    )
+
+
+def _permissions(stated: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
+    """A permission object in the words of the permissions room; unknown keys go along as text (6.2)."""
+    found: dict[str, str | tuple[str, ...]] = {}
+    for key, value in stated.items():
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            found[key] = tuple(value)
+        else:
+            found[key] = value if key in PERMISSION_KEYS or isinstance(value, str) else canonical(value)
+    return found
+
+
+async def previewed(s: Context, node: Node, task: AgentTask) -> SessionRequest:
+    """What a call would be asked now. Nothing is locked or made. Raises `RunError` for a memory that is no use."""
+    prelude = ""
+    binding, memories = memory_binding(task), s.host.ports.memories
+    if binding is not None and memories is not None:
+        try:
+            prelude = memories.prelude(binding, _mode(task))
+        except ProviderError as unusable:
+            raise located(s, SessionError(str(unusable), hint=unusable.hint), node) from None
+    answers = s.host.ports.answers
+    target = answers.target(s.numbers.next(ANSWER)) if answers is not None else None
+    return request_of(s, task, s.at("session"), prelude, target)
+
+
+# ---------------------------------------------------------------- attempts
+
+
+class CallAttempts(SessionAttempts):
+    """The attempts at one call. `patches` are the memory patches of the answer; what is left of it is its value: text,
+    or a ref to the file that holds it."""
+
+    s: Context
+
+    def __init__(self, s: Context, node: Node, task: AgentTask, request: SessionRequest, target: Target | None) -> None:
+        options = task.options
+        super().__init__(
+            s,
+            node,
+            request,
+            Key(task.bound_to or "answer"),
+            bound_to=task.bound_to,
+            retries=options.retry,
+            backoff=options.backoff,
+            limit=options.timeout or "",
+        )
+        self._target = target
+        self.patches: tuple[str, ...] = ()
+
+    def target(self) -> Target | None:
+        return self._target
+
+    def begins(self) -> None:
+        if self._target is not None:
+            assert self.s.host.ports.answers is not None
+            self.s.host.ports.answers.clear(self._target)
+
+    def retries_after(self, failure: ProviderError) -> bool:
+        return failure.retryable and not isinstance(failure, SessionCancelled)
+
+    async def _attempt(self, request: SessionRequest) -> SessionResult:
+        """An answer without its patches: nobody further out sees them (6.6)."""
+        result = await super()._attempt(request)
+        text = result.text
+        if text is None and self._target is not None:
+            assert self.s.host.ports.answers is not None
+            text = self.s.host.ports.answers.read(self._target)
+        answer, reply = split(text or ""), split(result.reply or "")
+        self.patches = answer.patches + reply.patches
+        said = reply.visible if result.reply is not None else None
+        return structs.replace(result, text=answer.visible, reply=said)
+
+    def keep(self, result: SessionResult) -> Value:
+        text = result.text or ""
+        target = self._target
+        if target is None:
+            return text
+        answers = self.s.host.ports.answers
+        assert answers is not None
+        if not text.strip():
+            raise SessionError(
+                f"the session did not write its binding {target.name}", code="E218", details={"path": target.location}
+            )
+        if answers.read(target) != text:
+            answers.write(target, text)
+        return {"ref": target.location, "summary": summary_of(result), "mime": "text/markdown"}
+
+
+def summary_of(result: SessionResult) -> str:
+    """The summary of a confirmation; without one the beginning of what was said, in the reply or else in the answer."""
+    reply = (result.reply or "").strip()
+    found = _SUMMARY.search(reply) if _CONFIRMED.search(reply) else None
+    return bounded(found[1] if found is not None and found[1].strip() else reply or result.text or "")
+
+
+def bounded(text: str) -> str:
+    """At most three sentences and 500 characters, on one line."""
+    line = " ".join(text[: 8 * SUMMARY].split()).strip("*_` ")
+    line = " ".join(_SENTENCE.split(line, maxsplit=SENTENCES)[:SENTENCES])
+    return line if len(line) <= SUMMARY else line[: SUMMARY - 1].rstrip() + "…"
+
+
+# ---------------------------------------------------------------- from and to other languages
+
+
+async def _ask_other(
+    s: Context, node: tree.AgentCall, agent: Agent, text: str, value: Value, options: Options, bound_to: str | None
+) -> Value:
+    """An agent of another language runs as its session; its failure becomes an error value here (13)."""
+    if s.host.preview is not None:
+        foreseen: Value = s.host.preview.unknown(agent.name)
+        return foreseen
+    backoff = "linear" if options.backoff == "fixed" else options.backoff
+    asked = Asked(text, value, bound_to, options.retry, backoff, options.timeout or "")
+    ended = await call(agent.ask(s, node, asked))
+    if isinstance(ended, Success):
+        ended = Success(adopted(ended.value, refs=s.run.refs))
+    return _value(s, node, ended)
+
+
+async def asked_from_outside(
+    agent: ConfiguredAgent, caller: ExecutionContext, node: Node, asked: Asked
+) -> Success | Failure:
+    """One call of an agent by another language; the caller's line of control goes on here, and back."""
+    run = agent.module.run
+    s = Context(run, agent.module, caller.source, caller.cwd, caller.path).go_on_from(caller)
+    try:
+        agent.check(s, node)
+        given = given_of(s, node, adopted(asked.given, refs=run.refs))
+        options = Options(asked.retries, asked.timeout or None, asked.backoff)
+        task = AgentTask(agent, asked.task, given, options, asked.bound_to, asked.model)
+        return await call(run_task(s, node, task))
+    finally:
+        s.host.scheduler.hand_on(s, caller)

@@ -1,0 +1,144 @@
+"""Agents as values: declared, derived with `.with`, inline (docs/reference/vvm.md 6.1 to 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.configurations import configuration_faults, merged
+from prose_kernel.language.vvm.static_values import static_value
+from prose_kernel.machine.vvm.code import expression
+from prose_kernel.machine.vvm.context import Context, Module, reader
+from prose_kernel.machine.vvm.functions import LANGUAGE
+from prose_kernel.machine.vvm.program import HOISTED
+from prose_kernel.machine.vvm.values import a_type_of, raised
+from prose_kernel.runtime.compiled_code import Code, all_now, value_of
+from prose_kernel.runtime.execution_context import ExecutionContext, Node
+from prose_kernel.runtime.session_attempts import Failure, Success
+from prose_kernel.runtime.shared_names import Agent, Asked
+from prose_kernel.runtime.values import LanguageValue, Value
+
+INLINE: Final = "inline"
+"""The name of an agent that has none."""
+
+
+class ConfiguredAgent(Agent):
+    """An agent of VVM: its configuration as plain data, and the module that it comes from.
+
+    A derived agent keeps the name of the one that it is derived from.
+    """
+
+    __slots__ = ("_name", "configuration", "module")
+
+    language: ClassVar[str] = LANGUAGE
+
+    def __init__(self, name: str, configuration: Mapping[str, Any], module: Module) -> None:
+        self._name = name
+        self.configuration = configuration
+        self.module = module
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def __str__(self) -> str:
+        return f"agent {self.name}"
+
+    def derived(self, overrides: Mapping[str, Value]) -> ConfiguredAgent:
+        """Objects are merged key by key, all else is replaced (6.3). What comes of it is checked when it is called."""
+        return ConfiguredAgent(self._name, merged(self.configuration, overrides), self.module)
+
+    def check(self, s: ExecutionContext, node: Node) -> None:
+        """Raises R214 for a configuration that cannot be right."""
+        for fault in configuration_faults(self.configuration):
+            raise raised(s, node, "R214", f"bad agent configuration: {fault}", hint=fault.accepted)
+        agenda: list[tuple[str, Any]] = list(self.configuration.items())
+        while agenda:
+            key, value = agenda.pop()
+            if isinstance(value, LanguageValue):
+                raise raised(s, node, "R214", f"bad agent configuration: `{key}` cannot hold {a_type_of(value)}")
+            if isinstance(value, dict | list):
+                agenda.extend((key, part) for part in (value.values() if isinstance(value, dict) else value))
+
+    async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
+        from prose_kernel.machine.vvm.agent_calls import asked_from_outside
+
+        return await asked_from_outside(self, caller, node, asked)
+
+
+def declare(s: Context, node: tree.AgentDeclaration) -> None:
+    """Hoist an agent. Its values are static: the checker has seen to that."""
+    name = node.name.id
+    configuration = {keyword.name: static_value(keyword.value) for keyword in node.keywords}
+    s.module.declare(name, ConfiguredAgent(name, configuration, s.module))
+
+
+HOISTED[tree.AgentDeclaration] = declare
+
+
+# ---------------------------------------------------------------- expressions
+
+
+@expression(tree.AgentName)
+class AgentNameCode(Code):
+    """`@name`: an agent of the module, else the agent in that variable (A2)."""
+
+    __slots__ = ()
+
+    def __init__(self, node: tree.AgentName, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        name, variable = node.id, reader(node.id, node)
+
+        def now(s: Context) -> Value:
+            found = s.module.agents.get(name)
+            return found if found is not None else _agent(s, node, variable(s), f"'{name}'")
+
+        self.now = now
+
+
+def _agent(s: Context, node: Node, value: Value, what: str) -> Agent:
+    if not isinstance(value, Agent):
+        raise raised(s, node, "R213", f"not an agent: {what} is {a_type_of(value)}")
+    return value
+
+
+class _Configured(Code):
+    """What makes an agent of keywords. `keys` are their names; of a keyword that is given twice the last one counts."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, node: tree.InlineAgent | tree.With, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.keys = tuple(keyword.name for keyword in node.keywords)
+        ways = all_now(parts)
+        if ways is not None:
+            self.now = lambda s: self.made(s, [way(s) for way in ways])
+
+    async def _run(self, s: Context) -> Value:
+        return self.made(s, [await value_of(part, s) for part in self.parts])
+
+    def made(self, s: Context, values: Sequence[Value]) -> Value:
+        raise NotImplementedError
+
+
+@expression(tree.InlineAgent, lambda node: [keyword.value for keyword in node.keywords])
+class InlineAgentCode(_Configured):
+    __slots__ = ()
+
+    def made(self, s: Context, values: Sequence[Value]) -> Value:
+        return ConfiguredAgent(INLINE, dict(zip(self.keys, values, strict=True)), s.module)
+
+
+@expression(tree.With, lambda node: [node.agent, *(keyword.value for keyword in node.keywords)])
+class WithCode(_Configured):
+    __slots__ = ()
+
+    def made(self, s: Context, values: Sequence[Value]) -> Value:
+        base = values[0]
+        if not isinstance(base, ConfiguredAgent):
+            if isinstance(base, Agent):
+                message = f"not an agent of VVM: '{base.name}' is declared in another language"
+                raise raised(s, self.node, "R213", message, hint="ask it as it is, or declare an agent here")
+            raise raised(s, self.node, "R213", f"not an agent: `.with` needs one, not {a_type_of(base)}")
+        return base.derived(dict(zip(self.keys, values[1:], strict=True)))

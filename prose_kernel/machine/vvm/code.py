@@ -1,0 +1,241 @@
+"""The compiler of VVM: its constructs register themselves here.
+
+A body says how it was left: None at its end, else a `Leave`. So `break`, `continue` and `return` are plain results, no
+exceptions, and what leaves a `finally` takes the place of what was pending by being returned instead of it.
+
+What a name means is decided when a body is compiled (4.2): `Scope` says which names are local to the function around
+it. Bodies are compiled when they first run, so each remembers the scope that it stands in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+from prose_kernel.errors import RunError
+from prose_kernel.language.vvm import tree
+from prose_kernel.runtime import compiled_code
+from prose_kernel.runtime.compiled_code import Now
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+COMPILER: Final = compiled_code.Compiler()
+expression = COMPILER.expression
+statement = COMPILER.statement
+compile_expression = COMPILER.compile_expression
+
+Left: TypeAlias = Any
+"""How a statement ended: None, or the `Leave` that ends the bodies around it too."""
+
+
+class Leave:
+    """`break`, `continue` or `return` on its way; `value` is what is returned."""
+
+    __slots__ = ("how", "value")
+
+    def __init__(self, how: str, value: Value = None) -> None:
+        self.how = how
+        self.value = value
+
+
+BREAK: Final = Leave("break")
+CONTINUE: Final = Leave("continue")
+
+
+# ---------------------------------------------------------------- scopes
+
+
+class Scope:
+    """The local names of one function, and the scope of the function around it (None: the module)."""
+
+    __slots__ = ("names", "outer")
+
+    def __init__(self, names: frozenset[str], outer: Scope | None) -> None:
+        self.names = names
+        self.outer = outer
+
+    def hops(self, name: str) -> int | None:
+        """How many functions outwards a name is local: 0 is this one. None when it belongs to the module."""
+        scope: Scope | None = self
+        number = 0
+        while scope is not None:
+            if name in scope.names:
+                return number
+            scope, number = scope.outer, number + 1
+        return None
+
+
+class _Compiling:
+    """The scope that is being compiled; None is the module."""
+
+    scope: Scope | None = None
+
+
+def current_scope() -> Scope | None:
+    return _Compiling.scope
+
+
+@contextlib.contextmanager
+def within(scope: Scope | None) -> Iterator[None]:
+    """Compile what stands in this scope."""
+    outer, _Compiling.scope = _Compiling.scope, scope
+    try:
+        yield
+    finally:
+        _Compiling.scope = outer
+
+
+def local_names(node: tree.Def) -> frozenset[str]:
+    """The names that are local to a function (4.2): its parameters and whatever its body binds, nested functions'
+    bodies left aside."""
+    found = {parameter.id for parameter in node.parameters}
+    agenda: list[object] = [node.body]
+    while agenda:
+        part = agenda.pop()
+        if isinstance(part, tuple):
+            agenda.extend(part)
+        elif isinstance(part, tree.Def):
+            found.add(part.name.id)
+        elif isinstance(part, tree.Node):
+            found.update(_bound(part))
+            agenda.extend(getattr(part, name) for name in _BODIES.get(type(part), ()))
+    return frozenset(found)
+
+
+def _bound(node: tree.Node) -> Iterator[str]:
+    if isinstance(node, tree.Assign | tree.For | tree.Handler | tree.Choose | tree.Constrain):
+        yield node.target.id
+    elif isinstance(node, tree.ErrorPattern) and node.name is not None:
+        yield node.name.id
+
+
+_BODIES: Final[dict[type, tuple[str, ...]]] = {
+    tree.If: ("arms", "otherwise"),
+    tree.Arm: ("body",),
+    tree.While: ("body",),
+    tree.For: ("body",),
+    tree.Match: ("cases",),
+    tree.Case: ("pattern", "body"),
+    tree.Choose: ("options",),
+    tree.Option: ("body",),
+    tree.WithInput: ("body",),
+    tree.Try: ("body", "handler", "final"),
+    tree.Handler: ("body",),
+}
+"""Where a statement has statements, or patterns, inside."""
+
+
+# ---------------------------------------------------------------- steps and bodies
+
+
+class Step(compiled_code.Step):
+    """A compiled statement, as part of a body. `nests` tells that statements stand inside it."""
+
+    __slots__ = ()
+
+    nests = False
+
+    async def _run(self, s: Any) -> Left:
+        assert self.now is not None
+        return self.now(s)
+
+
+class Body(compiled_code.Body):
+    """The statements of a body, compiled in the scope that it stands in."""
+
+    __slots__ = ("scope",)
+
+    compiler = COMPILER
+
+    def __init__(self, nodes: Sequence[tree.Node]) -> None:
+        super().__init__(nodes, False)
+        self.scope = current_scope()
+
+    @property
+    def steps(self) -> list[compiled_code.Step]:
+        if self._steps is None:
+            with within(self.scope):
+                return super().steps
+        return self._steps
+
+    async def run(self, s: Any) -> Left:
+        """Execute in order until a statement leaves."""
+        host = s.host
+        turns = host.scheduler
+        for step in self.steps:
+            try:
+                if host.before is not None:
+                    await s.outside(host.before(s.place(step.node)))
+                if turns.due():
+                    await s.breathe()
+                if step.now is not None and (host.before is None or not step.nests):  # type: ignore[attr-defined]
+                    left: Left = step.now(s)
+                else:
+                    s.statement = step.node
+                    left = await call(step.run(s))
+            except RunError as error:
+                if host.preview is None:
+                    s.announce(error, step.node)
+                    raise
+                left = host.preview.failed(s, step.node)
+            if left is not None:
+                return left
+        return None
+
+
+async def run_body(body: Body, s: Any) -> Left:
+    """Execute a body, without a coroutine of its own where nothing in it can wait."""
+    ways = body.flat(s)
+    return await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+
+
+def run_flat(ways: Sequence[Now], body: Body, s: Any) -> Left:
+    """Execute a body without waiting."""
+    at = 0
+    try:
+        for at, way in enumerate(ways):  # noqa: B007 - the failing statement is found by it
+            left: Left = way(s)
+            if left is not None:
+                return left
+    except RunError as error:
+        s.announce(error, body.nodes[at])
+        raise
+    return None
+
+
+# ---------------------------------------------------------------- bodies that can be computed at once
+
+_DEEPEST: Final = 8
+_FLAT_STATEMENTS: Final = (
+    tree.Assign,
+    tree.ExpressionStatement,
+    tree.Pass,
+    tree.Break,
+    tree.Continue,
+    tree.Return,
+    tree.If,
+)
+
+
+def may_be_flat(bodies: Sequence[Sequence[tree.Node]], deep: int = 0) -> bool:
+    """Whether it is worth to compile these bodies right away, because they may turn out to be computed at once."""
+    if deep > _DEEPEST:
+        return False
+    return all(
+        isinstance(node, _FLAT_STATEMENTS) and (not isinstance(node, tree.If) or may_be_flat(_bodies(node), deep + 1))
+        for body in bodies
+        for node in body
+    )
+
+
+def _bodies(node: tree.If) -> list[Sequence[tree.Node]]:
+    return [*(arm.body for arm in node.arms), node.otherwise or ()]
+
+
+def flat_ways(body: Body) -> Callable[[Any], Left] | None:
+    """A body as one function, when none of its statements can wait."""
+    ways = [step.now for step in body.steps if step.now is not None]
+    if len(ways) < len(body.steps):
+        return None
+    return lambda s: run_flat(ways, body, s)

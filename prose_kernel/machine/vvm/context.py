@@ -1,0 +1,296 @@
+"""What a running VVM program has beside control: its modules, the function that runs, `it`, the error being handled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from prose_kernel.errors import RunError
+from prose_kernel.language.source import Source, Span
+from prose_kernel.language.vvm import modules, tree
+from prose_kernel.machine.vvm.code import current_scope
+from prose_kernel.machine.vvm.values import adopted, raised
+from prose_kernel.runtime.compiled_code import Now
+from prose_kernel.runtime.events import Bound, Place
+from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run
+from prose_kernel.runtime.numbering import Kind
+from prose_kernel.runtime.ports import Key, Store
+from prose_kernel.runtime.shared_names import Agent
+from prose_kernel.runtime.values import Value
+
+if TYPE_CHECKING:
+    from prose_kernel.machine.vvm.functions import UserFunction
+
+DEPTH: Final = 100
+"""Calls that may be under way one inside the other, without a setting."""
+
+CALL: Final = Kind("call", lambda _: 0)
+"""Calls of functions, numbered for events."""
+
+LIBRARY: Final[dict[str, Value]] = {}
+"""The standard library (5), filled by its module."""
+
+
+class Module:
+    """The scope of one file, or of a notebook's cells: its variables and functions, its agents, its skills.
+
+    `written` says for each name bound here which statement made its value. `defined` are the functions of `def`
+    statements. `foreign` holds what another language has bound, as it is there, until somebody reads it here. `tell` is
+    set for the root of a run, whose names other languages see.
+    """
+
+    __slots__ = (
+        "agents",
+        "defined",
+        "exported",
+        "exported_agents",
+        "foreign",
+        "run",
+        "skills",
+        "table",
+        "tell",
+        "written",
+    )
+
+    def __init__(self, run: VvmRun) -> None:
+        self.run = run
+        self.table: dict[str, Value] = {}
+        self.foreign: dict[str, Value] = {}
+        self.agents: dict[str, Agent] = {}
+        self.skills: dict[str, str] = {}
+        self.written: dict[str, tuple[Source, Span]] = {}
+        self.defined: dict[str, UserFunction] = {}
+        self.exported: dict[str, Value] = {}
+        self.exported_agents: dict[str, Agent] = {}
+        self.tell: Callable[[str, Value], None] | None = None
+
+    def bind(self, name: str, value: Value, source: Source, span: Span) -> None:
+        """Give a variable of the module its value; another language in the run hears of it."""
+        self.table[name] = value
+        self.written[name] = (source, span)
+        if self.foreign:
+            self.foreign.pop(name, None)
+        if self.tell is not None:
+            self.tell(name, value)
+
+    def adopt(self, name: str, value: Value) -> None:
+        """Another language has bound a name (13). A session's reply is read only when the name is."""
+        if isinstance(value, Agent):
+            self.agents[name] = value
+            return
+        self.table.pop(name, None)
+        self.written.pop(name, None)
+        self.defined.pop(name, None)
+        self.foreign[name] = value
+
+    def find(self, name: str) -> Value:
+        """The value of a variable of the module. Raises `KeyError`."""
+        if name in self.foreign and name not in self.table:
+            self.table[name] = adopted(self.foreign[name], refs=self.run.refs)
+        return self.table[name]
+
+    def declare(self, name: str, agent: Agent) -> None:
+        """Give an agent its name; another language in the run hears of it."""
+        self.agents[name] = agent
+        if self.tell is not None:
+            self.tell(name, agent)
+
+
+class VvmRun(Run):
+    """The run of a program with all its modules: `root` is the program's own, `modules` those that it has imported.
+
+    `depth` limits calls inside calls.
+    """
+
+    def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
+        super().__init__(host, store, name, program)
+        self.depth = DEPTH
+        self.root = Module(self)
+        self.root.tell = self.publish
+        self.modules: dict[modules.Module, Module] = {}
+        self.supplied: Mapping[str, Value] = {}
+
+    @property
+    def refs(self) -> bool:
+        """Whether answers of sessions are refs."""
+        return self.host.ports.answers is not None
+
+
+class Frame:
+    """One function under way: its local names, the frame that its closure refers to, and who has called it."""
+
+    __slots__ = ("called", "caller", "function", "outer", "table")
+
+    def __init__(
+        self,
+        function: UserFunction,
+        table: dict[str, Value],
+        outer: Frame | None,
+        caller: Frame | None,
+        called: tuple[Source, Node],
+    ) -> None:
+        self.function = function
+        self.table = table
+        self.outer = outer
+        self.caller = caller
+        self.called = called
+
+
+class Context(ExecutionContext):
+    """One line of control in a VVM program.
+
+    `table` holds the names that a binding goes to: those of `frame`, the function under way, or of `module` at its top
+    level. `handling` is the error whose `except` body lexically encloses the statement under way.
+    """
+
+    __slots__ = ("depth", "frame", "handling", "it", "module", "table")
+
+    run: VvmRun
+
+    def __init__(self, run: VvmRun, module: Module, source: Source, cwd: str, path: str) -> None:
+        super().__init__(run, source, cwd, path)
+        self.module = module
+        self.frame: Frame | None = None
+        self.table = module.table
+        self.it: Value = None
+        self.depth = 0
+        self.handling: RunError | None = None
+        self.statement = tree.Pass()
+
+    def _inner(self, iteration: int | None, path: str) -> Self:
+        inner = type(self)(self.run, self.module, self.source, self.cwd, path)
+        inner.frame, inner.table = self.frame, self.table
+        inner.it, inner.depth, inner.handling = self.it, self.depth, self.handling
+        return inner
+
+    # ------------------------------------------------------------ names
+
+    def bind(self, name: str, value: Value, node: Node) -> None:
+        """Bind a name in the function or module under way; `node` is the statement that does it."""
+        if self.host.preview is not None:
+            value = self.host.preview.bound(self, name, value, node)
+        previous = name in self.table
+        if self.frame is None:
+            self.module.bind(name, value, self.source, node.span)
+        else:
+            self.table[name] = value
+        if self.host.listeners:
+            self.emit(Bound(self.place(node), name, "let", value, Key(name), previous=previous))
+
+    # ------------------------------------------------------------ events and errors
+
+    def place(self, node: Node) -> Place:
+        frame = self.frame
+        return Place(
+            self.source,
+            node.span,
+            self.run.ordinal,
+            self.depth,
+            None,
+            frame.function.name if frame is not None else None,
+            self.branches,
+            self.run.program,
+            kind_of(node),
+            self.path,
+        )
+
+    def stack_lines(self) -> tuple[str, ...]:
+        """One line for each function on the way here, innermost first; a long recursion is shortened in the middle."""
+        frames: list[Frame] = []
+        frame = self.frame
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.caller
+        more = len(frames) - 2 * _ENDS
+        if more <= 0:
+            return tuple(_stack_line(frame) for frame in frames)
+        return (
+            *(_stack_line(frame) for frame in frames[:_ENDS]),
+            f"... {more} more ...",
+            *(_stack_line(frame) for frame in frames[-_ENDS:]),
+        )
+
+
+_ENDS: Final = 10
+"""Calls at both ends of a long stack that are shown."""
+
+
+def _stack_line(frame: Frame) -> str:
+    source, node = frame.called
+    line = source.line_column(node.span.start)[0]
+    return f"in function {frame.function.name}, called at line {line} of {source.name}"
+
+
+# ---------------------------------------------------------------- kinds of statements
+
+_KINDS: dict[type, str] = {}
+
+
+def kind_of(node: Node) -> str:
+    """The kind of a statement or expression, as events carry it: `with-input`; a bare expression's own."""
+    if isinstance(node, tree.ExpressionStatement):
+        node = node.value
+    kind = _KINDS.get(type(node))
+    if kind is None:
+        name = type(node).__name__
+        words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
+        kind = _KINDS[type(node)] = words.removeprefix("-")
+    return kind
+
+
+# ---------------------------------------------------------------- reading names
+
+
+def reader(name: str, node: Node) -> Now:
+    """What reads a variable where the compiler stands now (4.2); `node` is where an unbound one is reported."""
+    scope = current_scope()
+    hops = scope.hops(name) if scope is not None else None
+
+    def here(s: Context) -> Value:
+        try:
+            return s.table[name]
+        except KeyError:
+            return beyond(s, name, node)
+
+    def of_module(s: Context) -> Value:
+        try:
+            return s.module.table[name]
+        except KeyError:
+            return beyond(s, name, node)
+
+    def local(s: Context) -> Value:
+        try:
+            return s.table[name]
+        except KeyError:
+            raise unbound_local(s, name, node) from None
+
+    def captured(s: Context) -> Value:
+        frame: Any = s.frame
+        for _ in range(hops or 0):
+            frame = frame.outer
+        try:
+            return frame.table[name]  # type: ignore[no-any-return]
+        except KeyError:
+            raise unbound_local(s, name, node) from None
+
+    if scope is None:
+        return here
+    if hops is None:
+        return of_module
+    return captured if hops else local
+
+
+def beyond(s: Context, name: str, node: Node) -> Value:
+    """What a name means that no variable has: the standard library, then a declared agent (4.2)."""
+    if name in s.module.foreign:
+        return s.module.find(name)
+    found = LIBRARY.get(name)
+    if found is None:
+        found = s.module.agents.get(name)
+        if found is None:
+            raise raised(s, node, "R201", f"unbound name: {name}")
+    return found
+
+
+def unbound_local(s: Context, name: str, node: Node) -> RunError:
+    return raised(s, node, "R202", f"unbound local: {name}", hint="it is bound in this function, but not before this")

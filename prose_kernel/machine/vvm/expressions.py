@@ -1,0 +1,283 @@
+"""Plain expressions: names, literals, operators, members (docs/reference/vvm.md 3.5, 3.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from prose_kernel.errors import VvmRaise
+from prose_kernel.language.vvm import tree
+from prose_kernel.machine.vvm.code import expression
+from prose_kernel.machine.vvm.context import Context, reader
+from prose_kernel.machine.vvm.operators import OPERATORS
+from prose_kernel.machine.vvm.values import a_type_of, json_view, raised
+from prose_kernel.runtime.compiled_code import Code, all_now, value_of
+from prose_kernel.runtime.execution_context import located
+from prose_kernel.runtime.values import Value
+
+
+@expression(tree.Name)
+class NameCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Name, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.now = reader(node.id, node)
+
+
+@expression(tree.Unit)
+class UnitCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Unit, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.now = lambda s: None
+
+
+@expression(tree.It)
+class ItCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.It, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.now = lambda s: s.it
+
+
+class ConstantCode(Code):
+    __slots__ = ()
+
+    def __init__(
+        self, node: tree.Boolean | tree.Number | tree.String, parts: Sequence[Code] = (), used: bool = True
+    ) -> None:
+        super().__init__(node, parts, used)
+        value = node.value
+        self.logical = isinstance(value, bool)
+        self.now = lambda s: value
+
+
+for _literal in (tree.Boolean, tree.Number, tree.String):
+    expression(_literal)(ConstantCode)
+
+
+# ---------------------------------------------------------------- lists and objects
+
+
+@expression(tree.List, lambda node: node.elements)
+class ListCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.List, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        ways = all_now(parts)
+        if ways is not None:
+            self.now = lambda s: [way(s) for way in ways]
+
+    async def _run(self, s: Context) -> Value:
+        return [await value_of(part, s) for part in self.parts]
+
+
+@expression(tree.Object, lambda node: [pair.value for pair in node.pairs])
+class ObjectCode(Code):
+    """A key that is given twice has the last value, at its first place (3.1)."""
+
+    __slots__ = ()
+
+    def __init__(self, node: tree.Object, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        ways = all_now(parts)
+        if ways is not None:
+            pairs = [(pair.key, way) for pair, way in zip(node.pairs, ways, strict=True)]
+            self.now = lambda s: {key: way(s) for key, way in pairs}
+
+    async def _run(self, s: Context) -> Value:
+        return {pair.key: await value_of(part, s) for pair, part in zip(self.node.pairs, self.parts, strict=True)}
+
+
+# ---------------------------------------------------------------- members
+
+
+@expression(tree.Member, lambda node: (node.value,))
+class MemberCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Member, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        ways, name = all_now(parts), node.name
+        if ways is not None:
+            way = ways[0]
+            self.now = lambda s: member(s, node, way(s), name)
+
+    async def _run(self, s: Context) -> Value:
+        return member(s, self.node, await value_of(self.parts[0], s), self.node.name)
+
+
+@expression(tree.Index, lambda node: (node.value, node.index))
+class IndexCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Index, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        ways = all_now(parts)
+        if ways is not None:
+            way, at = ways
+            self.now = lambda s: index(s, node, way(s), at(s))
+
+    async def _run(self, s: Context) -> Value:
+        value = await value_of(self.parts[0], s)
+        return index(s, self.node, value, await value_of(self.parts[1], s))
+
+
+def member(s: Context, node: tree.Node, value: Value, name: str) -> Value:
+    """`value.name`. Raises R209, R210."""
+    if type(value) is dict and name in value:
+        return value[name]
+    found = _viewed(s, node, value)
+    if type(found) is not dict:
+        hint = "a list has items: `[0]`" if type(found) is list else None
+        raise raised(s, node, "R210", f"no members: {a_type_of(found)} has no field '{name}'", hint=hint)
+    if name not in found:
+        raise raised(s, node, "R209", f"no such member: {name}", hint=_has(found))
+    inner: Value = found[name]
+    return inner
+
+
+def index(s: Context, node: tree.Node, value: Value, at: Value) -> Value:
+    """`value[at]`. Raises R209, R210."""
+    if type(at) is str:
+        return member(s, node, value, at)
+    found = _viewed(s, node, value)
+    if type(found) is list and type(at) is int:
+        if 0 <= at < len(found):
+            inner: Value = found[at]
+            return inner
+        raise raised(s, node, "R209", f"no such member: index {at} of a list with {_items(len(found))}")
+    if type(found) not in (list, dict):
+        raise raised(s, node, "R210", f"no members: {a_type_of(found)} cannot be indexed")
+    wanted = "a whole number from 0" if type(found) is list else "a string"
+    raise raised(s, node, "R209", f"no such member: an index of {a_type_of(found)} is {wanted}, not {a_type_of(at)}")
+
+
+def _viewed(s: Context, node: tree.Node, value: Value) -> Any:
+    """The value whose members are read: of a string the JSON in it (V2)."""
+    if type(value) is not str:
+        return value
+    found = json_view(value)
+    if found is None:
+        hint = "members can be read of a text that is a JSON object or list"
+        raise raised(s, node, "R210", "no members: the string is not JSON", hint=hint)
+    return found
+
+
+def _has(value: dict[str, Value]) -> str:
+    names = list(value)
+    return f"it has: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}" if names else "the object is empty"
+
+
+def _items(number: int) -> str:
+    return "1 item" if number == 1 else f"{number} items"
+
+
+# ---------------------------------------------------------------- operators
+
+
+class OperatorCode(Code):
+    __slots__ = ("_operate",)
+
+    def __init__(self, node: tree.Compare | tree.Sum, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.logical = isinstance(node, tree.Compare)
+        self._operate = operate = OPERATORS[node.operator]
+        ways = all_now(parts)
+        if ways is None:
+            return
+        left, right = ways
+
+        def now(s: Context) -> Value:
+            a, b = left(s), right(s)
+            try:
+                return operate(a, b)
+            except VvmRaise as error:
+                raise located(s, error, node) from None
+
+        self.now = now
+
+    async def _run(self, s: Context) -> Value:
+        left = await value_of(self.parts[0], s)
+        right = await value_of(self.parts[1], s)
+        try:
+            return self._operate(left, right)
+        except VvmRaise as error:
+            raise located(s, error, self.node) from None
+
+
+for _binary in (tree.Compare, tree.Sum):
+    expression(_binary, lambda node: (node.left, node.right))(OperatorCode)
+
+
+def not_boolean(s: Context, node: tree.Node, value: Value) -> VvmRaise:
+    """R203, at the expression whose value it is."""
+    return raised(s, node, "R203", f"condition is not a boolean: {a_type_of(value)}")
+
+
+@expression(tree.Not, lambda node: (node.value,))
+class NotCode(Code):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Not, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.logical = True
+        ways = all_now(parts)
+        if ways is not None:
+            way = ways[0]
+
+            def now(s: Context) -> Value:
+                value = way(s)
+                if value is True or value is False:
+                    return not value
+                raise not_boolean(s, node.value, value)
+
+            self.now = now
+
+    async def _run(self, s: Context) -> Value:
+        value = await value_of(self.parts[0], s)
+        if value is True or value is False:
+            return not value
+        raise not_boolean(s, self.node.value, value)
+
+
+@expression(tree.Logical, lambda node: (node.left, node.right))
+class LogicalCode(Code):
+    """`and`, `or`: an operand on the right that is not needed is not evaluated, nor checked."""
+
+    __slots__ = ("_decisive",)
+
+    def __init__(self, node: tree.Logical, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.logical = True
+        self._decisive = decisive = node.operator == "or"
+        ways = all_now(parts)
+        if ways is None:
+            return
+        left, right = ways
+
+        def now(s: Context) -> Value:
+            value = left(s)
+            if value is decisive:
+                return value
+            if value is not True and value is not False:
+                raise not_boolean(s, node.left, value)
+            value = right(s)
+            if value is True or value is False:
+                return value
+            raise not_boolean(s, node.right, value)
+
+        self.now = now
+
+    async def _run(self, s: Context) -> Value:
+        for part in self.parts:
+            value = await value_of(part, s)
+            if value is not True and value is not False:
+                raise not_boolean(s, part.node, value)
+            if value is self._decisive:
+                return value
+        return not self._decisive

@@ -1,0 +1,300 @@
+"""Functions: closures by reference, calls, the depth limit (docs/reference/vvm.md 4.12).
+
+A call swaps what belongs to a function in the context (its names, module, source) and gives it back on every way out,
+so that one line of control stays one context however deep it is in calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import ClassVar, Final
+
+from prose_kernel.errors import RunError, VvmRaise
+from prose_kernel.language.source import Source
+from prose_kernel.language.vvm import tree
+from prose_kernel.machine.vvm.code import (
+    Body,
+    Leave,
+    Left,
+    Scope,
+    Step,
+    compile_expression,
+    current_scope,
+    expression,
+    local_names,
+    run_flat,
+    statement,
+    within,
+)
+from prose_kernel.machine.vvm.context import CALL, Context, Frame, Module
+from prose_kernel.machine.vvm.values import a_type_of, adopted, raised
+from prose_kernel.runtime.compiled_code import Code, value_of
+from prose_kernel.runtime.events import BlockEntered, BlockLeft
+from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
+from prose_kernel.runtime.shared_names import Function
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+LANGUAGE: Final = "vvm"
+
+# ---------------------------------------------------------------- functions of a program
+
+
+class FunctionCode:
+    """A `def`, compiled where it stands: all closures that are made of it share this."""
+
+    __slots__ = ("body", "node", "parameters", "scope")
+
+    def __init__(self, node: tree.Def) -> None:
+        self.node = node
+        self.parameters = tuple(parameter.id for parameter in node.parameters)
+        self.scope = Scope(local_names(node), current_scope())
+        with within(self.scope):
+            self.body = Body(node.body)
+
+
+class UserFunction(Function):
+    """A function of the program: its code, and the names around it as they will be when it is called."""
+
+    __slots__ = ("code", "module", "outer", "source")
+
+    language: ClassVar[str] = LANGUAGE
+
+    def __init__(self, code: FunctionCode, module: Module, outer: Frame | None, source: Source) -> None:
+        self.code = code
+        self.module = module
+        self.outer = outer
+        self.source = source
+
+    @property
+    def name(self) -> str:
+        return self.code.node.name.id
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return self.code.parameters
+
+    def __str__(self) -> str:
+        return f"function {self.name}({', '.join(self.parameters)})"
+
+    async def invoke(self, caller: ExecutionContext, node: Node, arguments: Sequence[Value]) -> Value:
+        return await from_outside(self.module, self, caller, node, arguments)
+
+
+async def from_outside(
+    module: Module, function: Value, caller: ExecutionContext, node: Node, arguments: Sequence[Value]
+) -> Value:
+    """Call a function from another language: the caller's line of control goes on here, and back."""
+    run = module.run
+    s = Context(run, module, caller.source, caller.cwd, caller.path).go_on_from(caller)
+    try:
+        if s.crossings > run.depth:
+            raise raised(s, node, "R218", f"recursion limit: {run.depth} calls between languages are under way")
+        return await call(apply(s, node, function, [adopted(value, refs=run.refs) for value in arguments]))
+    finally:
+        caller.cwd = s.cwd
+        s.host.scheduler.hand_on(s, caller)
+
+
+async def apply(
+    s: Context, node: Node, function: Value, arguments: Sequence[Value], keywords: Mapping[str, Value] | None = None
+) -> Value:
+    """Call any function with these arguments. `node` is the call. Raises R207, R208, R218 and what the body raises."""
+    if isinstance(function, UserFunction):
+        code = function.code
+        if keywords or len(arguments) != len(code.parameters):
+            table = bound_arguments(s, node, function.name, code.parameters, arguments, keywords or {})
+        else:
+            table = dict(zip(code.parameters, arguments, strict=True))
+        return await enter(s, node, function, table)
+    if isinstance(function, LibraryFunction):
+        return await function.run(s, node, arguments, keywords or {})
+    if isinstance(function, Function):
+        if keywords:
+            message = f"bad arguments to {function.name}: a function of another language takes no keywords"
+            raise raised(s, node, "R208", message)
+        return adopted(await call(function.invoke(s, node, arguments)), refs=s.run.refs)
+    raise raised(s, node, "R207", f"not callable: {a_type_of(function)}")
+
+
+async def enter(s: Context, node: Node, function: UserFunction, table: dict[str, Value]) -> Value:
+    """Run a function's body with its parameters bound; what it returns, or unit."""
+    if s.depth >= s.run.depth:
+        hint = f"{s.run.depth} calls are under way; the setting vvm_depth allows more"
+        raise raised(s, node, "R218", f"recursion limit: {function.name} is called too deeply", hint=hint)
+    turns = s.host.scheduler
+    if turns.due():
+        await s.breathe()
+    announced = None
+    if s.host.listeners:
+        announced = s.place(node), s.numbers.next(CALL)
+        s.emit(BlockEntered(announced[0], function.name, announced[1], tuple(table.values())))
+    body = function.code.body
+    outer = s.frame, s.table, s.module, s.source, s.statement, s.handling
+    frame = Frame(function, table, function.outer, s.frame, (s.source, node))
+    s.frame, s.table, s.module, s.source, s.handling = frame, table, function.module, function.source, None
+    s.depth += 1
+    try:
+        ways = body.flat(s)
+        left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+    except RunError as error:
+        error.__traceback__ = None  # a deep recursion must not leave a trace as long as itself
+        raise
+    finally:
+        s.frame, s.table, s.module, s.source, s.statement, s.handling = outer
+        s.depth -= 1
+        frame.caller = None  # a closure may keep the frame
+    if announced is not None:
+        s.emit(BlockLeft(announced[0], function.name, announced[1]))
+    return left.value if left is not None else None
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def bound_arguments(
+    s: Context,
+    node: Node,
+    name: str,
+    parameters: Sequence[str],
+    arguments: Sequence[Value],
+    keywords: Mapping[str, Value],
+    optional: int = 0,
+) -> dict[str, Value]:
+    """The parameters with their values, in their order; the last `optional` ones may be missing. Raises R208."""
+
+    def bad(what: str) -> VvmRaise:
+        hint = f"{name}({', '.join(parameters)})"
+        return raised(s, node, "R208", f"bad arguments to {name}: {what}", hint=hint)
+
+    if len(arguments) > len(parameters):
+        raise bad(f"{len(arguments)} given, {len(parameters)} wanted")
+    table = dict(zip(parameters, arguments, strict=False))
+    for key, value in keywords.items():
+        if key not in parameters:
+            raise bad(f"no parameter '{key}'")
+        if key in table:
+            raise bad(f"'{key}' is given twice")
+        table[key] = value
+    missing = [key for key in parameters[: len(parameters) - optional] if key not in table]
+    if missing:
+        raise bad(f"'{missing[0]}' is missing" if len(missing) == 1 else f"{', '.join(missing)} are missing")
+    return {key: table[key] for key in parameters if key in table} if keywords else table
+
+
+# ---------------------------------------------------------------- functions of the library
+
+Bound = dict[str, Value]
+
+
+class LibraryFunction(Function):
+    """A function of the standard library. `work` gets its checked arguments; with `at_once` it cannot wait."""
+
+    __slots__ = ("_name", "_parameters", "at_once", "optional", "work")
+
+    language: ClassVar[str] = LANGUAGE
+
+    def __init__(
+        self,
+        name: str,
+        parameters: tuple[str, ...],
+        *,
+        optional: int = 0,
+        at_once: Callable[[Context, Node, Bound], Value] | None = None,
+        work: Callable[[Context, Node, Bound], Awaitable[Value]] | None = None,
+    ) -> None:
+        self._name = name
+        self._parameters = parameters
+        self.optional = optional
+        self.at_once = at_once
+        self.work = work
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return self._parameters
+
+    def __str__(self) -> str:
+        return f"function {self.name}({', '.join(self.parameters)})"
+
+    def bind(self, s: Context, node: Node, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Bound:
+        return bound_arguments(s, node, self.name, self.parameters, arguments, keywords, self.optional)
+
+    async def run(self, s: Context, node: Node, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
+        given = self.bind(s, node, arguments, keywords)
+        if self.at_once is not None:
+            return self.at_once(s, node, given)
+        assert self.work is not None
+        return await self.work(s, node, given)
+
+    async def invoke(self, caller: ExecutionContext, node: Node, arguments: Sequence[Value]) -> Value:
+        if not isinstance(caller, Context):
+            message = f"{self.name} is a function of VVM's library; call it in VVM"
+            raise located(caller, VvmRaise(message, code="R207"), node)
+        return await self.run(caller, node, arguments, {})
+
+
+# ---------------------------------------------------------------- code
+
+
+@expression(tree.Call, lambda node: (node.callee, *node.arguments, *(keyword.value for keyword in node.keywords)))
+class CallCode(Code):
+    __slots__ = ("keys",)
+
+    def __init__(self, node: tree.Call, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.keys = tuple(keyword.name for keyword in node.keywords)
+
+    async def _run(self, s: Context) -> Value:
+        values = [part.now(s) if part.now is not None else await call(part.run(s)) for part in self.parts]
+        function = values[0]
+        if not self.keys:
+            return await apply(s, self.node, function, values[1:])
+        end = len(values) - len(self.keys)
+        keywords = dict(zip(self.keys, values[end:], strict=True))
+        return await apply(s, self.node, function, values[1:end], keywords)
+
+
+@statement(tree.Def)
+class DefStep(Step):
+    """A nested `def`: it binds a closure when it is reached. Those of a module are hoisted (9.2)."""
+
+    __slots__ = ()
+
+    def __init__(self, node: tree.Def, used: bool) -> None:
+        super().__init__(node, used)
+        code = FunctionCode(node)
+        name = node.name.id
+        self.now = lambda s: s.bind(name, UserFunction(code, s.module, s.frame, s.source), node)
+
+
+@statement(tree.Return)
+class ReturnStep(Step):
+    __slots__ = ("code",)
+
+    def __init__(self, node: tree.Return, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = code = compile_expression(node.value) if node.value is not None else None
+        if code is None:
+            nothing = Leave("return")
+            self.now = lambda s: nothing  # type: ignore[assignment]
+        elif code.now is not None:
+            way = code.now
+            self.now = lambda s: Leave("return", way(s))  # type: ignore[assignment]
+
+    async def _run(self, s: Context) -> Left:
+        if self.now is not None:
+            return self.now(s)
+        assert self.code is not None
+        return Leave("return", await value_of(self.code, s))
+
+
+def define(s: Context, node: tree.Def, source: Source) -> UserFunction:
+    """Hoist a `def` of the module."""
+    function = UserFunction(FunctionCode(node), s.module, None, source)
+    s.module.defined[node.name.id] = function
+    s.module.bind(node.name.id, function, source, node.span)
+    return function

@@ -1,0 +1,275 @@
+"""What the judge is asked (docs/reference/vvm.md 4.6 to 4.9): one criterion, and one value that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prose_kernel.errors import JudgeError, RunError, Undecided, VvmRaise
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.configurations import bound_fault
+from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, expression, statement
+from prose_kernel.machine.vvm.context import Context, reader
+from prose_kernel.machine.vvm.expressions import member
+from prose_kernel.machine.vvm.rendering import Rendered, input_text, inserted, ref_preview
+from prose_kernel.machine.vvm.values import is_error, is_ref, raised
+from prose_kernel.runtime.compiled_code import Code, Now, value_of
+from prose_kernel.runtime.events import ArmChosen, Judged, OptionChosen
+from prose_kernel.runtime.execution_context import located
+from prose_kernel.runtime.ports import JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+# ---------------------------------------------------------------- templates
+
+
+class TemplateCode:
+    """A template, compiled where it stands: `render` inserts the values (1.6, 3.7)."""
+
+    __slots__ = ("_heads", "node")
+
+    def __init__(self, node: tree.Template) -> None:
+        self.node = node
+        self._heads: list[Now | None] = [
+            reader(part.path[0], part) if isinstance(part, tree.Placeholder) and part.path else None
+            for part in node.parts
+        ]
+
+    def render(self, s: Context, given: Value) -> Rendered:
+        """The text; `given` is the primary input. Raises R201, R202, R209 to R211."""
+        text: list[str] = []
+        written: list[str] = []
+        found: dict[str, str] = {}
+        for part, head in zip(self.node.parts, self._heads, strict=True):
+            if isinstance(part, str):
+                text.append(part)
+                written.append(part)
+                continue
+            value = given if head is None else head(s)
+            for name in part.path[1:]:
+                value = member(s, part, value, name)
+            shown = f"{{{'.'.join(part.path)}}}"
+            try:
+                found[shown] = inserted(value, given)
+            except VvmRaise as error:
+                raise located(s, error, part) from None
+            text.append(found[shown])
+            written.append(shown)
+        whole = "".join(text)
+        return Rendered(whole, "".join(written), tuple(found.items())) if found else Rendered(whole)
+
+
+# ---------------------------------------------------------------- asking
+
+
+def _request(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> JudgeRequest:
+    """The question. Raises R211 before anybody is asked."""
+    try:
+        subject = input_text(value)
+        if type(value) is dict and is_ref(value):
+            subject = ref_preview(value)
+    except VvmRaise as error:
+        raise located(s, error, node) from None
+    return JudgeRequest(
+        criterion.text,
+        s.at("judge"),
+        s.run.name,
+        {"it": value},
+        written=criterion.written,
+        inserted=criterion.inserted,
+        subject=subject,
+    )
+
+
+def _failed(s: Context, node: tree.Node, error: Undecided) -> RunError:
+    """A judge that broke down raises; that there is none ends the run (A23)."""
+    if error.failed:
+        return raised(s, node, "R217", f"judgement failed: {error}", hint=error.hint)
+    return located(s, JudgeError(str(error), hint=error.hint, nobody=True), node)
+
+
+def _told(s: Context, node: tree.Node, request: JudgeRequest, answer: Value, said: Verdict | Pick) -> None:
+    if s.host.listeners:
+        s.emit(Judged(s.place(node), request.text, answer, said.by, said.reason, said.details, request.at))
+
+
+async def decide(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> bool:
+    """Whether a value meets a criterion; uncertain is no."""
+    request = _request(s, node, criterion, value)
+    await s.flush()
+    await s.admitted()
+    try:
+        verdict: Verdict = await s.outside(s.host.ports.judge.decide(request))
+    except Undecided as error:
+        raise _failed(s, node, error) from None
+    _told(s, node, request, verdict.answer, verdict)
+    return verdict.answer is True
+
+
+async def pick(s: Context, node: tree.Node, criterion: Rendered, value: Value, labels: tuple[str, ...]) -> str:
+    """The label that the judge picks for a value; the first one when its answer is none of them (S5)."""
+    request = _request(s, node, criterion, value)
+    await s.flush()
+    await s.admitted()
+    try:
+        picked: Pick = await s.outside(s.host.ports.judge.choose(request, labels))
+    except Undecided as error:
+        raise _failed(s, node, error) from None
+    label = picked.label if picked.label in labels else labels[0]
+    _told(s, node, request, label, picked)
+    return label
+
+
+# ---------------------------------------------------------------- predicates
+
+
+@expression(tree.Predicate, lambda node: () if node.argument is None else (node.argument,))
+class PredicateCode(Code):
+    __slots__ = ("template",)
+
+    def __init__(self, node: tree.Predicate, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self.logical = self.judged = True
+        self.template = TemplateCode(node.template)
+
+    async def _run(self, s: Context) -> Value:
+        value = await value_of(self.parts[0], s) if self.parts else s.it
+        return await decide(s, self.node, self.template.render(s, value), value)
+
+
+# ---------------------------------------------------------------- match
+
+
+@statement(tree.Match)
+class MatchStep(Step):
+    __slots__ = ("cases", "value")
+
+    nests = True
+
+    def __init__(self, node: tree.Match, used: bool) -> None:
+        super().__init__(node, used)
+        self.value = compile_expression(node.value)
+        self.cases = [(case.pattern, _template_of(case.pattern), Body(case.body)) for case in node.cases]
+
+    async def _run(self, s: Context) -> Left:
+        outer = s.it
+        value = await value_of(self.value, s)
+        s.it = value
+        try:
+            if s.host.preview is not None:
+                return await call(s.host.preview.ways(s, [body for _, _, body in self.cases]))
+            return await self._first(s, value)
+        finally:
+            s.it = outer
+
+    async def _first(self, s: Context, value: Value) -> Left:
+        chosen, body = 0, None
+        for number, (pattern, template, candidate) in enumerate(self.cases, 1):
+            if template is not None:
+                found = await decide(s, pattern, template.render(s, value), value)
+            else:
+                found = _matches(pattern, value)
+            if found:
+                chosen, body = number, candidate
+                if isinstance(pattern, tree.ErrorPattern) and pattern.name is not None:
+                    s.bind(pattern.name.id, value, pattern)
+                break
+        if s.host.listeners:
+            s.emit(ArmChosen(s.place(self.node), chosen))
+        return await call(body.run(s)) if body is not None else None
+
+
+def _template_of(pattern: tree.Pattern) -> TemplateCode | None:
+    return TemplateCode(pattern.template) if isinstance(pattern, tree.CriterionPattern) else None
+
+
+def _matches(pattern: tree.Pattern, value: Value) -> bool:
+    if isinstance(pattern, tree.AnyPattern):
+        return True
+    if not isinstance(pattern, tree.ErrorPattern) or not is_error(value):
+        return False
+    assert isinstance(value, dict) and isinstance(value["error"], dict)
+    return pattern.kind is None or value["error"].get("kind") == pattern.kind
+
+
+# ---------------------------------------------------------------- choose
+
+
+@statement(tree.Choose)
+class ChooseStep(Step):
+    __slots__ = ("bodies", "criterion", "value")
+
+    nests = True
+
+    def __init__(self, node: tree.Choose, used: bool) -> None:
+        super().__init__(node, used)
+        self.value = compile_expression(node.value)
+        self.criterion = TemplateCode(node.criterion)
+        self.bodies = {option.label.value: Body(option.body) for option in reversed(node.options)}
+
+    async def _run(self, s: Context) -> Left:
+        node: tree.Choose = self.node
+        outer = s.it
+        value = await value_of(self.value, s)
+        s.it = value
+        try:
+            if s.host.preview is not None:
+                s.bind(node.target.id, s.host.preview.unknown(node.target.id), node)
+                return await call(s.host.preview.ways(s, [self.bodies[o.label.value] for o in node.options]))
+            labels = tuple(dict.fromkeys(option.label.value for option in node.options))
+            label = await pick(s, node.criterion, self.criterion.render(s, value), value, labels)
+            if s.host.listeners:
+                s.emit(OptionChosen(s.place(node), label))
+            s.bind(node.target.id, label, node)
+            return await call(self.bodies[label].run(s))
+        finally:
+            s.it = outer
+
+
+# ---------------------------------------------------------------- constrain
+
+
+@statement(tree.Constrain)
+class ConstrainStep(Step):
+    """Judges every requirement; a value that violates one becomes an error value. Nothing is ever tried again (S6)."""
+
+    __slots__ = ("bounds", "requirements", "value")
+
+    nests = True
+
+    def __init__(self, node: tree.Constrain, used: bool) -> None:
+        super().__init__(node, used)
+        self.value = reader(node.target.id, node.target)
+        self.bounds = [(bound.name, compile_expression(bound.value)) for bound in node.bounds]
+        self.requirements = [(require, TemplateCode(require.criterion)) for require in node.requirements]
+
+    async def _run(self, s: Context) -> Left:
+        node: tree.Constrain = self.node
+        value = self.value(s)
+        for bound, (name, code) in zip(node.bounds, self.bounds, strict=True):
+            check_bound(s, bound, name, await value_of(code, s))
+        if s.host.preview is not None:
+            s.bind(node.target.id, s.host.preview.unknown(node.target.id), node)
+            return
+        texts: list[Value] = []
+        violations: list[Value] = []
+        outer, s.it = s.it, value
+        try:
+            for require, template in self.requirements:
+                criterion = template.render(s, value)
+                texts.append(criterion.text)
+                if not await decide(s, require, criterion, value):
+                    violations.append(criterion.text)
+        finally:
+            s.it = outer
+        if violations:
+            data: Value = {"value": value, "violations": violations, "requirements": texts}
+            message = "Constraints not satisfied"
+            error: Value = {"kind": "constraint_violation", "message": message, "data": data}
+            s.bind(node.target.id, {"error": error}, node)
+
+
+def check_bound(s: Context, node: tree.Node, name: str, value: Value) -> None:
+    """A computed bound of `constrain`. Raises R212; a bound that is not known is ignored."""
+    fault = bound_fault(name, value)
+    if fault is not None:
+        raise raised(s, node, "R212", f"bad option: {fault}", hint=fault.accepted)

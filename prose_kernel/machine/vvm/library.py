@@ -1,0 +1,244 @@
+"""The standard library (docs/reference/vvm.md 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from prose_kernel.language.vvm import tree
+from prose_kernel.machine.vvm.context import LIBRARY, Context
+from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
+from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
+from prose_kernel.runtime.events import PipeProgressed
+from prose_kernel.runtime.execution_context import Node
+from prose_kernel.runtime.forks import iterate
+from prose_kernel.runtime.shared_names import Function
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+MODES: Final = ("allow", "deny", "prompt")
+
+# ---------------------------------------------------------------- plain functions
+
+
+def _length(s: Context, node: Node, given: Bound) -> Value:
+    value = given["value"]
+    if isinstance(value, (str, list)) or (isinstance(value, dict) and not is_ref(value)):
+        return len(value)
+    hint = "a ref is a place to read, not its text" if is_ref(value) else None
+    found = "a ref" if is_ref(value) else a_type_of(value)
+    raise raised(s, node, "R215", f"len: expected a string, a list or an object, not {found}", hint=hint)
+
+
+def _range(s: Context, node: Node, given: Bound) -> Value:
+    return list(range(_whole(s, node, "range", "n", given["n"])))
+
+
+def _whole(s: Context, node: Node, function: str, name: str, value: Value) -> int:
+    if type(value) is not int:
+        found = "a number with a decimal point" if type(value) is float else a_type_of(value)
+        raise raised(s, node, "R215", f"{function}: expected a whole number for '{name}', not {found}")
+    return value
+
+
+def _perm(s: Context, node: Node, given: Bound) -> Value:
+    """All five keys; what is not given is denied (6.2)."""
+    permissions: Bound = {"read": [], "write": [], "execute": [], "bash": "deny", "network": "deny", **given}
+    for key in ("read", "write", "execute"):
+        value = permissions[key]
+        if type(value) is not list or any(type(pattern) is not str for pattern in value):
+            raise raised(s, node, "R215", f"perm: expected a list of strings for '{key}', not {_shown(value)}")
+    for key in ("bash", "network"):
+        value = permissions[key]
+        if type(value) is not str or value not in MODES:
+            raise raised(
+                s, node, "R215", f'perm: expected "allow", "deny" or "prompt" for \'{key}\', not {_shown(value)}'
+            )
+    return permissions
+
+
+def _shown(value: Value) -> str:
+    if type(value) is list:
+        return "a list with something else in it"
+    return f'"{value}"' if type(value) is str and len(value) <= 40 else a_type_of(value)
+
+
+class _Perm(LibraryFunction):
+    """`perm` takes keywords alone."""
+
+    __slots__ = ()
+
+    def bind(self, s: Context, node: Node, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Bound:
+        if arguments:
+            raise raised(s, node, "R208", "bad arguments to perm: it takes keywords only, like perm(read=[])")
+        return super().bind(s, node, arguments, keywords)
+
+
+class _Pack(LibraryFunction):
+    """`pack` makes an object of whatever keywords; a positional argument is a bare name, which becomes the key."""
+
+    __slots__ = ()
+
+    def bind(self, s: Context, node: Node, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Bound:
+        if not arguments:
+            return dict(keywords)
+        names = _packed_names(node)
+        if names is None or len(names) != len(arguments):
+            message = "bad arguments to pack: without a name of its own a value needs a key, like pack(key=value)"
+            raise raised(s, node, "R208", message)
+        table: Bound = {}
+        for key, value in (*zip(names, arguments, strict=True), *keywords.items()):
+            if key in table:
+                raise raised(s, node, "R208", f"bad arguments to pack: '{key}' is given twice")
+            table[key] = value
+        return table
+
+
+def _packed_names(node: Node) -> list[str] | None:
+    """The keys of the positional arguments of a direct `pack(…)`, None for any other call."""
+    if isinstance(node, tree.Call):
+        if not isinstance(node.callee, tree.Name) or node.callee.id != "pack":
+            return None
+    elif not isinstance(node, tree.ExportPack):
+        return None
+    names = [_packed_name(argument) for argument in node.arguments]
+    return [name for name in names if name is not None] if None not in names else None
+
+
+def _packed_name(node: tree.Node) -> str | None:
+    return node.id if isinstance(node, tree.Name) else "it" if isinstance(node, tree.It) else None
+
+
+# ---------------------------------------------------------------- functions with callbacks
+
+
+def _items(s: Context, node: Node, function: str, given: Bound, callback: str) -> list[Value]:
+    """The checked list; the callback is checked too, also for an empty one (A23)."""
+    items = given["items"]
+    if type(items) is not list:
+        found = "an error value" if is_error(items) else a_type_of(items)
+        raise raised(s, node, "R215", f"{function}: expected a list for 'items', not {found}")
+    _callable(s, node, function, callback, given[callback])
+    return items
+
+
+def _callable(s: Context, node: Node, function: str, name: str, value: Value) -> None:
+    if not isinstance(value, Function):
+        raise raised(s, node, "R215", f"{function}: expected a function for '{name}', not {a_type_of(value)}")
+
+
+def _truth(s: Context, node: Node, function: str, name: str, value: Value) -> bool:
+    if value is True or value is False:
+        return value
+    message = f"condition is not a boolean: {function} got {a_type_of(value)} from '{name}'"
+    raise raised(s, node, "R203", message)
+
+
+Operation = Literal["map", "filter", "pmap", "reduce"]
+
+
+def _progress(s: Context, node: Node, operation: Operation, index: int, total: int) -> None:
+    if s.host.listeners:
+        s.emit(PipeProgressed(s.place(node), operation, index, total))
+
+
+async def _map(s: Context, node: Node, given: Bound) -> Value:
+    items, function = _items(s, node, "map", given, "f"), given["f"]
+    found: list[Value] = []
+    for number, item in enumerate(items, 1):
+        _progress(s, node, "map", number, len(items))
+        value = await call(apply(s, node, function, (item,)))
+        if is_error(value):
+            return value
+        found.append(value)
+    return found
+
+
+async def _filter(s: Context, node: Node, given: Bound) -> Value:
+    items, function = _items(s, node, "filter", given, "pred"), given["pred"]
+    found: list[Value] = []
+    for number, item in enumerate(items, 1):
+        _progress(s, node, "filter", number, len(items))
+        value = await call(apply(s, node, function, (item,)))
+        if is_error(value):
+            return value
+        if _truth(s, node, "filter", "pred", value):
+            found.append(item)
+    return found
+
+
+async def _reduce(s: Context, node: Node, given: Bound) -> Value:
+    items, function = _items(s, node, "reduce", given, "f"), given["f"]
+    if "init" in given:
+        result, rest = given["init"], items
+    elif items:
+        result, rest = items[0], items[1:]
+    else:
+        raise raised(s, node, "R216", "reduce of empty list", hint="give it a start: reduce(items, f, init=0)")
+    if "init" in given and is_error(result):
+        return result
+    for number, item in enumerate(rest, 1):
+        _progress(s, node, "reduce", number, len(rest))
+        result = await call(apply(s, node, function, (result, item)))
+        if is_error(result):
+            return result
+    return result
+
+
+async def _refine(s: Context, node: Node, given: Bound) -> Value:
+    """The algorithm of the reference; error values are nothing special here (F6)."""
+    limit = _whole(s, node, "refine", "max", given["max"])
+    done, step = given["done"], given["step"]
+    _callable(s, node, "refine", "done", done)
+    _callable(s, node, "refine", "step", step)
+    current = given["seed"]
+    for number in range(limit):
+        if _truth(s, node, "refine", "done", await call(apply(s, node, done, (current, number)))):
+            return current
+        current = await call(apply(s, node, step, (current, number)))
+    return current
+
+
+@dataclass(frozen=True, slots=True)
+class _NeverCancels:
+    """Every invocation is started and awaited, whatever becomes of the others."""
+
+    strategy: Literal["all"] = "all"
+    count: int | None = None
+    on_fail: Literal["continue"] = "continue"
+
+
+async def _pmap(s: Context, node: Node, given: Bound) -> Value:
+    """Like `map`, side by side: the first raise by input order, else the first error value, else the list (F5)."""
+    items, function = _items(s, node, "pmap", given, "f"), given["f"]
+
+    async def one(branch: Context, index: int) -> Value:
+        return await call(apply(branch, node, function, (items[index],)))
+
+    fork = await iterate(s, node, len(items), _NeverCancels(), one, "")
+    if fork.join.raised is not None:
+        raise fork.join.raised  # there was nobody to answer
+    failed = next((outcome.error for outcome in fork.outcomes if outcome.error is not None), None)
+    if failed is not None:
+        raise failed
+    values = [outcome.value for outcome in fork.outcomes]
+    return next((value for value in values if is_error(value)), values)
+
+
+LIBRARY.update(
+    {
+        function.name: function
+        for function in (
+            LibraryFunction("len", ("value",), at_once=_length),
+            LibraryFunction("range", ("n",), at_once=_range),
+            _Perm("perm", ("read", "write", "execute", "bash", "network"), optional=5, at_once=_perm),
+            _Pack("pack", (), at_once=lambda s, node, given: given),
+            LibraryFunction("map", ("items", "f"), work=_map),
+            LibraryFunction("pmap", ("items", "f"), work=_pmap),
+            LibraryFunction("filter", ("items", "pred"), work=_filter),
+            LibraryFunction("reduce", ("items", "f", "init"), optional=1, work=_reduce),
+            LibraryFunction("refine", ("seed", "max", "done", "step"), work=_refine),
+        )
+    }
+)

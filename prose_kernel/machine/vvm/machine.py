@@ -1,0 +1,107 @@
+"""The machine that runs VVM (docs/reference/vvm.md 4, 9).
+
+A file is one call of `run`; a notebook calls `run` once for each cell, and all its cells are one growing module (9.6).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from prose_kernel.language.source import Source
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.names import Known
+from prose_kernel.machine.vvm import agent_calls, functions, judging, library, statements  # noqa: F401 - each registers its code
+from prose_kernel.machine.vvm.context import Context, VvmRun
+from prose_kernel.machine.vvm.program import data_alone, run_text, valued_kind
+from prose_kernel.runtime.machine import BindingInfo, Definition
+from prose_kernel.runtime.machine import Machine as RuntimeMachine
+from prose_kernel.runtime.ports import Key
+from prose_kernel.runtime.shared_names import Function
+from prose_kernel.runtime.values import Value
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Machine(RuntimeMachine):
+    """One run of VVM, or what VVM has of a run of several languages.
+
+    A file gives its exports as an object. After an interrupt nothing of the program runs any more, `finally` included.
+    """
+
+    new_run = VvmRun
+    _run: VvmRun
+
+    def _context(self, source: Source, path: str) -> Context:
+        return Context(self._run, self._run.root, source, self.cwd, path)
+
+    async def _execute(self, context: Context, program: tree.Program) -> Value:
+        return await run_text(context, program)
+
+    def _valued(self, program: tree.Program) -> str:
+        return valued_kind(program)
+
+    def _result(self, value: Value) -> Value:
+        return self.outputs()
+
+    # ------------------------------------------------------------ settings
+
+    @property
+    def depth(self) -> int:
+        """How many calls may be under way one inside the other (4.12)."""
+        return self._run.depth
+
+    @depth.setter
+    def depth(self, limit: int) -> None:
+        self._run.depth = limit
+
+    # ------------------------------------------------------------ looking
+
+    def known(self) -> Known:
+        root = self._run.root
+        bound = {**root.foreign, **root.table}
+        callables = {name: value for name, value in bound.items() if isinstance(value, Function)}
+        return Known(
+            variables=frozenset(bound),
+            functions={name: function.parameters for name, function in callables.items()},
+            agents=dict(root.agents),
+            skills=dict(root.skills),
+        )
+
+    def bindings(self) -> dict[str, BindingInfo]:
+        root, exported = self._run.root, self._run.root.exported
+        found: dict[str, BindingInfo] = {}
+        for name, (source, span) in root.written.items():
+            value = root.table[name]
+            if root.defined.get(name) is not value:
+                kind = "output" if name in exported else "let"
+                text, place = source.slice(span), source.location(span.start)
+                found[name] = BindingInfo(kind, value, Key(name), text, place)  # type: ignore[arg-type]
+        return found
+
+    def outputs(self) -> dict[str, Value]:
+        return data_alone(self._run.root.exported)
+
+    def definitions(self) -> tuple[Definition, ...]:
+        return tuple(self._definitions())
+
+    def _definitions(self) -> Iterator[Definition]:
+        root = self._run.root
+        for name, function in root.defined.items():
+            if root.table.get(name) is function:
+                text = function.source.slice(function.code.node.span)
+                facts = {"parameters": ", ".join(function.parameters), "statements": str(len(function.code.node.body))}
+                yield Definition("function", name, text, facts)
+
+    # ------------------------------------------------------------ other languages of the run
+
+    def adopt(self, name: str, value: Value) -> None:
+        if _IDENTIFIER.fullmatch(name) and name not in RESERVED:
+            self._run.root.adopt(name, value)
+
+    def shared(self) -> Mapping[str, Value]:
+        root = self._run.root
+        own: dict[str, Value] = {name: agent for name, agent in root.agents.items() if agent.language == "vvm"}
+        own.update((name, root.table[name]) for name in root.written)
+        return own

@@ -1,0 +1,86 @@
+"""The channel through which a session changes its agent's memory: fenced blocks tagged `vvm-memory` (6.6).
+
+They are taken out of every reply, also where nobody keeps a memory. A block inside another fenced block is an example,
+no patch; but a fence that is never closed hides none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+TAG: Final = "vvm-memory"
+UNTERMINATED: Final = "unterminated"
+"""Stands for a block whose fence is never closed. It is no JSON, so that it is discarded."""
+
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^\r\n]*?)[ \t]*\r?\n?\Z")
+
+
+class Split(NamedTuple):
+    """A reply without its patches, and the patches."""
+
+    visible: str
+    patches: tuple[str, ...]
+
+
+class _Fence(NamedTuple):
+    mark: str
+    length: int
+    info: str
+
+
+def split(reply: str) -> Split:
+    """Take the patches out of a reply. What a patch leaves behind at the end is trimmed; all else stays as it is."""
+    if TAG not in reply:
+        return Split(reply, ())
+    lines = re.findall(r"[^\n]*\n|[^\n]+\Z", reply)
+    fences = [_fence(line) for line in lines]
+    closing = _longest_closing(fences)
+    kept: list[str] = []
+    patches: list[str] = []
+    at, last = 0, 0  # `last`: how much was kept when the last patch was taken out
+    while at < len(lines):
+        fence = fences[at]
+        end = _end(fences, closing, at) if fence is not None else None
+        if fence is not None and fence.info == TAG:
+            patches.append(UNTERMINATED if end is None else "".join(lines[at + 1 : end]))
+            at, last = (len(lines) if end is None else end + 1), len(kept)
+            continue
+        stop = at + 1 if end is None else end + 1
+        kept += lines[at:stop]
+        at = stop
+    if not patches:
+        return Split(reply, ())
+    after = "".join(kept[last:])
+    visible = "".join(kept) if after.strip() else "".join(kept[:last]).rstrip()
+    return Split(visible, tuple(patches))
+
+
+def _fence(line: str) -> _Fence | None:
+    found = _FENCE.match(line)
+    if found is None or (found[1][0] == "`" and "`" in found[2]):
+        return None
+    return _Fence(found[1][0], len(found[1]), found[2])
+
+
+def _longest_closing(fences: list[_Fence | None]) -> list[dict[str, int]]:
+    """For each line the longest fence after it that could close one, by its mark: so that nobody searches in vain."""
+    longest: dict[str, int] = {}
+    found: list[dict[str, int]] = []
+    for fence in reversed(fences):
+        found.append(longest)
+        if fence is not None and not fence.info and fence.length > longest.get(fence.mark, 0):
+            longest = {**longest, fence.mark: fence.length}
+    return found[::-1]
+
+
+def _end(fences: list[_Fence | None], closing: list[dict[str, int]], at: int) -> int | None:
+    """The line that closes the fence of a line."""
+    fence = fences[at]
+    if fence is None or closing[at].get(fence.mark, 0) < fence.length:
+        return None
+    for number in range(at + 1, len(fences)):
+        other = fences[number]
+        if other is not None and not other.info and other.mark == fence.mark and other.length >= fence.length:
+            return number
+    return None

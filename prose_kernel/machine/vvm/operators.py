@@ -1,0 +1,98 @@
+"""Equality, order and sums (docs/reference/vvm.md 3.2, 3.6), for values of any depth.
+
+Python's own `==` says `True == 1`, also inside containers, so only texts and numbers are left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from prose_kernel.errors import VvmRaise
+from prose_kernel.machine.vvm.values import a_type_of
+from prose_kernel.runtime.values import LanguageValue, Value
+
+_NUMBERS: Final = (int, float)
+
+
+def equal(left: Value, right: Value) -> bool:
+    """Structural equality. Raises R206 when a function or agent is compared."""
+    kind = type(left)
+    if kind is type(right) and (kind is int or kind is str):
+        return left == right
+    agenda: list[tuple[Any, Any]] = [(left, right)]
+    while agenda:
+        a, b = agenda.pop()
+        if isinstance(a, LanguageValue) or isinstance(b, LanguageValue):
+            which = a if isinstance(a, LanguageValue) else b
+            raise VvmRaise(f"cannot compare {a_type_of(which)}", code="R206")
+        kind, other = type(a), type(b)
+        if kind is not other:
+            if kind in _NUMBERS and other in _NUMBERS and a == b:
+                continue
+            return False
+        if kind is list:
+            if len(a) != len(b):
+                return False
+            agenda.extend(zip(reversed(a), reversed(b), strict=True))
+        elif kind is dict:
+            if a.keys() != b.keys():
+                return False
+            agenda.extend((a[key], b[key]) for key in sorted(a, reverse=True))
+        elif a != b:
+            return False
+    return True
+
+
+def _unequal(left: Value, right: Value) -> bool:
+    return not equal(left, right)
+
+
+def _unsupported(operator: str, left: Value, right: Value, hint: str | None = None) -> VvmRaise:
+    types = f"{a_type_of(left)} and {a_type_of(right)}"
+    return VvmRaise(f"unsupported operand types for {operator}: {types}", code="R205", hint=hint)
+
+
+def _compared(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], Value]:
+    def operate(left: Value, right: Value) -> Value:
+        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+            return compare(left, right)
+        raise _unsupported(sign, left, right)
+
+    return operate
+
+
+def _add(left: Any, right: Any) -> Value:
+    kind, other = type(left), type(right)
+    if kind is other and kind in (int, str, list, float):
+        return left + right  # type: ignore[no-any-return]
+    if kind in _NUMBERS and other in _NUMBERS:
+        return _floats("+", left, right)
+    raise _unsupported("+", left, right)
+
+
+def _subtract(left: Any, right: Any) -> Value:
+    kind, other = type(left), type(right)
+    if kind in _NUMBERS and other in _NUMBERS:
+        return left - right if kind is other else _floats("-", left, right)
+    raise _unsupported("-", left, right)
+
+
+def _floats(operator: str, left: Any, right: Any) -> Value:
+    try:
+        return float(left) + float(right) if operator == "+" else float(left) - float(right)
+    except OverflowError:
+        hint = "the whole number is too large to be added to one with a decimal point"
+        raise _unsupported(operator, left, right, hint) from None
+
+
+OPERATORS: Final[dict[str, Callable[[Value, Value], Value]]] = {
+    "==": equal,
+    "!=": _unequal,
+    "<": _compared("<", lambda a, b: a < b),
+    "<=": _compared("<=", lambda a, b: a <= b),
+    ">": _compared(">", lambda a, b: a > b),
+    ">=": _compared(">=", lambda a, b: a >= b),
+    "+": _add,
+    "-": _subtract,
+}

@@ -1,0 +1,234 @@
+"""Running a text: imports, hoisting, its statements, its exports (docs/reference/vvm.md 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
+
+from prose_kernel.errors import ImportProgramError, RunError
+from prose_kernel.language.vvm import modules, tree
+from prose_kernel.language.vvm.contract import exported_names
+from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, statement, within
+from prose_kernel.machine.vvm.context import LIBRARY, Context, Module, kind_of
+from prose_kernel.machine.vvm.functions import apply, define
+from prose_kernel.machine.vvm.values import raised
+from prose_kernel.runtime.compiled_code import value_of
+from prose_kernel.runtime.events import StatementDone
+from prose_kernel.runtime.execution_context import located
+from prose_kernel.runtime.ports import LoadRequest
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import LanguageValue, Value
+
+HOISTED: Final[dict[type, Callable[[Context, Any], object]]] = {}
+"""What is declared before the first statement runs, by the kind of statement."""
+
+_NEVER_RUN: Final = (tree.ModuleImport, tree.Export)
+
+
+def _skill(s: Context, node: tree.SkillImport) -> None:
+    s.module.skills[node.name.value] = node.source.value
+
+
+HOISTED[tree.Def] = lambda s, node: define(s, node, s.source)
+HOISTED[tree.SkillImport] = _skill
+
+
+async def run_text(s: Context, program: tree.Program) -> Value:
+    """Run a checked text in the root of its run: what it imports, what it declares, then its statements.
+
+    Its value is that of its last statement, if that is an expression, else its exports as an object, if it has any.
+    """
+    s.run.begin(program)
+    start = s.path
+    await call(_imports(s, program))
+    value: Value = None
+    with within(None):
+        _hoist(s, program)
+    for node in _executable(program):
+        s.path, s.counts = f"{start}/{s.run.next_statement()}", {}
+        value = await call(_execute(s, node))
+    s.path, s.counts = start, {}
+    exported = _exports(s, program)
+    if value is None and exported and not _ends_in_expression(program):
+        return exported
+    return value
+
+
+def valued_kind(program: tree.Program) -> str:
+    """The kind of the statement that gives a text its value, "" without one."""
+    executable = list(_executable(program))
+    if executable and isinstance(executable[-1], tree.ExpressionStatement):
+        return kind_of(executable[-1])
+    return "export" if any(isinstance(item, tree.Export | tree.ExportPack) for item in program.items) else ""
+
+
+def _executable(program: tree.Program) -> Iterator[tree.Statement]:
+    return (item for item in program.items if type(item) not in HOISTED and not isinstance(item, _NEVER_RUN))
+
+
+def _ends_in_expression(program: tree.Program) -> bool:
+    return valued_kind(program) not in ("", "export")
+
+
+def _hoist(s: Context, program: tree.Program) -> None:
+    for item in program.items:
+        declare = HOISTED.get(type(item))
+        if declare is not None:
+            try:
+                declare(s, item)
+            except RunError as error:
+                s.announce(error, item)
+                raise
+
+
+async def _execute(s: Context, node: tree.Statement) -> Value:
+    """One top-level statement; the value of an expression."""
+    body = Body((node,))
+    shown = None
+    with within(None):
+        if isinstance(node, tree.ExpressionStatement):
+            shown = _ShownStep(node, True)
+            body.use([shown])
+    await call(body.run(s))
+    if isinstance(node, tree.Assign):
+        s.run.finished.append(node.target.id)
+    elif s.host.listeners:
+        s.emit(StatementDone(s.place(node), shown.value if shown is not None else None))
+    return shown.value if shown is not None else None
+
+
+class _ShownStep(Step):
+    """An expression at the top level, whose value may be shown."""
+
+    __slots__ = ("code", "value")
+
+    def __init__(self, node: tree.ExpressionStatement, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = compile_expression(node.value)
+        self.value: Value = None
+
+    async def _run(self, s: Context) -> Left:
+        self.value = await value_of(self.code, s)
+
+
+# ---------------------------------------------------------------- imports
+
+
+async def _imports(s: Context, program: tree.Program) -> None:
+    """Load the modules that a text imports, execute those that have not been executed, bind what is imported."""
+    found: dict[str, modules.Module] = {}
+    for item in program.items:
+        if isinstance(item, tree.ModuleImport):
+            try:
+                if item.path.value not in found:
+                    found[item.path.value] = await call(_load(s, item))
+                for module in modules.execution_order([found[item.path.value]]):
+                    if module not in s.run.modules:
+                        await call(_execute_module(s, module))
+                _import(s, item, found)
+            except RunError as error:
+                s.announce(error, item)
+                raise
+
+
+async def _load(s: Context, node: tree.ModuleImport) -> modules.Module:
+    path = node.path.value
+    if s.host.load is None:
+        error = ImportProgramError(f"module '{path}' cannot be loaded: there is nothing to load modules with")
+        raise located(s, error, node.path)
+    await s.admitted()
+    try:
+        loaded = await s.outside(s.host.load(LoadRequest(path, s.source, s.at("load"))))
+    except ImportProgramError as error:
+        raise located(s, error, node.path) from None
+    return cast("modules.Module", loaded.program)
+
+
+async def _execute_module(s: Context, imported: modules.Module) -> None:
+    """Run a module in a scope of its own; it counts as executed when it has come to its end."""
+    module = Module(s.run)
+    inner = Context(s.run, module, imported.source, s.cwd, s.at("program"))
+    inner.race_gate, inner.cancellation, inner.branches = s.race_gate, s.cancellation, s.branches
+    s.host.scheduler.hand_on(s, inner)
+    start = inner.path
+    try:
+        for item in imported.program.items:
+            if isinstance(item, tree.ModuleImport):
+                _import(inner, item, imported.imports)
+        with within(None):
+            _hoist(inner, imported.program)
+        for number, node in enumerate(_executable(imported.program), 1):
+            inner.path, inner.counts = f"{start}/{number}", {}
+            await call(Body((node,)).run(inner))
+        _exports(inner, imported.program)
+        await inner.flush()
+    finally:
+        s.host.scheduler.hand_on(inner, s)
+    s.run.modules[imported] = module
+
+
+def _import(s: Context, node: tree.ModuleImport, found: Any) -> None:
+    """Bind what an import names, as it was when its module had finished (X3)."""
+    path, name = node.path.value, node.name.id
+    module = s.run.modules[found[path]]
+    exports: dict[str, Any] = module.exported_agents if node.agent else module.exported
+    if name not in exports:
+        what = f"@{name}" if node.agent else name
+        error = ImportProgramError(f"Export '{what}' not found in module '{path}'", code="E090")
+        raise located(s, error, node.name)
+    if node.agent:
+        s.module.declare(node.local.id, exports[name])
+    else:
+        s.module.bind(node.local.id, exports[name], s.source, node.span)
+
+
+# ---------------------------------------------------------------- exports
+
+
+@statement(tree.ExportPack)
+class ExportPackStep(Step):
+    """`export pack(…)`: evaluated where it stands (X1)."""
+
+    __slots__ = ("codes",)
+
+    def __init__(self, node: tree.ExportPack, used: bool) -> None:
+        super().__init__(node, used)
+        self.codes = [compile_expression(argument) for argument in node.arguments]
+        self.codes += [compile_expression(keyword.value) for keyword in node.keywords]
+
+    async def _run(self, s: Context) -> Left:
+        values = [await value_of(code, s) for code in self.codes]
+        keys = [keyword.name for keyword in self.node.keywords]
+        count = len(self.node.arguments)
+        keywords = dict(zip(keys, values[count:], strict=True))
+        packed = await call(apply(s, self.node, LIBRARY["pack"], values[:count], keywords))
+        assert isinstance(packed, dict)
+        s.module.exported.update(packed)
+
+
+def _exports(s: Context, program: tree.Program) -> dict[str, Value]:
+    """Collect the exports of a text that has come to its end; the data among them, in the order of the text (9.4)."""
+    module, found = s.module, {}
+    former = module.exported
+    for item in program.items:
+        if not isinstance(item, tree.Export | tree.ExportPack):
+            continue
+        if isinstance(item, tree.Export) and item.agent:
+            module.exported_agents[item.name.id] = module.agents[item.name.id]
+            continue
+        for name in exported_names(item):
+            if isinstance(item, tree.Export):
+                try:
+                    former[name.id] = module.find(name.id)
+                except KeyError:
+                    error = raised(s, item, "R219", f"export never assigned: {name.id}")
+                    s.announce(error, item)
+                    raise error from None
+            found[name.id] = former[name.id]
+    module.exported = {**{name: value for name, value in former.items() if name not in found}, **found}
+    return data_alone(found)
+
+
+def data_alone(values: dict[str, Value]) -> dict[str, Value]:
+    """Without functions and agents, which are part of a module and not of a result (X5)."""
+    return {name: value for name, value in values.items() if not isinstance(value, LanguageValue)}

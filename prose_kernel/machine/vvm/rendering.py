@@ -1,0 +1,144 @@
+"""Values as text (docs/reference/vvm.md 3.7): the canonical serialisation, and what a template inserts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prose_kernel.errors import VvmRaise
+from prose_kernel.machine.vvm.operators import equal
+from prose_kernel.machine.vvm.values import a_type_of, is_ref
+from prose_kernel.runtime.values import LanguageValue, Value
+
+LONGEST: Final = 2000
+"""Characters of a value that a template inserts whole."""
+PREVIEW: Final = 300
+LINES: Final = 3
+"""Characters and lines of a longer one that it shows."""
+
+_DIGITS: Final = 4000
+"""Python writes whole numbers of up to 4,300 digits at once."""
+
+
+def canonical(value: Value) -> str:
+    """JSON with sorted keys, `, ` and `: ` as separators; unit is `null`. Raises R211 for a function or agent."""
+    try:
+        return _ENCODER.encode(value)
+    except (RecursionError, ValueError):
+        return "".join(_pieces(value))
+
+
+def _refuse(value: object) -> Any:
+    assert isinstance(value, LanguageValue)
+    raise VvmRaise(f"cannot render {a_type_of(value)}", code="R211")
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, check_circular=False, default=_refuse)
+
+
+def _pieces(value: Value) -> Iterator[str]:
+    """The same for values nested deeper than Python's own writer goes, and for huge numbers."""
+    agenda: list[Any] = [(value,)]
+    while agenda:
+        item = agenda.pop()
+        if type(item) is str:
+            yield item
+            continue
+        inner = item[0]
+        if type(inner) is list:
+            agenda.append("]")
+            parts = [part for element in reversed(inner) for part in ((element,), ", ")]
+            agenda.extend(parts[:-1])
+            yield "["
+        elif type(inner) is dict:
+            agenda.append("}")
+            parts = []
+            for key in sorted(inner, reverse=True):
+                parts += [(inner[key],), f"{json.dumps(key, ensure_ascii=False)}: ", ", "]
+            agenda.extend(parts[:-1])
+            yield "{"
+        elif type(inner) is int:
+            yield int_text(inner)
+        else:
+            yield _ENCODER.encode(inner)
+
+
+def int_text(number: int) -> str:
+    """A whole number of any size in decimal digits."""
+    try:
+        return str(number)
+    except ValueError:
+        pass
+    if number < 0:
+        return "-" + int_text(-number)
+    pieces: list[str] = []
+    agenda: list[tuple[int, int]] = [(number, 0)]  # a number, and the digits that it is padded to
+    while agenda:
+        part, width = agenda.pop()
+        digits = int(part.bit_length() * 0.30103)
+        if digits < _DIGITS and width <= _DIGITS:
+            pieces.append(str(part).zfill(width))
+            continue
+        low = max(digits, width) // 2
+        high, rest = divmod(part, 10**low)
+        agenda += [(rest, low), (high, max(width - low, 0))]
+    return "".join(pieces)
+
+
+def input_text(value: Value) -> str:
+    """A value as the text of an input: a string raw, `()` for unit, else its canonical serialisation."""
+    if type(value) is str:
+        return value
+    return "()" if value is None else canonical(value)
+
+
+def ref_preview(ref: dict[str, Value]) -> str:
+    """The two lines that stand for a ref; never what its file holds."""
+    summary = ref.get("summary")
+    shown = summary if type(summary) is str and summary.strip() else "(none)"
+    return f"[ref: {ref['ref']}]\nsummary: {shown}"
+
+
+def inserted(value: Value, given: Value) -> str:
+    """What a placeholder inserts for a value; `given` is the primary input of the template."""
+    if type(value) is str and len(value) <= LONGEST:
+        return value
+    if type(value) is dict and is_ref(value):
+        canonical(value)  # refuses functions in it
+        return ref_preview(value)
+    text = input_text(value)
+    if len(text) <= LONGEST or not isinstance(value, (str, list, dict)):
+        return text
+    first = "\n".join(text.split("\n", LINES)[:LINES])[:PREVIEW].rstrip()
+    where = "[see input]" if _is_of(value, given) else f"[truncated, {len(text)} chars]"
+    return f"{first}\n{where}"
+
+
+def _is_of(value: Value, given: Value) -> bool:
+    """Whether a value is the input or a direct element or field of it."""
+    members = given if type(given) is list else given.values() if type(given) is dict else ()
+    return any(value is member or _same(value, member) for member in (given, *members))
+
+
+def _same(value: Value, member: Value) -> bool:
+    if type(value) is not type(member):
+        return False
+    try:
+        return equal(value, member)
+    except VvmRaise:
+        return False
+
+
+# ---------------------------------------------------------------- templates
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A template with its values: the whole `text`, the text as `written` with its placeholders, and what was
+    `inserted` for each of them. Without placeholders `written` is empty."""
+
+    text: str
+    written: str = ""
+    inserted: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,383 @@
+"""Assignments, conditions, loops, `with input`, `try` (docs/reference/vvm.md 4.4, 4.5, 4.10, 4.11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from prose_kernel.errors import RunError, VvmRaise
+from prose_kernel.language.vvm import tree
+from prose_kernel.machine.vvm.code import (
+    BREAK,
+    CONTINUE,
+    Body,
+    Left,
+    Step,
+    compile_expression,
+    flat_ways,
+    may_be_flat,
+    run_body,
+    run_flat,
+    statement,
+)
+from prose_kernel.machine.vvm.context import Context
+from prose_kernel.machine.vvm.expressions import not_boolean
+from prose_kernel.machine.vvm.values import a_type_of, error_value, raised
+from prose_kernel.runtime.compiled_code import Code, value_of
+from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, LoopLeft, LoopPass, TryEntered
+from prose_kernel.runtime.execution_context import forget_trace, located
+from prose_kernel.runtime.trampoline import call
+
+_LEAVING: Final = (RunError, asyncio.CancelledError)
+
+# ---------------------------------------------------------------- plain statements
+
+
+@statement(tree.Assign)
+class AssignStep(Step):
+    __slots__ = ("code",)
+
+    def __init__(self, node: tree.Assign, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = compile_expression(node.value)
+        way, name = self.code.now, node.target.id
+        if way is not None:
+            self.now = lambda s: s.bind(name, way(s), node)
+
+    async def _run(self, s: Context) -> Left:
+        s.bind(self.node.target.id, await value_of(self.code, s), self.node)
+
+
+@statement(tree.ExpressionStatement)
+class ExpressionStep(Step):
+    """Its value is dropped; the last one of a cell is shown, which the program as a whole sees to."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, node: tree.ExpressionStatement, used: bool) -> None:
+        super().__init__(node, used)
+        self.code = compile_expression(node.value, used)
+        way = self.code.now
+        if way is not None:
+
+            def now(s: Context) -> Left:
+                way(s)
+
+            self.now = now
+
+    async def _run(self, s: Context) -> Left:
+        await call(self.code.as_statement(s))
+
+
+@statement(tree.Pass)
+class PassStep(Step):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Pass, used: bool) -> None:
+        super().__init__(node, used)
+        self.now = lambda s: None
+
+
+@statement(tree.Break)
+class BreakStep(Step):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Break, used: bool) -> None:
+        super().__init__(node, used)
+        self.now = lambda s: BREAK  # type: ignore[assignment]
+
+
+@statement(tree.Continue)
+class ContinueStep(Step):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Continue, used: bool) -> None:
+        super().__init__(node, used)
+        self.now = lambda s: CONTINUE  # type: ignore[assignment]
+
+
+# ---------------------------------------------------------------- if
+
+
+async def holds(s: Context, code: Code) -> bool:
+    """Whether a condition holds. Raises R203."""
+    value = code.now(s) if code.now is not None else await call(code.run(s))
+    if value is True or value is False:
+        return value
+    raise not_boolean(s, code.node, value)
+
+
+@statement(tree.If)
+class IfStep(Step):
+    __slots__ = ("arms", "otherwise")
+
+    nests = True
+
+    def __init__(self, node: tree.If, used: bool) -> None:
+        super().__init__(node, used)
+        self.arms = [(compile_expression(arm.condition), Body(arm.body)) for arm in node.arms]
+        self.otherwise = Body(node.otherwise) if node.otherwise is not None else None
+        if all(code.now is not None for code, _ in self.arms):
+            bodies = [*(arm.body for arm in node.arms), node.otherwise or ()]
+            self.now = self._at_once() if may_be_flat(bodies) else None
+
+    def _at_once(self) -> Callable[[Context], Left] | None:
+        """The whole statement as one function, when nothing in it can wait."""
+        node = self.node
+        last = flat_ways(self.otherwise) if self.otherwise is not None else None
+        if last is None and self.otherwise is not None:
+            return None
+        arms: list[tuple[Any, Any, Any]] = []
+        for code, body in self.arms:
+            way = flat_ways(body)
+            if way is None:
+                return None
+            arms.append((code.now, way, code.node))
+        other = len(arms) + 1 if last is not None else 0
+
+        def now(s: Context) -> Left:
+            for number, (condition, way, where) in enumerate(arms, 1):
+                value = condition(s)
+                if value is True:
+                    if s.host.listeners:
+                        s.emit(ArmChosen(s.place(node), number))
+                    return way(s)
+                if value is not False:
+                    raise not_boolean(s, where, value)
+            if s.host.listeners:
+                s.emit(ArmChosen(s.place(node), other))
+            return last(s) if last is not None else None
+
+        return now
+
+    async def _run(self, s: Context) -> Left:
+        if s.host.preview is not None:
+            return await call(s.host.preview.ways(s, [body for _, body in self.arms] + [self.otherwise]))
+        arm, body = 0, None
+        for number, (condition, candidate) in enumerate(self.arms, 1):
+            if await holds(s, condition):
+                arm, body = number, candidate
+                break
+        else:
+            if self.otherwise is not None:
+                arm, body = len(self.arms) + 1, self.otherwise
+        if s.host.listeners:
+            s.emit(ArmChosen(s.place(self.node), arm))
+        return await call(body.run(s)) if body is not None else None
+
+
+# ---------------------------------------------------------------- loops
+
+
+class _Passes:
+    """The passes of one loop as listeners hear of them."""
+
+    __slots__ = ("index", "maximum", "node", "s")
+
+    def __init__(self, s: Context, node: tree.Node, maximum: int | None) -> None:
+        self.s = s
+        self.node = node
+        self.maximum = maximum
+        self.index = -1
+
+    def begins(self) -> None:
+        self.index += 1
+        s = self.s
+        if s.host.listeners:
+            s.emit(LoopPass(s.place(self.node), self.index, self.maximum))
+
+    def left(self, reason: str) -> None:
+        s = self.s
+        if s.host.listeners:
+            s.emit(LoopLeft(s.place(self.node), self.index, self.maximum, reason))
+
+
+@statement(tree.While)
+class WhileStep(Step):
+    __slots__ = ("body", "condition")
+
+    nests = True
+
+    def __init__(self, node: tree.While, used: bool) -> None:
+        super().__init__(node, used)
+        self.condition = compile_expression(node.condition)
+        self.body = Body(node.body)
+
+    async def _run(self, s: Context) -> Left:
+        if s.host.preview is not None:
+            return await call(s.host.preview.ways(s, [self.body]))
+        condition, body, turns = self.condition, self.body, s.host.scheduler
+        passes = _Passes(s, self.node, None)
+        try:
+            while await holds(s, condition):
+                passes.begins()
+                ways = body.flat(s)
+                left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+                if left is not None and left is not CONTINUE:
+                    passes.left("break" if left is BREAK else "raised")
+                    return None if left is BREAK else left
+                if turns.due():
+                    await s.breathe()
+        except _LEAVING:
+            passes.left("raised")
+            raise
+        passes.left(s.source.slice(self.node.condition.span))
+        return None
+
+
+@statement(tree.For)
+class ForStep(Step):
+    __slots__ = ("body", "items")
+
+    nests = True
+
+    def __init__(self, node: tree.For, used: bool) -> None:
+        super().__init__(node, used)
+        self.items = compile_expression(node.items)
+        self.body = Body(node.body)
+
+    async def _run(self, s: Context) -> Left:
+        node, body, turns, name = self.node, self.body, s.host.scheduler, self.node.target.id
+        if s.host.preview is not None:
+            items = await s.host.preview.items(s, self.items, name)
+        else:
+            items = await value_of(self.items, s)
+        if type(items) is not list:
+            raise raised(s, node.items, "R204", f"for needs a list, not {a_type_of(items)}")
+        passes = _Passes(s, node, len(items))
+        try:
+            for item in items:
+                s.bind(name, item, node)
+                passes.begins()
+                ways = body.flat(s)
+                left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+                if left is not None and left is not CONTINUE:
+                    passes.left("break" if left is BREAK else "raised")
+                    return None if left is BREAK else left
+                if turns.due():
+                    await s.breathe()
+        except _LEAVING:
+            passes.left("raised")
+            raise
+        passes.left("end")
+        return None
+
+
+# ---------------------------------------------------------------- with input
+
+
+@statement(tree.WithInput)
+class WithInputStep(Step):
+    __slots__ = ("body", "value")
+
+    nests = True
+
+    def __init__(self, node: tree.WithInput, used: bool) -> None:
+        super().__init__(node, used)
+        self.value = compile_expression(node.value)
+        self.body = Body(node.body)
+
+    async def _run(self, s: Context) -> Left:
+        value = await value_of(self.value, s)
+        outer, s.it = s.it, value
+        try:
+            return await run_body(self.body, s)
+        finally:
+            s.it = outer
+
+
+# ---------------------------------------------------------------- errors
+
+
+@statement(tree.Raise)
+class RaiseStep(Step):
+    __slots__ = ()
+
+    def __init__(self, node: tree.Raise, used: bool) -> None:
+        super().__init__(node, used)
+
+        def now(s: Context) -> Left:
+            if node.message is not None:
+                raise located(s, VvmRaise(node.message.value), node)
+            if s.handling is None:
+                raise located(s, VvmRaise(""), node)
+            raise s.handling.with_traceback(None)
+
+        self.now = now
+
+
+@statement(tree.Try)
+class TryStep(Step):
+    """What leaves `finally` takes the place of what was pending. An interrupt, and a question that nobody can answer,
+    are not the program's business: they pass through (S10, A23)."""
+
+    __slots__ = ("body", "final", "handler")
+
+    nests = True
+
+    def __init__(self, node: tree.Try, used: bool) -> None:
+        super().__init__(node, used)
+        self.body = Body(node.body)
+        self.handler = Body(node.handler.body) if node.handler is not None else None
+        self.final = Body(node.final) if node.final is not None else None
+
+    async def _run(self, s: Context) -> Left:
+        if s.host.preview is not None:
+            return await call(self._previewed(s))
+        if s.host.listeners:
+            s.emit(TryEntered(s.place(self.node)))
+        if self.final is None:
+            return await call(self._guarded(s))
+        try:
+            left = await call(self._guarded(s))
+        except RunError as error:
+            if error.nobody:
+                raise
+            pending = error
+        else:
+            after = await self._finally(s)
+            return left if after is None else after
+        after = await self._finally(s)
+        if after is not None:
+            return after
+        forget_trace(pending)
+        raise pending
+
+    async def _guarded(self, s: Context) -> Left:
+        try:
+            return await call(self.body.run(s))
+        except RunError as error:
+            if self.handler is None or error.nobody:
+                raise
+            forget_trace(error)
+            caught = error
+        return await call(self._handled(s, caught, self.handler))
+
+    async def _handled(self, s: Context, error: RunError, body: Body) -> Left:
+        clause: tree.Handler = self.node.handler
+        if s.host.listeners:
+            s.emit(Caught(s.place(clause), clause.target.id, error))
+        outer, s.handling = s.handling, error
+        try:
+            s.bind(clause.target.id, error_value(error), clause)
+            return await call(body.run(s))
+        finally:
+            s.handling = outer
+
+    async def _finally(self, s: Context) -> Left:
+        assert self.final is not None
+        if s.host.listeners:
+            s.emit(FinallyEntered(s.place(self.node)))
+        return await call(self.final.run(s))
+
+    async def _previewed(self, s: Context) -> Left:
+        """All parts, one after the other."""
+        await call(self.body.run(s))
+        if self.handler is not None:
+            name: str = self.node.handler.target.id
+            s.bind(name, s.host.preview.unknown(name), self.node.handler)
+            await call(self.handler.run(s))
+        if self.final is not None:
+            await call(self.final.run(s))
+        return None

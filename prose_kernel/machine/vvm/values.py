@@ -1,0 +1,126 @@
+"""The values of VVM (docs/reference/vvm.md 3): what they are called, and what is recognised by its shape.
+
+Unit is `None`; booleans, numbers, strings, lists and objects are Python's own, never changed after they have become a
+value. Error values and refs are plain objects. Functions and agents are `LanguageValue`s.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+from prose_kernel.errors import RunError, VvmRaise
+from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
+from prose_kernel.runtime.shared_names import Agent
+from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value, inserted_text
+
+_FENCED: Final = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*?)\n?[ \t]*\1", re.DOTALL)
+
+
+def raised(s: ExecutionContext, node: Node, code: str, message: str, *, hint: str | None = None) -> VvmRaise:
+    """A run-time fault at a node (10.4)."""
+    return located(s, VvmRaise(message, code=code, hint=hint), node)
+
+
+def type_of(value: Value) -> str:
+    """The type of a value as messages call it (3.1)."""
+    match value:
+        case None:
+            return "unit"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "list"
+        case dict():
+            return "object"
+        case Agent():
+            return "agent"
+        case _:
+            return "function"
+
+
+def a_type_of(value: Value) -> str:
+    """The same with its article: `a number`, `an object`."""
+    name = type_of(value)
+    return name if name == "unit" else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def is_error(value: Value) -> bool:
+    """Whether a value is an error value: its field `error` holds an object (3.3)."""
+    return type(value) is dict and type(value.get("error")) is dict
+
+
+def is_ref(value: Value) -> bool:
+    """Whether a value is a ref: its field `ref` holds a string (3.4)."""
+    return type(value) is dict and type(value.get("ref")) is str
+
+
+def error_value(error: RunError) -> dict[str, Value]:
+    """What `except as` binds (4.11)."""
+    return {"error": {"kind": "thrown", "message": error.message}}
+
+
+# ---------------------------------------------------------------- the JSON view of a string
+
+
+def json_view(text: str) -> Any:
+    """The list or object that a text is, or the one fenced block that it consists of; None when it is neither (3.5).
+
+    The view is made once for each text and shared: nothing in it is ever changed.
+    """
+    start = text[:200].lstrip()[:1]
+    if start and start not in "[{`~":
+        return None
+    return _json_view(text)
+
+
+@lru_cache(maxsize=64)
+def _json_view(text: str) -> Any:
+    text = text.strip()
+    fenced = _FENCED.fullmatch(text)
+    try:
+        found = json.loads(fenced[2] if fenced else text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, (list, dict)) else None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+# ---------------------------------------------------------------- values of another language
+
+
+def adopted(value: Value, *, refs: bool) -> Value:
+    """A value of another language as VVM has it (13). With `refs` a session's reply becomes a ref, else its text."""
+    match value:
+        case ExecText():
+            return inserted_text(value)
+        case Reference():
+            if refs and value.location:
+                return {"ref": value.location, "summary": value.summary} if value.summary else {"ref": value.location}
+            return value.read()
+        case ErrorValue():
+            return {"error": _error_fields(value)}
+        case list():
+            return [adopted(item, refs=refs) for item in value]
+        case dict():
+            return {key: adopted(item, refs=refs) for key, item in value.items()}
+        case LanguageValue():
+            return value
+        case _:
+            return value
+
+
+def _error_fields(value: ErrorValue) -> dict[str, Value]:
+    """The canonical shape (3.3): what else the error knows stands under `data`."""
+    data: dict[str, Any] = {key: item for key, item in value.fields.items() if key not in ("message",)}
+    fields: dict[str, Value] = {"kind": "thrown", "message": value.message}
+    return {**fields, "data": data} if data else fields

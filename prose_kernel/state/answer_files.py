@@ -1,0 +1,171 @@
+"""Files of agents' answers: `.vvm/runs/{run}` with its bindings and its log (docs/reference/vvm.md 7).
+
+The log, `state.md`, is an index of what was answered and one line a call; it holds no prompt and no answer, and is
+written anew, whole or not at all, with each of them. A run that was interrupted still says `running`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+from prose_kernel.errors import RunError, StateError
+from prose_kernel.permissions.safe_files import keep_out_of_git
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.ports import Clock, Target
+from prose_kernel.runtime.secret_patterns import secret_in
+from prose_kernel.runtime.text import clipped
+from prose_kernel.state.atomic import append, write_whole
+from prose_kernel.state.trace import one_line, timestamp
+
+ROOT: Final = ".vvm"
+_LONGEST_MESSAGE: Final = 160
+_WITHHELD: Final = "(withheld: it looks like a secret)"
+
+Status = Literal["running", "completed", "failed"]
+
+
+class AnswerFiles:
+    """The `Answers` port of a run, and the listener that keeps its log. `project` is the directory that paths in
+    references are relative to. Nothing is made before the run starts.
+    """
+
+    def __init__(self, project: Path, run_id: str, clock: Clock, program: str = "") -> None:
+        self.run_id = run_id
+        self.readable = f"{ROOT}/runs/{run_id}/bindings"
+        self.directory = project / ROOT / "runs" / run_id
+        self._project = project
+        self._clock = clock
+        self._program = program
+        self._started = ""
+        self._status: Status = "running"
+        self._index: list[str] = []
+        self._trace: list[str] = []
+        self._anonymous = 0
+        self._sources = 0
+        self._problem: str | None = None
+
+    # ------------------------------------------------------------ the run
+
+    def start(self, program: str) -> None:
+        """Make the directory and keep a copy of the program. Never raises: the first call says what is wrong."""
+        self._make(lambda: write_whole(self.directory / "program.vvm", program))
+
+    def record_source(self, text: str) -> None:
+        """Append a cell to the copy of the program. Never raises."""
+        self._sources += 1
+        separator = "\n" if self._sources > 1 else ""
+        data = f"{separator}{text.rstrip()}\n".encode("utf-8", "replace")
+        self._make(lambda: append(self.directory / "program.vvm", data))
+
+    def __call__(self, event: ev.Event) -> None:
+        """Note how the run begins and ends."""
+        match event:
+            case ev.RunStarted():
+                self._program = self._program or event.program_file
+                self._begin()
+            case ev.RunEnded():
+                self._end(event.error, event.outputs)
+            case _:
+                pass
+
+    def _make(self, keep: Callable[[], object]) -> None:
+        try:
+            keep_out_of_git(str(self._project / ROOT))
+            (self.directory / "bindings").mkdir(parents=True, exist_ok=True)
+            keep()
+        except OSError as error:
+            self._problem = (error.strerror or "it cannot be written").lower()
+
+    def _begin(self) -> None:
+        if not self._started:
+            self._started = timestamp(self._clock)
+            self._line("Started")
+
+    def _end(self, error: RunError | None, outputs: int) -> None:
+        if error is None:
+            self._status = "completed"
+            self._line(f"Completed with {outputs} export{'' if outputs == 1 else 's'}")
+        else:
+            self._status = "failed"
+            self._line(f"Failed: {_told(clipped(one_line(error.message), _LONGEST_MESSAGE)) or 'no message'}")
+
+    # ------------------------------------------------------------ bindings
+
+    def target(self, number: int) -> Target:
+        name = f"b{number:06d}"
+        return Target(name, f"{self.readable}/{name}.md", "")
+
+    def clear(self, target: Target) -> None:
+        self._check()
+        try:
+            self._path(target).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._lost(target, error) from None
+
+    def read(self, target: Target) -> str | None:
+        try:
+            descriptor = os.open(self._path(target), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                return file.read().decode("utf-8", "replace")
+        except OSError:  # nothing there, a link, a directory: not what was agreed
+            return None
+
+    def write(self, target: Target, text: str) -> None:
+        self._check()
+        try:
+            write_whole(self._path(target), text)
+        except OSError as error:
+            raise self._lost(target, error) from None
+
+    def _path(self, target: Target) -> Path:
+        return self.directory / "bindings" / f"{target.name}.md"
+
+    def _check(self) -> None:
+        if self._problem is not None:
+            raise StateError(f"the run directory '{ROOT}/runs' cannot be written ({self._problem})")
+
+    def _lost(self, target: Target, error: OSError) -> StateError:
+        reason = (error.strerror or "it did not work").lower()
+        return StateError(f"'{target.name}' could not be kept: {reason}", details={"binding": target.name})
+
+    # ------------------------------------------------------------ the log
+
+    def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
+        name = name or self._next_anonymous()
+        self._index.append(f"| {_cell(name)} | {_cell(target.location)} | {_cell(_told(summary))} |\n")
+        self._line(f"{name} = @{one_line(agent)} ({target.name})")
+        return name
+
+    def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
+        name = name or self._next_anonymous()
+        self._line(f"{name} = @{one_line(agent)} ({target.name}) failed: {one_line(kind)}")
+        return name
+
+    def _next_anonymous(self) -> str:
+        self._anonymous += 1
+        return f"_anon_{self._anonymous:03d}"
+
+    def _line(self, text: str) -> None:
+        now = timestamp(self._clock)
+        self._trace.append(f"- [{now}] {text}\n")
+        head = (
+            f"# VVM Run: {self.run_id}\n\nProgram: {one_line(self._program)}\nStarted: {self._started or now}\n"
+            f"Updated: {now}\nStatus: {self._status}\n\n"
+            "## Binding Index\n\n| Name | Ref Path | Summary |\n|------|----------|---------|\n"
+        )
+        try:
+            write_whole(self.directory / "state.md", head, *self._index, "\n## Execution Trace\n\n", *self._trace)
+        except OSError as error:
+            self._problem = (error.strerror or "it cannot be written").lower()
+
+
+def _told(text: str) -> str:
+    return _WITHHELD if secret_in(text) else text
+
+
+def _cell(text: str) -> str:
+    """A text in a cell of a table: on one line, its bars escaped."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")

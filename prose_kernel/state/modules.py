@@ -1,0 +1,225 @@
+"""Modules of VVM: resolve an import path, read and check the file and all that it imports (9.3 of the reference)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from prose_kernel.errors import CompileError, ImportProgramError
+from prose_kernel.language.diagnostics import has_errors
+from prose_kernel.language.source import Source
+from prose_kernel.language.vvm.contract import contract
+from prose_kernel.language.vvm.diagnostics import Finding
+from prose_kernel.language.vvm.modules import Module, execution_order, names_file
+from prose_kernel.language.vvm.tree import Program
+from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+from prose_kernel.state import program_files
+
+
+class _File(NamedTuple):
+    """A file by its identity, absolute and lexically normalised; `shown` is its path for people."""
+
+    path: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A file that was read and parsed, with the paths of its imports."""
+
+    file: _File
+    stamp: program_files.Stamp
+    source: Source
+    program: Program
+    findings: tuple[Finding, ...]
+    paths: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Visit:
+    """A module in the depth-first traversal, and its imports still to visit."""
+
+    text: _Text
+    ahead: Iterator[str]
+
+
+_Results = dict[str, Module | ImportProgramError]
+
+
+class LocalModules:
+    """Loads the modules that one program or notebook imports.
+
+    `base` is the directory to which its paths are relative; `program` is its own file, so that importing it is detected
+    as a cycle. A file is read again if it has changed; otherwise its module is the same object as before.
+    """
+
+    def __init__(self, base: Path, *, program: Path | None = None) -> None:
+        name = program.name if program else ""
+        self._root = _File(os.path.abspath(base / name), name)  # noqa: PTH100 - links are not resolved
+        self._directory = os.path.abspath(base)  # noqa: PTH100
+        self._shown_from = "" if base.is_absolute() else str(base)
+        self._texts: dict[str, _Text] = {}
+        self._modules: dict[str, tuple[_Text, Module]] = {}
+
+    # ------------------------------------------------------------ the two calls
+
+    def load_contract(self, path: str) -> Module:
+        """Return the module at an import path of the root; errors in it are among the findings of the modules.
+
+        Raises `ImportProgramError`: E090 if there is no such file, E201 if it is the root itself.
+        """
+        file = self._resolve(path, self._root)
+        if file.path == self._root.path:
+            raise _cycle((self._root, file))
+        return self._check(self._read(file))
+
+    async def load_program(self, request: LoadRequest) -> LoadedProgram:
+        """The module that an import of the root leads to, read and checked in a worker thread.
+
+        Raises `ImportProgramError` as `load_contract` does, and if the module or one below it has errors.
+        """
+        module = await asyncio.to_thread(self.load_contract, request.path)
+        for one in execution_order([module]):
+            if has_errors(one.findings):
+                raise _broken(one)
+        return LoadedProgram(module, module.source, "local", Path(module.path).stem)
+
+    # ------------------------------------------------------------ reading
+
+    def _resolve(self, path: str, importer: _File) -> _File:
+        if not names_file(path) or not path.isprintable():
+            raise ImportProgramError(f"Module not found: {path}", code="E090", hint="no file can be called so")
+        is_root = importer is self._root
+        directory = self._directory if is_root else os.path.dirname(importer.path)  # noqa: PTH120
+        above = self._shown_from if is_root else os.path.dirname(importer.shown)  # noqa: PTH120
+        return _File(os.path.normpath(os.path.join(directory, path)), os.path.normpath(os.path.join(above, path)))  # noqa: PTH118
+
+    def _read(self, file: _File) -> _Text:
+        """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (E090)."""
+        known = self._texts.get(file.path)
+        try:
+            stamp = program_files.stamp(file.path)
+            if known is not None and (known.stamp, known.file) == (stamp, file):
+                return known
+            data = program_files.read(file.path)
+        except program_files.Unreadable as reason:
+            why = "" if reason.missing else f" ({reason})"
+            raise ImportProgramError(f"Module not found: {file.shown}{why}", code="E090") from None
+        text = self._texts[file.path] = _parsed(file, stamp, data)
+        return text
+
+    # ------------------------------------------------------------ checking
+
+    def _check(self, start: _Text) -> Module:
+        """Check a module behind everything that it imports. Not recursive, because imports nest to any depth."""
+        results: _Results = {}
+        visits = [_Visit(start, iter(start.paths))]
+        active = {self._root.path: self._root, start.file.path: start.file}
+        while visits:
+            visit = visits[-1]
+            path = next(visit.ahead, None)
+            if path is not None:
+                text = self._import_of(visit.text, path, results, active)
+                if text is not None:
+                    active[text.file.path] = text.file
+                    visits.append(_Visit(text, iter(text.paths)))
+                continue
+            results[visit.text.file.path] = self._module(visit.text, results, active)
+            del active[visit.text.file.path]
+            visits.pop()
+        module = results[start.file.path]
+        assert isinstance(module, Module)
+        return module
+
+    def _import_of(self, importer: _Text, path: str, results: _Results, active: Mapping[str, _File]) -> _Text | None:
+        """The module to visit next, or None. What cannot be read is among the `results`."""
+        try:
+            file = self._resolve(path, importer.file)
+        except ImportProgramError:
+            return None  # the check of the importer reports it
+        if file.path in results or file.path in active:
+            return None
+        try:
+            return self._read(file)
+        except ImportProgramError as error:
+            results[file.path] = error
+            return None
+
+    def _module(self, text: _Text, results: _Results, active: Mapping[str, _File]) -> Module:
+        """Check one file. The results of its imports are there; `active` are the modules that are being loaded."""
+        from prose_kernel.language.vvm.checker import check_module
+
+        def load(path: str) -> Module:
+            file = self._resolve(path, text.file)
+            if file.path in active:
+                way = list(active.values())
+                at = next(at for at, one in enumerate(way) if one.path == file.path)
+                raise _cycle((*way[at:], file))
+            found = results[file.path]
+            if isinstance(found, ImportProgramError):
+                raise found
+            return found
+
+        known = self._modules.get(text.file.path)
+        if known is not None and known[0] is text and _same(known[1].imports, load):
+            return known[1]
+        findings, imports = check_module(text.program, text.source, load, text.findings)
+        module = Module(
+            text.file.path,
+            text.source,
+            text.program,
+            contract(text.program),
+            imports,
+            findings,
+            whole=not has_errors(text.findings),
+        )
+        if not has_errors(findings):
+            self._modules[text.file.path] = text, module
+        return module
+
+
+def _parsed(file: _File, stamp: program_files.Stamp, data: bytes) -> _Text:
+    from prose_kernel.language.vvm import decode, parse
+
+    try:
+        source = decode(data, file.shown)
+    except CompileError as error:
+        found = tuple(one for one in error.diagnostics if isinstance(one, Finding))
+        return _Text(file, stamp, Source("", file.shown), Program(()), found, ())
+    parsed = parse(source)
+    return _Text(file, stamp, source, parsed.program, tuple(parsed.diagnostics), contract(parsed.program).imports)
+
+
+def _same(imports: Mapping[str, Module], load: object) -> bool:
+    """Whether the imports lead to the modules that they led to."""
+    assert callable(load)
+    try:
+        return all(load(path) is module for path, module in imports.items())
+    except ImportProgramError:
+        return False
+
+
+def _cycle(way: tuple[_File, ...]) -> ImportProgramError:
+    names = [one.shown or "this program" for one in way]
+    if len(way) == 2:
+        return ImportProgramError(f"{names[0]} imports itself", code="E201", hint="leave the import out")
+    hint = "move what several of them need into a module of its own"
+    return ImportProgramError(f"modules import each other: {' -> '.join(names)}", code="E201", hint=hint)
+
+
+def _broken(module: Module) -> ImportProgramError:
+    """For a module that has got errors since the importing text was checked."""
+    errors = [one for one in module.findings if one.severity == "error"]
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    place = f"line {first.line}, column {first.column}"
+    name = module.source.name
+    return ImportProgramError(
+        f'"{name}" cannot be loaded, it has errors: {place}: {first.message} [{first.code}]{more}',
+        code=first.code,
+        hint=f"prose compile {name}",
+    )
