@@ -7,6 +7,7 @@
     [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
+    [remote]                                   # scheduler, environment: commands on other machines
     [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
     [models.NAME]                              # what sonnet, opus, haiku and `default` mean there
@@ -63,6 +64,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "allow_env": "exec_allow_env",
         "audit_required": "exec_audit_required",
     },
+    "remote": {"scheduler": "remote", "environment": "remote_environment"},
 }
 NAMED = ("providers", "models", "agents")
 KINDS = ("read", "write", "execute", "bash", "network")
