@@ -135,7 +135,10 @@ class RemoteCommands:
         link, loop = self._connection, asyncio.get_running_loop()
         if self._closed:
             return CLOSED
-        await self.connect()
+        opened = link.open()
+        if not opened.done():
+            await asyncio.shield(asyncio.wrap_future(opened))
+        opened.result()
         answer: asyncio.Future[CommandResult] = loop.create_future()
         command: list[RemoteCommand] = []
 

@@ -35,6 +35,8 @@ _ACTOR = 10.0
 """Seconds for a worker to start a runner: one whose threads are all busy with other work takes longer."""
 _DIRECT = 2.0
 _FIRST_WORKER = 5.0
+_SLOW = 2.0
+"""Seconds that workers are waited for when others are ready."""
 _LOOK = 2.0
 """Seconds between two looks at which workers there are."""
 _AGAIN = 10.0
@@ -123,6 +125,7 @@ class Connection:
         self._refused: dict[str, Refused] = {}
         self._retry: dict[str, float] = {}
         self._futures: dict[str, Any] = {}
+        self._coming: dict[str, asyncio.Future[None]] = {}
         self._look_now, self._closing = asyncio.Event(), asyncio.Event()
         self._opened: Future[None] = Future()
         self._lock = threading.Lock()
@@ -206,7 +209,7 @@ class Connection:
         self._opened.set_result(None)
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look_now.wait(), _LOOK)
+                await asyncio.wait_for(self._look_now.wait(), _LOOK if self.workers else _LOOK / 10)
             self._look_now.clear()
             with contextlib.suppress(Exception):  # the scheduler is away: the workers that we know go on
                 await asyncio.wait_for(self._look(), 2 * _ACTOR)
@@ -256,9 +259,14 @@ class Connection:
     # ------------------------------------------------------------ workers
 
     async def _first_look(self) -> None:
+        """Wait for the workers that there are; not for slow ones when others are ready."""
         until = self.loop.time() + _FIRST_WORKER
         while True:
             await self._look()
+            if self._coming:
+                await asyncio.wait(self._coming.values(), timeout=_SLOW)
+                while self._coming and not self.workers:
+                    await asyncio.wait(self._coming.values(), return_when=asyncio.FIRST_COMPLETED)
             if self.workers:
                 return
             if self._refused:
@@ -270,21 +278,20 @@ class Connection:
             await asyncio.sleep(0.1)
 
     async def _look(self) -> None:
-        """Take in new workers, forget those that have gone."""
+        """Begin to take in new workers, forget those that have gone."""
         known: Mapping[str, Any] = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         for address in [address for address in self._refused if address not in known]:
             del self._refused[address]
         for address in [address for address in self.workers if address not in known]:
             self.workers[address].lose()
         now = self.loop.time()
-        new = [
-            address
-            for address in known
-            if address not in self.workers
-            and (address not in self._refused or (self._refused[address].again and self._retry[address] <= now))
-        ]
-        if new:
-            await asyncio.gather(*(self._take_in(address, known[address]["nthreads"]) for address in new))
+        for address in known:
+            refused = self._refused.get(address)
+            waits = refused is not None and not (refused.again and self._retry[address] <= now)
+            if address not in self.workers and address not in self._coming and not waits:
+                coming = asyncio.ensure_future(self._take_in(address, known[address]["nthreads"]))
+                self._coming[address] = coming
+                coming.add_done_callback(lambda _, address=address: self._coming.pop(address))
 
     async def _take_in(self, address: str, places: int) -> None:
         try:

@@ -86,8 +86,8 @@ class Runner:
         return await self._work.meant(instance).news(seen)
 
     async def close(self, instance: str) -> None:
-        """End everything. Returns when nothing is left."""
-        await asyncio.to_thread(self._work.meant(instance).end)
+        """End everything. Returns when nothing is left; the results are still to be fetched."""
+        await asyncio.to_thread(self._work.meant(instance).close)
 
     def __del__(self) -> None:
         work = getattr(self, "_work", None)
@@ -139,10 +139,14 @@ class Work:
         else:
             threading.Thread(target=self.end, name="prose-runner-end", daemon=True).start()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End all commands; blocks until nothing is left. From any thread but the engine's."""
-        self._ended = True
         self._engine.close()
+
+    def end(self) -> None:
+        """The same where the driver is gone: should it come back, it is told so."""
+        self._ended = True
+        self.close()
 
     # ------------------------------------------------------------ orders
 

@@ -15,6 +15,9 @@ from prose_kernel.commands.output import Live
 from prose_kernel.remote.messages import LEASE, End, Facts, Hold, Inherit, Interrupt, News, Order, Start, Stop
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome
 
+_LAST_NEWS = 3.0
+"""Seconds for the results of what was ended to arrive."""
+
 LOST = 255
 """The exit code of a lost command, as of ssh."""
 
@@ -276,5 +279,8 @@ class Worker:
             return
         try:
             await asyncio.wait_for(self._runner.close(self.facts.instance), patience)
+            async with asyncio.timeout(_LAST_NEWS):
+                while self.running and not self._gone:
+                    await asyncio.sleep(0.01)
         except Exception:
             self.lose()
