@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.remote.local_cluster import LocalCluster
 from prose_kernel.remote.messages import LEASE, Facts, News, Order
 from prose_kernel.remote.runner import Runner, versions
-from prose_kernel.remote.worker import Worker
+from prose_kernel.remote.worker import Worker, within
 
 LOCAL = "local"
 INSTALL = "pip install 'prose_kernel[dask]'"
@@ -196,7 +197,7 @@ class Connection:
         await self._farewell()
         if self._client is not None:
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(self._client.close(), _CONNECT)
+                await within(self._client.close(), _CONNECT)
         if self._cluster is not None:
             await asyncio.to_thread(self._cluster.close)
         if not self._opened.done():
@@ -209,10 +210,10 @@ class Connection:
         self._opened.set_result(None)
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look_now.wait(), _LOOK if self.workers else _LOOK / 10)
+                await within(self._look_now.wait(), _LOOK if self.workers else _LOOK / 10)
             self._look_now.clear()
             with contextlib.suppress(Exception):  # the scheduler is away: the workers that we know go on
-                await asyncio.wait_for(self._look(), 2 * _ACTOR)
+                await within(self._look(), 2 * _ACTOR)
 
     async def _connect(self) -> None:
         options: dict[str, Any] = {}
@@ -223,8 +224,8 @@ class Connection:
             address, security = await starting
             options["security"] = _security(security)
         else:
-            await self._reach()
             _load()
+            await self._reach()
             address = self.target.address
         from distributed import Client
 
@@ -232,10 +233,10 @@ class Connection:
             address, asynchronous=True, set_as_default=False, timeout=_CONNECT, name="prose_kernel", **options
         )
         try:
-            self._client = await asyncio.wait_for(client, 2 * _CONNECT)
+            self._client = await within(client, 2 * _CONNECT)
         except Exception as problem:
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(client.close(), _REACH)
+                await within(client.close(), _REACH)
             raise UsageError(
                 f"remote: {self.target.url} does not answer as a Dask scheduler: {_one_line(problem)}",
                 hint="check tcp:// or tls://, the certificates in Dask's configuration, and the versions",
@@ -245,7 +246,7 @@ class Connection:
         """Whether anybody is there: Dask itself would try again and again without a word."""
         host, port = self.target.place
         try:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _REACH)
+            _, writer = await within(asyncio.open_connection(host, port), _REACH)
             writer.close()
         except (OSError, TimeoutError) as problem:
             reason = getattr(problem, "strerror", None) or "no answer"
@@ -291,7 +292,10 @@ class Connection:
             if address not in self.workers and address not in self._coming and not waits:
                 coming = asyncio.ensure_future(self._take_in(address, known[address]["nthreads"]))
                 self._coming[address] = coming
-                coming.add_done_callback(lambda _, address=address: self._coming.pop(address))
+                coming.add_done_callback(partial(self._came, address))
+
+    def _came(self, address: str, _: asyncio.Future[None]) -> None:
+        del self._coming[address]
 
     async def _take_in(self, address: str, places: int) -> None:
         try:
@@ -331,7 +335,7 @@ class Connection:
         )
         self._futures[address] = future
         try:
-            problem = await asyncio.wait_for(future.exception(), _ACTOR)
+            problem = await within(future.exception(), _ACTOR)
         except TimeoutError:
             raise Refused("it did not start our runner in time", again=True) from None
         except Exception as failed:
@@ -343,7 +347,7 @@ class Connection:
         proof = terms.directory / f".prose-remote-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(_write_private, proof, secret)
-            facts = await asyncio.wait_for(actor.hello(str(proof)), _ACTOR)
+            facts = await within(actor.hello(str(proof)), _ACTOR)
         except OSError as failed:
             raise Refused(f"no file can be written here to prove the directory: {_one_line(failed)}") from None
         except Exception as failed:
@@ -356,7 +360,7 @@ class Connection:
     async def _reachable(self, address: str) -> bool:
         parts = urlsplit(address)
         try:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(parts.hostname, parts.port), _DIRECT)
+            _, writer = await within(asyncio.open_connection(parts.hostname, parts.port), _DIRECT)
         except (OSError, TimeoutError):
             return False
         writer.close()
@@ -450,7 +454,7 @@ def _write_private(path: Path, text: str) -> None:
 
 def _load() -> None:
     """Import Dask. It must not talk on the streams of a program that did not use it before."""
-    if "distributed" in sys.modules:
+    if sys.modules.get("distributed") is not None:
         return
     try:
         import distributed

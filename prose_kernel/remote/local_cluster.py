@@ -108,9 +108,12 @@ def main(workers: int, places: int) -> None:
     """The process: print one line, wait for the end of standard input, end the cluster."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    import dask
     from distributed import LocalCluster as Cluster
     from distributed.security import Security
 
+    # the servers of the dashboards cannot be switched off, but they have nothing to show
+    dask.config.set({f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")})
     security = Security.temporary()
     cluster = Cluster(
         n_workers=workers,
@@ -119,7 +122,8 @@ def main(workers: int, places: int) -> None:
         host="127.0.0.1",
         protocol="tls://",
         security=security,
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",
         memory_limit=0,
         silence_logs=logging.CRITICAL,
     )

@@ -203,7 +203,8 @@ class Work:
             if rest <= 0:
                 return ()
             try:
-                await asyncio.wait_for(self._news.wait(), rest)
+                async with asyncio.timeout(rest):
+                    await self._news.wait()
             except TimeoutError:
                 return ()
 

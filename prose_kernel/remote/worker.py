@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import structs
 
@@ -23,6 +23,27 @@ LOST = 255
 
 _STOPPING = 15.0
 """Seconds after which a worker that was told to end a command, and did not, is not waited for any more."""
+
+
+T = TypeVar("T")
+
+
+async def within(call: Awaitable[T], seconds: float) -> T:
+    """The answer of a call, or `TimeoutError`: at that time, even if the call does not let itself be cancelled.
+
+    `asyncio.wait_for` would wait for it then, and may swallow a cancellation that comes together with the answer.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        done, _ = await asyncio.wait((task,), timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody wants to know any more
+    task.cancel()
+    raise TimeoutError
 
 
 class Runner(Protocol):
@@ -183,6 +204,7 @@ class Worker:
         self._orders: list[Order] = []
         self._batch = 0
         self._more = asyncio.Event()
+        self._idle = asyncio.Event()
         self._inherited: Inherit | None = None
         self._tasks = [asyncio.ensure_future(self._sending()), asyncio.ensure_future(self._receiving())]
         self._gone = False
@@ -245,6 +267,8 @@ class Worker:
                     self.running.pop(one.number, None)
             if any(isinstance(one, End) for one in news[0]):
                 self._changed()
+                if not self.running:
+                    self._idle.set()
 
     async def _exchange(self, seen: Mapping[int, int], news: list[tuple[News, ...]]) -> None:
         news.append(await self._runner.exchange(self.facts.instance, seen))
@@ -252,7 +276,7 @@ class Worker:
     async def _asked(self, call: Awaitable[None]) -> bool:
         """Wait for an answer, not for ever; False when the worker is lost by that."""
         try:
-            await asyncio.wait_for(call, LEASE)
+            await within(call, LEASE)
         except Exception:  # whatever it is: who does not answer as agreed is not spoken to any more
             self.lose()
             return False
@@ -278,9 +302,9 @@ class Worker:
         if self._gone:
             return
         try:
-            await asyncio.wait_for(self._runner.close(self.facts.instance), patience)
-            async with asyncio.timeout(_LAST_NEWS):
-                while self.running and not self._gone:
-                    await asyncio.sleep(0.01)
+            await within(self._runner.close(self.facts.instance), patience)
+            if self.running:
+                self._idle.clear()
+                await within(self._idle.wait(), _LAST_NEWS)
         except Exception:
             self.lose()
