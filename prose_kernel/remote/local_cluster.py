@@ -43,6 +43,7 @@ class LocalCluster:
     def __init__(self, workers: int = WORKERS) -> None:
         self._workers = workers
         self._process: subprocess.Popen[str] | None = None
+        self._started = False
 
     def start(self) -> tuple[str, Mapping[str, str]]:
         """The scheduler's address, and the keys for it. Blocks. Raises `UsageError`."""
@@ -67,6 +68,7 @@ class LocalCluster:
         timer.cancel()
         try:
             told = json.loads(line)
+            self._started = True
             return told["address"], told["keys"]
         except (ValueError, KeyError):
             self.close()
@@ -86,6 +88,8 @@ class LocalCluster:
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
+        if not self._started:  # it does not listen yet; its workers end with it
+            process.kill()
         try:
             process.wait(_END)
         except subprocess.TimeoutExpired:

@@ -9,6 +9,7 @@ Its methods run in the worker's event loop, side by side; what the engine says c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fnmatch
 import os
 import secrets
@@ -92,7 +93,8 @@ class Runner:
     def __del__(self) -> None:
         work = getattr(self, "_work", None)
         if work is not None:  # the driver has let go: nobody waits for the end
-            threading.Thread(target=work.end, name="prose-runner-end", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # the worker itself is ending
+                threading.Thread(target=work.end, name="prose-runner-end", daemon=True).start()
 
 
 class Work:

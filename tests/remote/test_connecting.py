@@ -221,6 +221,20 @@ def test_without_the_certificates_nobody_gets_in(
     assert "does not answer as a Dask scheduler" in refused(connect(tls.address.replace("tls:", "tcp:")))
 
 
+def test_the_cluster_for_trying_lets_nobody_else_in(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_module("cryptography")
+    commands = connect("local")
+    state = asyncio.run(commands.connect())
+    assert (state.url, state.encrypted, len(state.workers), state.warnings) == ("local", True, 2, ())
+    assert {worker.address.rpartition(":")[0] for worker in state.workers} == {"tls://127.0.0.1"}
+    assert asyncio.run(commands.run(CommandRequest("pwd", str(tmp_path), 60.0))).stdout == f"{tmp_path.resolve()}\n"
+    monkeypatch.setattr("prose_kernel.remote.connection._CONNECT", 1.0)
+    client = commands._connection._client
+    assert "does not answer as a Dask scheduler" in refused(connect(client.scheduler.address))
+
+
 def test_without_tls_there_is_a_warning(connect: Connect, workers: Workers, tcp: Cluster) -> None:
     workers()
     state = asyncio.run(connect().connect())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -81,7 +82,9 @@ def kept(directory: Path) -> dict[str, str]:
     """All files of the run, without its id and the time of its end."""
     [made] = (directory / ".prose" / "runs").iterdir()
     files = {str(path.relative_to(made)): path.read_text() for path in made.rglob("*") if path.is_file()}
-    return {name: re.sub(r"(?<=---end ).*", "", text.replace(made.name, "RUN")) for name, text in files.items()}
+    found = {name: re.sub(r"(?<=---end ).*", "", text.replace(made.name, "RUN")) for name, text in files.items()}
+    found["state.md"] = "\n".join(sorted(found["state.md"].splitlines()))  # branches log what happened, as it happened
+    return found
 
 
 # ---------------------------------------------------------------- the command line
@@ -258,3 +261,15 @@ async def test_a_lost_command_is_an_error_that_a_program_can_catch(two: Cluster,
         assert (value.result.outcome, value.result.exit_code) == ("lost", 255)
     finally:
         await workspace.close()
+
+
+async def test_an_interrupt_while_a_cluster_is_started_leaves_nothing(tmp_path: Path) -> None:
+    workspace = Workspace(settings.Settings(remote="local"), Start(tmp_path.resolve()), asker=Person())
+    running = asyncio.ensure_future(workspace.execute('exec "touch started"'))
+    await eventually(lambda: processes("prose_kernel.remote.local_cluster"))
+    workspace.interrupt()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 10)
+    assert processes("prose_kernel.remote.local_cluster") == []
+    assert not (tmp_path / "started").exists()
+    await workspace.close()
