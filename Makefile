@@ -106,9 +106,9 @@ clean:
 	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1" $(if $(UV),uv)
 	@touch $@
 
-# The package itself is installed editable, with what models and CLI agents need; its kernelspec and labextension are copies,
+# The package itself is installed editable, with what models and CLI agents need; its kernelspecs and labextension are copies,
 # hence the dependency on them.
-PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/* labextension/* labextension/static/*)
+PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* labextension/static/*)
 # `make UV=1 test` installs with uv: a sixth of the processor time. It does not read pip's configuration, so it has to be asked for.
 INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
 

@@ -5,7 +5,8 @@
 The answers of `course/10_sessions.ipynb` stand in `course/answers/10_sessions.yaml`; its recording becomes
 `course/cassettes/10_sessions.jsonl`, with `origin: authored` in every record. Edit the notebook or the answers, run
 this again, and commit all three. Nobody calculates keys: the notebook is run, and what it asks is looked up in the
-answers. The tools that an answer calls are run for real, with the session's permissions.
+answers. The tools that an answer calls are run for real, with the session's permissions. A notebook without answers
+only gets its outputs.
 
     sessions:
       - task: Write a tagline            # the first entry whose text the task contains
@@ -14,13 +15,17 @@ answers. The tools that an answer calls are run for real, with the session's per
         reply: Still on. Since 1868.
         memory: ...                      # memory.md of a persistent agent afterwards
       - task: What to wear
-        answers:                         # one entry a call; what is asked more often has no answer
+        answers:                         # one entry a call; what is asked more often than that has no answer
           - error: the server is overloaded
           - reply: A coat.
     judge:
       - question: the leaflet is friendly
+        about: Welcome                   # VVM: an entry for the values that contain this text
         answer: true                     # yes, no, uncertain, or the label of a choice
         reason: It greets the reader.
+
+Notebooks of both languages are recorded in the same way. In VVM the task is the rendered template with the input below
+it, and a reply may end with a `vvm-memory` block.
 """
 
 from __future__ import annotations
@@ -82,23 +87,32 @@ class Answers:
         self._calls: Counter[str] = Counter()
 
     def session(self, task: str) -> Entry | None:
-        return self._next(self._sessions, "task", task)
+        return self._next(self._sessions, task)
 
-    def judgement(self, question: str) -> Entry | None:
-        return self._next(self._judge, "question", question)
+    def judgement(self, question: str, subject: str = "") -> Entry | None:
+        return self._next(self._judge, question, subject)
 
     def unused(self) -> list[str]:
-        keys = [entry.get("task") or entry["question"] for entry in (*self._sessions, *self._judge)]
-        return [key for key in keys if not self._calls[key]]
+        return [key for key in map(_key, (*self._sessions, *self._judge)) if not self._calls[key]]
 
-    def _next(self, entries: list[Entry], name: str, text: str) -> Entry | None:
-        entry = next((entry for entry in entries if entry[name] in text), None)
+    def _next(self, entries: list[Entry], text: str, subject: str = "") -> Entry | None:
+        fitting = (e for e in entries if _asked(e) in text and e.get("about", "") in subject)
+        entry = next(fitting, None)
         if entry is None:
             return None
-        answers: list[Entry] = entry.get("answers", [entry])
-        self._calls[entry[name]] += 1
-        number = self._calls[entry[name]]
+        self._calls[_key(entry)] += 1
+        number = self._calls[_key(entry)]
+        answers: list[Entry] = entry.get("answers", [entry] * number)
         return answers[number - 1] if number <= len(answers) else None
+
+
+def _asked(entry: Entry) -> str:
+    return str(entry.get("task") or entry["question"])
+
+
+def _key(entry: Entry) -> str:
+    """What an entry is for: the text that it answers, and what that is about."""
+    return f"{_asked(entry)} ({entry['about']})" if "about" in entry else _asked(entry)
 
 
 class AuthoredSessions:
@@ -144,11 +158,11 @@ class AuthoredJudge:
         self._answers = answers
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        entry = self._entry(request.text)
+        entry = self._entry(request.text, request.subject or "")
         return Verdict(WORDS[entry["answer"]], AUTHORED, entry.get("reason", ""))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        entry = self._entry(request.text)
+        entry = self._entry(request.text, request.subject or "")
         return Pick(entry["answer"], AUTHORED, entry.get("reason", ""))
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
@@ -157,8 +171,8 @@ class AuthoredJudge:
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         return Finding(self._entry(value)["answer"], AUTHORED)
 
-    def _entry(self, question: str) -> Entry:
-        entry = self._answers.judgement(question)
+    def _entry(self, question: str, subject: str = "") -> Entry:
+        entry = self._answers.judgement(question, subject)
         if entry is None:
             raise Undecided(f"there is no answer for {question!r}")
         return entry
@@ -201,11 +215,14 @@ async def record(notebook: Path, answers: Answers) -> None:
 
     connect.LiveProviders = Authored  # type: ignore[misc]
     nowhere = Nowhere()
-    cells = Cells(notebook.parent, nowhere)
+    texts, language = read_cells(str(notebook))
+    cells = Cells(notebook.parent, nowhere, language)
     cells.overrides = {"provider": "anthropic", "cassette_mode": "record", "cassette": notebook.stem}
     try:
-        for cell in read_cells(str(notebook)):
-            await cells.run(_CHOOSES.sub("", cell.text), nowhere, live=False)
+        for cell in texts:
+            problem = await cells.run(_CHOOSES.sub("", cell.text), nowhere, live=False)
+            if problem is not None and not cell.may_fail:
+                print(f"{notebook.name}, {cell.name}: {problem.ename}: {problem.evalue}", file=sys.stderr)
     finally:
         await cells.close()
 
@@ -258,7 +275,10 @@ def main() -> int:
     given = parser.parse_args()
     notebooks = [path.resolve() for path in given.notebooks]
     for notebook in notebooks:
-        answers = Answers(notebook.parent / "answers" / f"{notebook.stem}.yaml")
+        written = notebook.parent / "answers" / f"{notebook.stem}.yaml"
+        if not written.exists():
+            continue
+        answers = Answers(written)
         cassette = notebook.parent / "cassettes" / f"{notebook.stem}.jsonl"
         with _without_a_trace(notebook.parent):
             cassette.unlink(missing_ok=True)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from prose_kernel.runtime.ports import (
     Finding,
     JudgeRequest,
+    MemoryBinding,
+    MemoryMode,
+    OpenMemory,
     Pick,
     Races,
     SessionProgress,
@@ -53,6 +56,19 @@ class DeferredJudge:
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         return await self._services().judge.items(request, value)
+
+
+class DeferredMemories:
+    """The `Memories` port."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def open(self, binding: MemoryBinding, mode: MemoryMode) -> OpenMemory:
+        return await self._services().digests.open(binding, mode)
+
+    def prelude(self, binding: MemoryBinding, mode: MemoryMode) -> str:
+        return self._services().digests.prelude(binding, mode)
 
 
 class DeferredRaces:

@@ -77,6 +77,8 @@ class RunError(ProseError):
 
     type: ClassVar[str] = "Error"
     default_code: ClassVar[str] = "E201"
+    page: ClassVar[str] = "openprose"
+    """The page of docs/reference that has an entry for the code."""
 
     def __init__(
         self,
@@ -157,6 +159,7 @@ class VvmRaise(RunError):
 
     type = "thrown"
     default_code = "R220"
+    page = "vvm"
 
     @property
     def value(self) -> dict[str, object]:

@@ -6,6 +6,7 @@ a language is imported before it is used.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
     from prose_kernel.language.source import Source
+    from prose_kernel.language.words import Entry, Offer
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest
+    from prose_kernel.runtime.values import Value
+    from prose_kernel.settings import Settings
 
 
 class Compiled(Protocol):
@@ -64,112 +68,98 @@ class OpenPrograms(Protocol):
         ...
 
 
-class WordDoc(Protocol):
-    """A word in one sentence, with an example; of a property its usual values and the statements that take it."""
-
-    @property
-    def summary(self) -> str: ...
-
-    @property
-    def example(self) -> str: ...
-
-    @property
-    def values(self) -> tuple[str, ...]: ...
-
-    @property
-    def owners(self) -> tuple[str, ...]: ...
-
-
 class Words(NamedTuple):
     """The words of a language, for completion and inspection."""
 
-    keywords: Mapping[str, WordDoc]
-    properties: Mapping[str, WordDoc]
+    keywords: Mapping[str, Entry]
+    properties: Mapping[str, Entry]
 
-    def properties_of(self, owner: str) -> dict[str, WordDoc]:
+    def properties_of(self, owner: str) -> dict[str, Entry]:
         """The properties that may stand under a statement of this kind."""
         return {name: entry for name, entry in self.properties.items() if owner in entry.owners}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
     """A language: how its texts are known, and what can be done with them.
 
-    `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given beforehand.
+    `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
+    and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
+    line. `state` is the setting that says what of it is kept in files: the names of a run that begins with it
+    (`state`), or answers of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not
+    in that in which it was started. `configure` gives a new machine the settings that only its language has.
+
+    `offers` completes a word: given are the text before it, where that ends (`code`, `string`, `triple`, `marker`),
+    what the machine knows and the values of its names; the front end filters by what is typed. Without it the front
+    end completes OpenProse.
+
+    `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
+    another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
+    `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
+    beforehand. `kind_of` and `text_of` are how a value is called and written for people, `inserted` how it is written
+    inside a text; `bind` is the statement that binds a Python value to a name, or a `UsageError` which begins with the
+    last argument.
     """
 
     name: str
+    title: str
     suffixes: tuple[str, ...]
     magic: str
+    mode: str
+    sample: str
+    delimiters: tuple[str, ...] = ()
+    declared: Mapping[str, str] = field(default_factory=dict)
+    state: Literal["state", "vvm_state"] = "state"
+    at_home: bool = False
+    refusal: str = ""
     decode: Callable[[bytes, str], Source] = field(repr=False)
     compile: CompileText = field(repr=False)
     format_program: Callable[[Any], str] = field(repr=False)
+    report: Callable[[Any, str], str] = field(repr=False)
+    contract: Callable[[Any], Any] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     expected: Callable[[str], frozenset[str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
+    offers: Callable[[str, str, Any, Mapping[str, Any]], Iterable[Offer]] | None = field(repr=False, default=None)
     machine: Callable[[], type[Machine]] = field(repr=False)
+    configure: Callable[[Any, Settings], None] = field(repr=False, default=lambda machine, settings: None)
     programs: OpenPrograms = field(repr=False)
     inputs: Callable[[Any], tuple[str, ...]] = field(repr=False)
     gates: Callable[[Any], frozenset[str]] = field(repr=False)
     judged_texts: Callable[[Any], Iterable[JudgedText]] = field(repr=False)
+    kind_of: Callable[[Value], str] = field(repr=False)
+    text_of: Callable[[Value], str] = field(repr=False)
+    inserted: Callable[[Value], str] = field(repr=False)
+    bind: Callable[[str, object, str], str] = field(repr=False)
+
+
+def _later(place: str) -> Any:
+    """The function at `module:name`, which is imported when it is first called."""
+    module, _, name = place.partition(":")
+
+    def call(*given: Any, **named: Any) -> Any:
+        return getattr(importlib.import_module(f"prose_kernel.{module}"), name)(*given, **named)
+
+    return call
+
+
+def _class_later(place: str) -> Any:
+    """A function that gives the class at `module:name`."""
+    module, _, name = place.partition(":")
+    return lambda: getattr(importlib.import_module(f"prose_kernel.{module}"), name)
+
+
+def _words_later(module: str) -> Callable[[], Words]:
+    """A function that gives the words of a module."""
+
+    def words() -> Words:
+        found = importlib.import_module(f"prose_kernel.{module}")
+        return Words(found.KEYWORDS, found.PROPERTIES)
+
+    return words
 
 
 # ---------------------------------------------------------------- OpenProse
-
-
-def _decode(data: bytes, name: str) -> Source:
-    from prose_kernel.language.openprose import decode
-
-    return decode(data, name)
-
-
-def _compile(
-    source: Source,
-    *,
-    profile: Profile = "default",
-    known: Any = None,
-    load: Callable[[str], Any] | None = None,
-    cell: bool = False,
-) -> Compiled:
-    from prose_kernel.language.openprose import compile_source
-
-    return compile_source(source, profile=profile, known=known, load=load, cell=cell)
-
-
-def _format(program: Any) -> str:
-    from prose_kernel.language.openprose import format_program
-
-    return format_program(program)
-
-
-def _completeness(text: str) -> tuple[Literal["complete", "incomplete", "invalid"], str]:
-    from prose_kernel.language.openprose.editing import completeness
-
-    return completeness(text)
-
-
-def _expected(text: str) -> frozenset[str]:
-    from prose_kernel.language.openprose.editing import expected
-
-    return expected(text)
-
-
-def _words() -> Words:
-    from prose_kernel.language.openprose.word_docs import KEYWORDS, PROPERTIES
-
-    return Words(KEYWORDS, PROPERTIES)
-
-
-def _machine() -> type[Machine]:
-    from prose_kernel.machine.openprose.machine import Machine
-
-    return Machine
-
-
-def _programs(base: Path, *, program: Path | None = None, profile: Profile = "default") -> Programs:
-    from prose_kernel.state.programs import LocalPrograms
-
-    return LocalPrograms(base, program=program, profile=profile)
 
 
 def _inputs(program: Any) -> tuple[str, ...]:
@@ -178,36 +168,83 @@ def _inputs(program: Any) -> tuple[str, ...]:
     return tuple(contract(program).inputs)
 
 
-def _gates(program: Any) -> frozenset[str]:
-    from prose_kernel.machine.openprose.program_text import gate_names
-
-    return gate_names(program)
-
-
-def _judged_texts(program: Any) -> Iterable[JudgedText]:
-    from prose_kernel.machine.openprose.program_text import judged_texts
-
-    return judged_texts(program)
-
-
 OPENPROSE: Final = Language(
-    "openprose",
-    (".prose",),
-    "prose",
-    _decode,
-    _compile,
-    _format,
-    _completeness,
-    _expected,
-    _words,
-    _machine,
-    _programs,
-    _inputs,
-    _gates,
-    _judged_texts,
+    name="openprose",
+    title="OpenProse",
+    suffixes=(".prose",),
+    magic="prose",
+    mode="text/x-yaml",
+    sample='exec "true"\n',
+    delimiters=("***", "**"),
+    declared={"let": "let", "const": "const", "output": "output", "input": "input"},
+    decode=_later("language.openprose:decode"),
+    compile=_later("language.openprose:compile_source"),
+    format_program=_later("language.openprose:format_program"),
+    report=lambda program, name: _later("language.openprose:format_program")(program),
+    completeness=_later("language.openprose.editing:completeness"),
+    expected=_later("language.openprose.editing:expected"),
+    words=_words_later("language.openprose.word_docs"),
+    machine=_class_later("machine.openprose.machine:Machine"),
+    programs=_later("state.programs:LocalPrograms"),
+    contract=_later("language.openprose.contract:contract"),
+    inputs=_inputs,
+    gates=_later("machine.openprose.program_text:gate_names"),
+    judged_texts=_later("machine.openprose.program_text:judged_texts"),
+    kind_of=_later("runtime.values:kind_of"),
+    text_of=_later("runtime.values:full_text"),
+    inserted=_later("runtime.values:inserted_text"),
+    bind=_later("language.openprose.literals:binding"),
 )
 
-LANGUAGES: Final = {OPENPROSE.name: OPENPROSE}
+
+# ---------------------------------------------------------------- VVM
+
+
+def _modules(base: Path, *, program: Path | None = None, profile: Profile = "default") -> Programs:
+    from prose_kernel.state.modules import LocalModules
+
+    return LocalModules(base, program=program)  # VVM has one profile
+
+
+def _configure(machine: Any, settings: Settings) -> None:
+    machine.depth, machine.longest_input = settings.vvm_depth, settings.vvm_input
+
+
+VVM: Final = Language(
+    name="vvm",
+    title="VVM",
+    suffixes=(".vvm",),
+    magic="vvm",
+    mode="text/x-python",
+    sample="x = 1\n",
+    delimiters=("`",),
+    declared={"output": "export"},
+    state="vvm_state",
+    at_home=True,
+    refusal="\N{CROSS MARK} Validation failed",
+    decode=_later("language.vvm:decode"),
+    compile=_later("language.vvm:compile_source"),
+    format_program=_later("language.vvm:format_program"),
+    report=_later("language.vvm.contract:report"),
+    contract=_later("language.vvm.contract:contract"),
+    completeness=_later("language.vvm.editing:completeness"),
+    expected=_later("language.vvm.editing:expected"),
+    words=_words_later("language.vvm.word_docs"),
+    offers=_later("language.vvm.completion:offers"),
+    machine=_class_later("machine.vvm.machine:Machine"),
+    configure=_configure,
+    programs=_modules,
+    inputs=lambda program: (),
+    gates=lambda program: frozenset(),
+    judged_texts=_later("machine.vvm.program_text:judged_texts"),
+    kind_of=_later("machine.vvm.shown_values:kind_of"),
+    text_of=_later("machine.vvm.shown_values:text_of"),
+    inserted=_later("machine.vvm.shown_values:text_of"),
+    bind=_later("language.vvm.literals:binding"),
+)
+
+
+LANGUAGES: Final = {language.name: language for language in (OPENPROSE, VVM)}
 """Every language by name; the first one is that of a text which says nothing else."""
 
 
@@ -221,5 +258,10 @@ def of_file(name: str) -> Language:
 
 
 def of_magic(magic: str) -> Language | None:
-    """The language of the cells of a Python notebook that begin with `%%magic`, and of the kernel of that name."""
+    """The language of the cells of a notebook that begin with `%%magic`, and of the kernel of that name."""
     return next((one for one in LANGUAGES.values() if one.magic == magic), None)
+
+
+def suffixes() -> tuple[str, ...]:
+    """What the names of program files end with."""
+    return tuple(suffix for one in LANGUAGES.values() for suffix in one.suffixes)

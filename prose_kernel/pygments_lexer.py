@@ -1,10 +1,10 @@
-"""Colours for OpenProse in everything that uses Pygments: nbconvert, Sphinx, terminals."""
+"""Colours for OpenProse and VVM in everything that uses Pygments: nbconvert, Sphinx, terminals."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from pygments.lexer import RegexLexer, bygroups, include, words  # type: ignore[import-untyped]
+from pygments.lexer import RegexLexer, bygroups, default, include, words  # type: ignore[import-untyped]
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, Punctuation, String, Text  # type: ignore[import-untyped]
 
 _NAME = r"[A-Za-z_](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_]))*"
@@ -83,4 +83,74 @@ class ProseLexer(RegexLexer):  # type: ignore[misc]
         "triple": [include("inner"), (r'"{3,}', String.Double, "#pop"), (r'[^"\\{]+|["{\\]', String.Double)],
         "marker2": [include("inner"), (r"\*\*", Generic.Emph, "#pop"), (r"[^*\\{]+|[*{\\]", Generic.Emph)],
         "marker3": [include("inner"), (r"\*\*\*", Generic.Emph, "#pop"), (r"[^*\\{]+|[*{\\]", Generic.Emph)],
+    }
+
+
+_ID = r"[A-Za-z_][A-Za-z0-9_]*"
+_RESERVED = [
+    *("import", "from", "as", "export", "agent", "def", "return", "match", "case", "choose", "by", "option"),
+    *("constrain", "require", "with", "input", "if", "elif", "else", "while", "for", "try", "except", "finally"),
+    *("raise", "pass", "break", "continue", "error"),
+]
+_LIBRARY = ("len", "range", "perm", "pack", "map", "pmap", "filter", "reduce", "refine")
+
+
+class VvmLexer(RegexLexer):  # type: ignore[misc]
+    """VVM. Keywords are reserved, but for members, keys of objects and names of arguments."""
+
+    name = "VVM"
+    aliases: ClassVar[list[str]] = ["vvm"]
+    filenames: ClassVar[list[str]] = ["*.vvm"]
+    mimetypes: ClassVar[list[str]] = ["text/x-vvm"]
+
+    tokens: ClassVar[dict[str, list[object]]] = {
+        "root": [
+            (r"^%.*$", Comment.Preproc),
+            (rf"(def)([ \t]+)({_ID})", bygroups(Keyword, Text, Name.Function)),
+            (rf"(agent)([ \t]+)({_ID})", bygroups(Keyword.Declaration, Text, Name.Class)),
+            include("code"),
+        ],
+        "code": [
+            include("blank"),
+            (r'"""', String.Double, "triple"),
+            (r'"', String.Double, "string"),
+            (r"`", String.Backtick, "template"),
+            (r"\.", Punctuation, "member"),
+            (r"@", Name.Decorator, "reference"),
+            (r"\d+(?:\.\d+)?", Number),
+            (words(("true", "false"), suffix=r"\b"), Keyword.Constant),
+            (r"it\b", Name.Builtin.Pseudo),
+            (words(("and", "or", "not", "in"), suffix=r"\b"), Operator.Word),
+            (words(_RESERVED, suffix=r"\b"), Keyword),
+            (words(_LIBRARY, suffix=r"\b"), Name.Builtin),
+            (_ID, Name),
+            (r"==|!=|<=|>=|[=<>+?-]", Operator),
+            (r"[(\[{]", Punctuation, "bracket"),
+            (r"[)\]}:,]", Punctuation),
+            (r".", Text),
+        ],
+        "blank": [(r"#.*$", Comment.Single), (r"\s+", Text.Whitespace)],
+        "member": [include("blank"), (_ID, Name, "#pop"), default("#pop")],
+        "reference": [include("blank"), (_ID, Name.Decorator, "#pop"), default("#pop")],
+        "bracket": [
+            (rf"{_ID}(?=(?:\s|#.*\n)*(?:=(?!=)|:))", Name.Attribute),
+            (r"[)\]}]", Punctuation, "#pop"),
+            include("code"),
+        ],
+        "string": [
+            (r"\\(?:u[0-9A-Fa-f]{4}|[^\n])", String.Escape),
+            (r'"|$', String.Double, "#pop"),
+            (r'[^"\\\n]+|\\', String.Double),
+        ],
+        "triple": [
+            (r"\\(?:u[0-9A-Fa-f]{4}|[\s\S])", String.Escape),
+            (r'"""', String.Double, "#pop"),
+            (r'[^"\\]+|["\\]', String.Double),
+        ],
+        "template": [
+            (r"\\`|\{\{|\}\}", String.Escape),
+            (rf"\{{(?:{_ID}(?:\.{_ID})*)?\}}", String.Interpol),
+            (r"`", String.Backtick, "#pop"),
+            (r"[^`\\{}]+|[\\{}]", String.Backtick),
+        ],
     }

@@ -22,6 +22,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Clock, Commands, Judge, Races, SessionRequest, Sessions, User
 from prose_kernel.runtime.services import Asker, Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
+from prose_kernel.sessions.digest_memory import DigestMemories
 from prose_kernel.sessions.memory import Memories, RememberingSessions
 from prose_kernel.sessions.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
 from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
@@ -54,6 +55,7 @@ class SessionServices:
     live: LiveProviders = field(repr=False)
     notes: _Notes = field(repr=False)
     memories: Memories = field(repr=False)
+    digests: DigestMemories = field(repr=False)
     commands: Commands | None = None
     races: Races | None = None
     detected: Detected | None = None
@@ -167,6 +169,9 @@ class _Connecting:
             live=self.live,
             notes=notes,
             memories=self.memories,
+            digests=DigestMemories(
+                self.where, self.clock, self.memories, self.options.memory, idle=self.choice.kind == "dry-run"
+            ),
             commands=commands,
             races=RecordedRaces(self.cassettes, asker=self.person) if self._recording else None,
             detected=self.detected,
@@ -262,18 +267,19 @@ class _Connecting:
     # ------------------------------------------------------------ the judge
 
     def _judge(self) -> Judge:
-        rules = self.options.judge.rules
+        rules, criteria = self.options.judge.rules, self.options.judge.criteria
         if self.choice.kind == "dry-run":
-            return JudgeChain(rules, None, self.script, dry_run=True)
+            return JudgeChain(rules, None, self.script, dry_run=True, criteria=criteria)
         if self.choice.kind == "replay":
-            others: Judge = RecordedJudge(Asked(rules=rules), self.cassettes, asker=self.person)
+            nobody = Asked(rules=rules, criteria=criteria)
+            others: Judge = RecordedJudge(nobody, self.cassettes, asker=self.person)
         else:
-            others = Asked(self.person, self._live_judge, rules=rules)
+            others = Asked(self.person, self._live_judge, rules=rules, criteria=criteria)
             if self._recording:
                 others = RecordedJudge(others, self.cassettes, asker=self.person)
             if self._recording and self.judges.kind == "nobody" and self.options.cassette.mode is None:
-                others = UnrecordedIsNobody(others, self.person, rules=rules)
-        return JudgeChain(rules, scripted=self.script, others=others)
+                others = UnrecordedIsNobody(others, self.person, rules=rules, criteria=criteria)
+        return JudgeChain(rules, scripted=self.script, others=others, criteria=criteria)
 
     def _live_judge(self) -> Judge | None:
         """Return the model or agent that judges now."""

@@ -19,6 +19,7 @@ from prose_kernel.runtime.session_options import (
     CassetteMode,
     CassetteOptions,
     JudgeOptions,
+    MemoryLimits,
     ModelServer,
     Repeats,
     Rule,
@@ -108,6 +109,17 @@ class Settings:
     - `display_cap`: bytes of one command's output that are displayed; of a longer output the middle is omitted.
       0 means no limit. Values, logs and piped output of the command line are never cut.
     - `display_lines`: the same in lines.
+    - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
+      below `.vvm/runs/`, to which the values refer).
+    - `vvm_depth`: how many calls of VVM functions may be inside each other.
+    - `vvm_rules`: whether the rules that decide conditions of OpenProse decide criteria of VVM too (`?` templates),
+      before the judge.
+    - `vvm_input`: how many characters the input of an agent call of VVM may have; a longer one is refused, not cut.
+    - `vvm_memory_digest`: bytes of the digest in an agent's memory.
+    - `vvm_memory_items`: how many facts an answer may add to an agent's memory.
+    - `vvm_memory_item`: bytes of one such fact.
+    - `vvm_memory_facts`: how many retained facts an agent is told, the newest ones.
+    - `vvm_memory_wait`: how many seconds to wait for a memory that another process uses.
     """
 
     shell: str | None = None
@@ -154,6 +166,15 @@ class Settings:
     concurrency: int | None = None
     display_cap: Limit = 100_000
     display_lines: Limit = 1_000
+    vvm_state: StateBackend = "in-context"
+    vvm_depth: int = 100
+    vvm_rules: bool = False
+    vvm_input: int = 10_000_000
+    vvm_memory_digest: int = 16 * 1024
+    vvm_memory_items: int = 32
+    vvm_memory_item: int = 1024
+    vvm_memory_facts: int = 20
+    vvm_memory_wait: int = 10
 
     @property
     def chooses_who_answers(self) -> bool:
@@ -170,7 +191,9 @@ class Settings:
         return SessionOptions(
             provider=None if self.provider == "auto" else self.provider,
             script=str(cwd / self.script) if self.script else None,
-            judge=JudgeOptions(self.judge_rules, None if self.judge == "auto" else self.judge, self.judge_model),
+            judge=JudgeOptions(
+                self.judge_rules, None if self.judge == "auto" else self.judge, self.judge_model, self.vvm_rules
+            ),
             cassette=CassetteOptions(
                 self.cassette,
                 self.cassette_mode,
@@ -184,6 +207,13 @@ class Settings:
             agents=self.agents,
             permissions=self.permissions,
             max_parallel=self.max_parallel,
+            memory=MemoryLimits(
+                self.vvm_memory_digest,
+                self.vvm_memory_item,
+                self.vvm_memory_items,
+                self.vvm_memory_facts,
+                patience=self.vvm_memory_wait,
+            ),
             autodetect=self.autodetect,
             tool_rounds=self.tool_rounds,
         )

@@ -8,6 +8,7 @@
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
     [remote]                                   # scheduler, environment: commands on other machines
+    [vvm]                                      # state, depth, rules
     [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
     [models.NAME]                              # what sonnet, opus, haiku and `default` mean there
@@ -65,6 +66,17 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "audit_required": "exec_audit_required",
     },
     "remote": {"scheduler": "remote", "environment": "remote_environment"},
+    "vvm": {
+        "state": "vvm_state",
+        "depth": "vvm_depth",
+        "rules": "vvm_rules",
+        "input": "vvm_input",
+        "memory_digest": "vvm_memory_digest",
+        "memory_items": "vvm_memory_items",
+        "memory_item": "vvm_memory_item",
+        "memory_facts": "vvm_memory_facts",
+        "memory_wait": "vvm_memory_wait",
+    },
 }
 NAMED = ("providers", "models", "agents")
 KINDS = ("read", "write", "execute", "bash", "network")

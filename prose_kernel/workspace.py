@@ -1,7 +1,8 @@
-"""One run and everything it needs: the one place where ports are plugged into a machine.
+"""One run and everything it needs: the one place where ports are plugged into machines.
 
 The kernel, `%%prose` and the command line all feed source text to a `Workspace` and listen to its events. A cell and a
-file take the same two calls: `compile` with what is known by then, `run` the tree (`execute` does both).
+file take the same two calls: `compile` with what is known by then, `run` the tree (`execute` does both). Texts of
+several languages may follow each other in one run: each language has its machine, made at its first text.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.languages import Compiled, Language, Programs
     from prose_kernel.remote.commands import RemoteCommands, RemoteState
-    from prose_kernel.runtime.machine import Machine
+    from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
+    from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
     from prose_kernel.session_services import SessionServices
+    from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.transcript import InContextTrace
@@ -47,7 +50,8 @@ class Start:
     Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
     given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
-    somebody else writes decide gates.
+    somebody else writes decide gates. `language` is that of a text which says nothing else; without it, that of the
+    program file.
     """
 
     cwd: Path
@@ -56,31 +60,63 @@ class Start:
     supplied: Mapping[str, str] = field(default_factory=dict)
     decisions: Mapping[str, bool] = field(default_factory=dict)
     gate_files: bool = False
+    language: Language | None = None
 
 
-def load_what_commands_need() -> None:
+def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
     from prose_kernel import deferred_services
     from prose_kernel.commands import Engine, ShellCommands
-    from prose_kernel.state import filesystem, memory, programs, trace, transcript
+    from prose_kernel.state import filesystem, memory, trace, transcript
     from prose_kernel.state.gates import gatekeeper
 
-    _ = deferred_services, Engine, ShellCommands, languages.default().machine()
-    _ = filesystem, gatekeeper, memory, programs, trace, transcript
+    _ = deferred_services, Engine, ShellCommands, language.machine()
+    _ = filesystem, gatekeeper, memory, trace, transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A name of the run, and the language that has bound it."""
+
+    info: BindingInfo
+    language: Language
+
+    @property
+    def kind(self) -> str:
+        """How it was bound, where the language has a word for it, and what its value is: `let, number`."""
+        declared, kind = self.language.declared.get(self.info.kind), self.language.kind_of(self.info.value)
+        return f"{declared}, {kind}" if declared else kind
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """Something that a text of the run has defined and that is no value, and the language that has defined it."""
+
+    definition: Definition
+    language: Language
 
 
 @dataclass(slots=True)
 class _Run:
-    """What belongs to one run: closed together. `doors` and `tasks` are None until something of the run needs them."""
+    """What belongs to one run: closed together. `doors` and `tasks` are None until something of the run needs them.
 
-    machine: Machine
+    `machines` are those of the languages used so far, by their names; the first one has begun the run.
+    """
+
+    machines: dict[str, Machine]
     gates: Gatekeeper
     commands: ShellCommands
     programs: AgentPrograms | None
     kept: FilesystemStore | None
     transcript: InContextTrace | None
+    answers: AnswerFiles | None = None
     doors: SessionServices | None = None
     tasks: TaskService | None = None
+
+    @property
+    def any_machine(self) -> Machine:
+        """For what the machines of a run share: ports, directory, supplied values, beginning and end."""
+        return next(iter(self.machines.values()))
 
 
 class Workspace:
@@ -111,7 +147,8 @@ class Workspace:
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
         self._earlier: list[SessionServices] = []  # that others have replaced in this run: closed with the next text
-        self._programs: Programs | None = None
+        self._programs: dict[str, Programs] = {}  # by language
+        self._running: Language | None = None  # the language of the text that runs
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -119,13 +156,56 @@ class Workspace:
 
     @property
     def language(self) -> Language:
-        """The language of the texts that are fed here: that of the program's file."""
-        return languages.of_file(self.start.program_file)
+        """The language of a text that says nothing else."""
+        return self.start.language or languages.of_file(self.start.program_file)
 
     @property
     def machine(self) -> Machine:
-        """The machine of the current run."""
-        return self._open().machine
+        """The machine of that language in the current run."""
+        return self.machine_of(self.language)
+
+    def machine_of(self, language: Language) -> Machine:
+        """The machine of a language in the current run, made at its first use."""
+        run = self._open(language)
+        machine = run.machines.get(language.name)
+        if machine is None:
+            machine = run.machines[language.name] = language.machine().beside(run.any_machine)
+            language.configure(machine, self.settings)
+        return machine
+
+    def bindings(self) -> dict[str, Named]:
+        """The names of the run with their values, whichever language has bound them."""
+        found: dict[str, Named] = {}
+        for language, machine in self._machines():
+            for name, info in machine.bindings().items():
+                if name not in found or not info.adopted:
+                    found[name] = Named(info, language)
+        return found
+
+    def outputs(self) -> dict[str, tuple[Value, Language]]:
+        """The outputs of the run's programs with their values by now, and the language of each."""
+        return {
+            name: (value, language)
+            for language, machine in self._machines()
+            for name, value in machine.outputs().items()
+        }
+
+    def definitions(self) -> tuple[Defined, ...]:
+        """What the texts of the run have defined, in all languages."""
+        return tuple(Defined(one, language) for language, machine in self._machines() for one in machine.definitions())
+
+    def _machines(self) -> list[tuple[Language, Machine]]:
+        machines = self._run.machines if self._run is not None else {}
+        return [(languages.LANGUAGES[name], machine) for name, machine in machines.items()]
+
+    @property
+    def cwd(self) -> Path:
+        """The directory in which the next command runs."""
+        return Path(self._run.any_machine.cwd) if self._run is not None else self.start.cwd
+
+    @cwd.setter
+    def cwd(self, directory: Path) -> None:
+        self._open().any_machine.cwd = str(directory)
 
     @property
     def doors(self) -> SessionServices:
@@ -160,13 +240,14 @@ class Workspace:
     @property
     def run_directory(self) -> Path | None:
         """The directory of the run; None before it exists, and for a run that lives in memory."""
-        kept = self._run.kept if self._run is not None else None
+        kept = self._run.kept or self._run.answers if self._run is not None else None
         return kept.directory if kept is not None and kept.directory.is_dir() else None
 
     @property
     def transcript(self) -> str | None:
         """The markers of a run that lives in memory (openprose.md 7.6); None for one on disk."""
-        return self._run.transcript.text if self._run is not None and self._run.transcript is not None else None
+        run = self._run
+        return run.transcript.text if run is not None and run.transcript is not None and run.answers is None else None
 
     @property
     def commands_here(self) -> Commands:
@@ -189,12 +270,13 @@ class Workspace:
         """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
         self._supplied[name] = value
         if self._run is not None:
-            self._run.machine.supply(name, value)
+            self._run.any_machine.supply(name, value)
 
-    def declare(self, text: str) -> None:
+    def declare(self, text: str, language: Language | None = None) -> None:
         """A text that is going to run declares inputs: from now on their values decide no gate of the run."""
-        compiled = self.language.compile(Source.of(text), cell=self.start.notebook)
-        self._inputs.update(self.language.inputs(compiled.program))
+        language = language or self.language
+        compiled = language.compile(Source.of(text), cell=self.start.notebook)
+        self._inputs.update(language.inputs(compiled.program))
 
     def choose(self, **changes: object) -> None:
         """Who answers sessions and conditions, and what is recorded, from the next text on, in this run too.
@@ -230,26 +312,31 @@ class Workspace:
 
     # ------------------------------------------------------------ the two calls
 
-    def compile(self, text: str, name: str = "cell") -> Compiled:
+    def compile(self, text: str, name: str = "cell", language: Language | None = None) -> Compiled:
         """The tree and all diagnostics of a text, checked against what the run knows by now."""
-        return self.language.compile(
+        language = language or self.language
+        return language.compile(
             Source.of(text, name),
             profile=self.settings.profile,
-            known=self._run.machine.known() if self._run is not None else None,
-            load=self._resolver().load_contract,
+            known=self.machine_of(language).known() if self._run is not None else None,
+            load=lambda path: self._programs_of(language).load_contract(path),
             cell=self.start.notebook,
         )
 
-    async def run(self, compiled: Compiled, inputs: Mapping[str, str] | None = None) -> Value:
-        """Run a compiled text in the current run and return its value.
+    async def run(
+        self, compiled: Compiled, inputs: Mapping[str, str] | None = None, language: Language | None = None
+    ) -> Value:
+        """Run a compiled text of a language in the current run and return its value.
 
         Raises `RunError` for an uncaught error of the program, and `CancelledError` after an interrupt, when every
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
-        run = self._open()
-        self._inputs.update(self.language.inputs(compiled.program))
+        language = language or self.language
+        machine = self.machine_of(language)
+        run = self._open(language)
+        self._inputs.update(language.inputs(compiled.program))
         await self._retire()
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._loop, self._task, self._running = asyncio.get_running_loop(), asyncio.current_task(), language
         try:
             if self._remote is None and self.settings.on_other_machines:
                 self._remote = await self._reached(self.settings)
@@ -257,20 +344,32 @@ class Workspace:
             if run.kept is not None:
                 keep = run.kept.record_source if self.start.notebook else run.kept.start
                 keep(compiled.source.text)
-            return await run.machine.run(
-                compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook
-            )
+            if run.answers is not None and language.state == "vvm_state":
+                keep = run.answers.record_source if self.start.notebook else run.answers.start
+                keep(compiled.source.text)
+            return await machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
         finally:
             self._task = None
             while self._warnings:
                 self._asker.show(f"Warning: {self._warnings.popleft()}")
 
-    async def execute(self, text: str, name: str = "cell", inputs: Mapping[str, str] | None = None) -> Value:
+    async def preview(self, compiled: Compiled, language: Language | None = None) -> tuple[Preview, ...]:
+        """What each session of a compiled text would be asked; nothing runs."""
+        language = self._running = language or self.language
+        return await self.machine_of(language).preview(compiled.program, compiled.source)
+
+    async def execute(
+        self,
+        text: str,
+        name: str = "cell",
+        inputs: Mapping[str, str] | None = None,
+        language: Language | None = None,
+    ) -> Value:
         """Compile and run a text. Raises `CompileError` when it has errors: then nothing of it was executed."""
-        compiled = self.compile(text, name)
+        compiled = self.compile(text, name, language)
         if not compiled.ok:
             raise CompileError(compiled.diagnostics)
-        return await self.run(compiled, inputs)
+        return await self.run(compiled, inputs, language)
 
     def interrupt(self) -> None:
         """End what is running, from any thread: commands by the interrupt ladder, the program by cancellation.
@@ -287,6 +386,11 @@ class Workspace:
         loop.call_soon_threadsafe(task.cancel)
 
     # ------------------------------------------------------------ life
+
+    async def end(self, error: RunError | None = None) -> None:
+        """Write down that the run is over, with the error that ended it, if any. Raises `StateError`."""
+        if self._run is not None:
+            await self._run.any_machine.end(error)
 
     async def reset(self) -> None:
         """End the run; the next text starts a new one, with no names and only the values that the start supplied."""
@@ -319,7 +423,7 @@ class Workspace:
             if run.doors is not None:
                 parts.push_async_callback(run.doors.close)
             parts.push_async_callback(self._retire)
-            await run.machine.end(error)
+            await self.end(error)
 
     async def _retire(self) -> None:
         """Close what was chosen earlier in this run."""
@@ -330,23 +434,26 @@ class Workspace:
 
     # ------------------------------------------------------------ plugging in
 
-    def _open(self) -> _Run:
+    def _open(self, language: Language | None = None) -> _Run:
+        """The run; where there is none, a text of `language` begins one."""
         if self._run is None:
-            self._run = self._new_run()
+            self._run = self._new_run(language or self.language)
         return self._run
 
-    def _new_run(self) -> _Run:
+    def _new_run(self, language: Language) -> _Run:
         from prose_kernel.commands import ShellCommands
-        from prose_kernel.deferred_services import DeferredJudge, DeferredRaces, DeferredSessions
+        from prose_kernel.deferred_services import DeferredJudge, DeferredMemories, DeferredRaces, DeferredSessions
         from prose_kernel.state.memory import MemoryStore
         from prose_kernel.state.trace import Trace
-        from prose_kernel.state.transcript import InContextTrace
+        from prose_kernel.state.transcript import InContextTrace, MarkedTrace
 
         settings, start = self.settings, self.start
-        kept = self._filesystem() if settings.state == "filesystem" else None
-        transcript = InContextTrace(self._asker.show) if kept is None else None
+        keeps = self.language.state == "state"
+        kept = self._filesystem() if keeps and settings.state == "filesystem" else None
+        transcript = None if kept is not None else InContextTrace(self._asker.show) if keeps else MarkedTrace()
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
+        answers = self._answers(kept) if settings.vvm_state == "filesystem" else None
         gates = self._gatekeeper(kept, self._asker)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
@@ -362,17 +469,21 @@ class Workspace:
             store=kept or MemoryStore(cwd=start.cwd),
             clock=self._clock,
             races=DeferredRaces(services),
+            memories=DeferredMemories(services),
+            answers=answers,
         )
-        machine = self.language.machine()(
+        machine = language.machine()(
             ports,
-            listeners=(trace, self._tell),
+            listeners=(trace, self._tell) if answers is None else (trace, answers, self._tell),
             cwd=str(start.cwd),
             program_file=start.program_file,
             concurrency=settings.concurrency,
-            load=self._resolver().load_program,
+            load=self._load,
             supplied=self._supplied,
         )
-        run = _Run(machine, gates, commands, self._agent_programs(settings, kept), kept, transcript)
+        language.configure(machine, settings)
+        machines = {language.name: machine}
+        run = _Run(machines, gates, commands, self._agent_programs(settings, kept), kept, transcript, answers)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
         return run
@@ -384,11 +495,12 @@ class Workspace:
 
     def _plug_in(self, run: _Run, doors: SessionServices | None) -> None:
         commands: Commands = self._remote or run.commands
+        machine = run.any_machine
         if doors is None:  # they will come when they are needed
-            run.machine.ports = structs.replace(run.machine.ports, commands=commands)
+            machine.ports = structs.replace(machine.ports, commands=commands)
             return
-        run.machine.ports = structs.replace(
-            run.machine.ports,
+        machine.ports = structs.replace(
+            machine.ports,
             commands=doors.commands or commands,
             sessions=doors.sessions,
             judge=doors.judge,
@@ -490,11 +602,11 @@ class Workspace:
         from prose_kernel.sessions.tools.exec import exec_tools
         from prose_kernel.settings import surroundings
 
-        cwd, kept, tasks = self.start.cwd, run.kept, self._tasks_of(run)
+        cwd, kept, tasks = self.start.cwd, run.kept or run.answers, self._tasks_of(run)
         return connect(
             self._asker,
             settings.session_options(cwd),
-            surroundings(cwd, kept.directory if kept is not None else None, settings.state_dir),
+            surroundings(self._project, kept.directory if kept is not None else None, settings.state_dir),
             clock=self._clock,
             interrupt=self.interrupt,
             guard=Helpers(self._engine_of()),
@@ -505,6 +617,20 @@ class Workspace:
             ),
             before=run.doors,
         )
+
+    @property
+    def _project(self) -> Path:
+        """The directory in which the sessions of the run work."""
+        file = self.start.cwd / self.start.program_file
+        at_home = self.language.at_home and not self.start.notebook and file.is_file()
+        return file.parent if at_home else self.start.cwd
+
+    def _answers(self, kept: FilesystemStore | None) -> AnswerFiles:
+        from prose_kernel.state.answer_files import AnswerFiles
+        from prose_kernel.state.layout import new_run_id
+
+        run_id = kept.run_id if kept is not None else new_run_id(self._clock)
+        return AnswerFiles(self._project, run_id, self._clock, self.start.program_file)
 
     def _filesystem(self) -> FilesystemStore:
         from prose_kernel.state.filesystem import FilesystemStore
@@ -546,15 +672,21 @@ class Workspace:
             self._engine = Engine(on_warning=self._warnings.append)
         return self._engine
 
-    def _resolver(self) -> Programs:
-        if self._programs is None:
+    def _programs_of(self, language: Language) -> Programs:
+        """What finds the programs that texts of a language import; loaded with the first import."""
+        found = self._programs.get(language.name)
+        if found is None:
             file, profile = self.start.cwd / self.start.program_file, self.settings.profile
-            self._programs = (
-                self.language.programs(file.parent, program=file, profile=profile)
+            found = self._programs[language.name] = (
+                language.programs(file.parent, program=file, profile=profile)
                 if file.is_file()
-                else self.language.programs(self.start.cwd, profile=profile)
+                else language.programs(self.start.cwd, profile=profile)
             )
-        return self._programs
+        return found
+
+    async def _load(self, request: LoadRequest) -> LoadedProgram:
+        """An import of the text that is running: imports are loaded where they stand, at the root of their text."""
+        return await self._programs_of(self._running or self.language).load_program(request)
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:

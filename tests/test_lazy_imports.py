@@ -130,3 +130,35 @@ def test_a_cell_loads_the_rooms_that_it_uses(tmp_path: Path) -> None:
     assert "prose_kernel.judge" in loaded
     assert "sqlite3" not in loaded
     assert "prose_kernel.commands.tasks" in imported(tmp_path, "%tasks", among=ROOMS)
+
+
+LANGUAGES = tuple(f"prose_kernel.{room}.{name}" for room in ("language", "machine") for name in ("openprose", "vvm"))
+
+
+def test_a_cell_loads_its_own_language_alone(tmp_path: Path) -> None:
+    def used(*cells: str) -> str:
+        return imported(tmp_path, *cells, "%bindings", "%help", among=LANGUAGES)
+
+    assert used("let a = 1", "a?", "%help let") == str([name for name in LANGUAGES if "openprose" in name])
+    assert used("%%vvm\na = 1", "%%vvm\na + 1", "a?", "%agents") == str([name for name in LANGUAGES if "vvm" in name])
+    assert used("let a = 1", "%%vvm\na + 1") == str(sorted(LANGUAGES))
+
+
+WARM = """
+import sys
+from pathlib import Path
+from prose_kernel import languages
+from prose_kernel.notebook import app, kernel
+from prose_kernel.cells.runner import Cells
+
+Cells(Path.cwd(), None, languages.of_magic(sys.argv[1])).warm_up()
+print(sorted({".".join(name.split(".")[:3]) for name in sys.modules} & set(sys.argv[2:])))
+"""
+
+
+@pytest.mark.parametrize("language", ["openprose", "vvm"])
+def test_a_kernel_warms_up_its_own_language_alone(tmp_path: Path, language: str) -> None:
+    magic = {"openprose": "prose"}.get(language, language)
+    command = [sys.executable, "-c", WARM, magic, *LANGUAGES]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.strip() == str([name for name in LANGUAGES if language in name]), ran.stderr

@@ -12,16 +12,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prose_kernel import languages
-from prose_kernel.cells.scan import inside, literals, segments
+from prose_kernel.cells.scan import inside, literals, segments, spoken
 from prose_kernel.errors import UsageError
-from prose_kernel.languages import Words
+from prose_kernel.language.words import Offer
+from prose_kernel.languages import Language, Words
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
-    from prose_kernel.language.openprose.names import Known
 
 _PATHS = 200
 """Entries of one directory that are offered."""
@@ -31,21 +31,12 @@ _NAME = r"[A-Za-z_][\w-]*"
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """One offer: the text to insert, what it is, a short note."""
-
-    text: str
-    kind: str
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Completions:
     """Offers that replace the code points from `start` to `end`."""
 
     start: int
     end: int
-    matches: tuple[Match, ...] = ()
+    matches: tuple[Offer, ...] = ()
 
     def moved(self, by: int) -> Completions:
         """The same offers, `by` code points further on."""
@@ -55,10 +46,13 @@ class Completions:
 def complete(cells: Cells, code: str, cursor: int) -> Completions:
     """The completions at a cursor position."""
     cursor = max(0, min(cursor, len(code)))
-    where, start = inside(code, cursor)
+    language, code = spoken(code, cells.language)
+    where, start = inside(code, cursor, language)
     line = code[code.rfind("\n", 0, cursor) + 1 : cursor]
     if where == "comment":
         return Completions(cursor, cursor)
+    if language.offers is not None and not (where == "code" and line.startswith("%")):
+        return _offered(cells, language, code, cursor, where, start)
     if where in ("string", "triple"):
         return _in_text(cells, code, cursor, start)
     if where == "marker":
@@ -74,21 +68,33 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
     return _matching(offers, code[begin:cursor], begin, cursor)
 
 
-def _matching(offers: Iterable[Match], prefix: str, start: int, end: int) -> Completions:
-    found: dict[str, Match] = {}
+def _offered(cells: Cells, language: Language, code: str, cursor: int, where: str, start: int) -> Completions:
+    """What a language offers itself; paths are filled in here."""
+    word = re.search(r"[A-Za-z_]\w*\Z", code[max(0, cursor - 200) : cursor])
+    begin = cursor - len(word.group()) if word else cursor
+    if language.offers is None:
+        return Completions(cursor, cursor)
+    offers = list(language.offers(code[:begin], where, _known(cells, language), cells.values()))
+    if any(offer.kind == "paths" for offer in offers):
+        return _path(cells, code, cursor, start, programs=True)
+    return _matching(offers, code[begin:cursor], begin, cursor)
+
+
+def _matching(offers: Iterable[Offer], prefix: str, start: int, end: int) -> Completions:
+    found: dict[str, Offer] = {}
     for match in offers:
         if match.text.startswith(prefix) and match.text != prefix:
             found.setdefault(match.text, match)
-    order = {"variable": 0, "property": 1, "value": 2, "agent": 3, "block": 4, "keyword": 5}
+    order = {"variable": 0, "property": 1, "value": 2, "agent": 3, "block": 4, "function": 4, "keyword": 5}
     return Completions(start, end, tuple(sorted(found.values(), key=lambda m: (order.get(m.kind, 9), m.text))))
 
 
 # ---------------------------------------------------------------- names
 
 
-def _known(cells: Cells) -> Known | None:
+def _known(cells: Cells, language: Language | None = None) -> Any:
     workspace = cells.started
-    return workspace.machine.known() if workspace is not None else None
+    return workspace.machine_of(language or languages.default()).known() if workspace is not None else None
 
 
 _DECLARED = re.compile(
@@ -99,32 +105,32 @@ _DECLARED = re.compile(
 _PARAMETERS = re.compile(rf"^[ \t]*block[ \t]+{_NAME}[ \t]*\(([^)\n]*)", re.M)
 
 
-def variables(cells: Cells, before: str) -> list[Match]:
+def variables(cells: Cells, before: str) -> list[Offer]:
     """Names that may be read: those of earlier cells, and what the text before the cursor declares."""
     code = code_only(before)
     found = [name for groups in _DECLARED.findall(code) for name in groups if name]
     found += [name for group in _PARAMETERS.findall(code) for name in re.findall(_NAME, group)]
-    matches = [Match(name, "variable", "declared in this cell") for name in dict.fromkeys(found)]
+    matches = [Offer(name, "variable", "declared in this cell") for name in dict.fromkeys(found)]
     known = _known(cells)
     if known is not None:
-        matches += [Match(name, "variable", variable.kind) for name, variable in known.variables.items()]
-        matches += [Match(name, "variable") for name in sorted(known.soft_exports)]
+        matches += [Offer(name, "variable", variable.kind) for name, variable in known.variables.items()]
+        matches += [Offer(name, "variable") for name in sorted(known.soft_exports)]
     return matches
 
 
-def _registered(cells: Cells, before: str, word: str, registry: str) -> list[Match]:
+def _registered(cells: Cells, before: str, word: str, registry: str) -> list[Offer]:
     found = re.findall(rf"^[ \t]*{word}[ \t]+({_NAME})", code_only(before), re.M)
     known = _known(cells)
     if known is not None:
         found += list(getattr(known, registry))
-    return [Match(name, word) for name in dict.fromkeys(found)]
+    return [Offer(name, word) for name in dict.fromkeys(found)]
 
 
-def programs(cells: Cells, before: str) -> list[Match]:
+def programs(cells: Cells, before: str) -> list[Offer]:
     """Names of imported programs."""
     found = re.findall(rf"^[ \t]*use[ \t]+\"[^\"\n]*\"[ \t]+as[ \t]+({_NAME})", before, re.M)
     known = _known(cells)
-    return [Match(name, "program") for name in dict.fromkeys([*found, *(known.programs if known else ())])]
+    return [Offer(name, "program") for name in dict.fromkeys([*found, *(known.programs if known else ())])]
 
 
 def code_only(text: str) -> str:
@@ -139,7 +145,7 @@ def code_only(text: str) -> str:
 # ---------------------------------------------------------------- code
 
 
-def _code(cells: Cells, before: str, head: str) -> list[Match]:
+def _code(cells: Cells, before: str, head: str) -> list[Offer]:
     """Offers in code; `before` is everything before the word, `head` the part of it on the cursor's line."""
     stripped = head.strip()
     if re.search(r"\b(session|resume)[ \t]*(?:[\w-]+[ \t]*)?:\s*\Z", head):
@@ -156,11 +162,11 @@ def _code(cells: Cells, before: str, head: str) -> list[Match]:
     return _expected(cells, before, owner if stripped == "" else None)
 
 
-def _expected(cells: Cells, before: str, owner: str | None) -> list[Match]:
+def _expected(cells: Cells, before: str, owner: str | None) -> list[Offer]:
     """What the grammar has a place for after `before`: properties, keywords, and names where a value may stand."""
     terminals = languages.default().expected(before)
     properties = _words().properties_of(owner).items() if owner else ()
-    offers = [Match(name, "property", entry.summary) for name, entry in properties]
+    offers = [Offer(name, "property", entry.summary) for name, entry in properties]
     offers += [_keyword(word) for word in _words().keywords if word.upper() in terminals and word != "import"]
     if "CONSTANT" in terminals:
         offers += [*variables(cells, before), *programs(cells, before)]
@@ -172,25 +178,25 @@ def _words() -> Words:
     return languages.default().words()
 
 
-def _keyword(word: str) -> Match:
-    return Match(word, "keyword", _words().keywords[word].summary)
+def _keyword(word: str) -> Offer:
+    return Offer(word, "keyword", _words().keywords[word].summary)
 
 
-def _modifiers(word: str, head: str) -> list[Match]:
+def _modifiers(word: str, head: str) -> list[Offer]:
     if re.search(r"on-fail\s*:\s*\Z", head):
-        return [Match(f'"{v}"', "value") for v in ("fail-fast", "continue", "ignore")]
+        return [Offer(f'"{v}"', "value") for v in ("fail-fast", "continue", "ignore")]
     if word == "parallel":
         return [
-            *(Match(f'"{v}"', "value") for v in ("all", "first", "any")),
-            Match("on-fail", "property"),
-            Match("count", "property"),
+            *(Offer(f'"{v}"', "value") for v in ("all", "first", "any")),
+            Offer("on-fail", "property"),
+            Offer("count", "property"),
         ]
-    return [Match("max", "property", _words().properties["max"].summary)]
+    return [Offer("max", "property", _words().properties["max"].summary)]
 
 
-def _property_values(cells: Cells, before: str, name: str) -> list[Match]:
+def _property_values(cells: Cells, before: str, name: str) -> list[Offer]:
     entry = _words().properties.get(name.replace("on_fail", "on-fail").replace("on-reject", "on_reject"))
-    values = [Match(value, "value") for value in entry.values] if entry else []
+    values = [Offer(value, "value") for value in entry.values] if entry else []
     if name == "context":
         values += variables(cells, before)
     if name == "on_reject":
@@ -241,10 +247,10 @@ def _in_text(cells: Cells, code: str, cursor: int, start: int) -> Completions:
         return _path(cells, code, cursor, start)
     if named := re.search(rf"({_NAME})[ \t]*:[ \t]*\Z", head):
         entry = _words().properties.get(named[1].replace("on_fail", "on-fail"))
-        values = [Match(v.strip('"'), "value") for v in entry.values if v.startswith('"')] if entry else []
+        values = [Offer(v.strip('"'), "value") for v in entry.values if v.startswith('"')] if entry else []
         return _matching(values, code[start + 1 : cursor], start + 1, cursor)
     if re.search(r"\bparallel[ \t]*(?:for\b[^()]*)?\([ \t]*\Z", head):
-        values = [Match(v, "value") for v in ("all", "first", "any")]
+        values = [Offer(v, "value") for v in ("all", "first", "any")]
         return _matching(values, code[start + 1 : cursor], start + 1, cursor)
     return Completions(cursor, cursor)
 
@@ -266,7 +272,7 @@ def _path(
     word = re.search(r"[^\s\"'|&;<>()=]*\Z", code[start:cursor])
     typed = word.group() if word else ""
     workspace = cells.started
-    base = Path(workspace.machine.cwd if workspace is not None else cells.cwd)
+    base = workspace.cwd if workspace is not None else cells.cwd
     parent, _, prefix = typed.rpartition("/")
     named = parent + "/" if parent or typed.startswith("/") else ""
     folder = Path(os.path.expanduser(named))  # noqa: PTH111 - a home directory of nobody stays as it is
@@ -275,7 +281,7 @@ def _path(
     return Completions(begin, cursor, tuple(matches))
 
 
-def _entries(folder: Path, prefix: str, directories: bool, programs: bool) -> Iterable[Match]:
+def _entries(folder: Path, prefix: str, directories: bool, programs: bool) -> Iterable[Offer]:
     try:
         with os.scandir(folder) as entries:
             found = sorted((e for e in entries if e.name.startswith(prefix)), key=lambda e: e.name)[:_PATHS]
@@ -285,9 +291,9 @@ def _entries(folder: Path, prefix: str, directories: bool, programs: bool) -> It
         if entry.name.startswith(".") and not prefix.startswith("."):
             continue
         if entry.is_dir():
-            yield Match(entry.name + "/", "path")
-        elif not directories and (not programs or entry.name.endswith((".prose", ".md"))):
-            yield Match(entry.name, "path")
+            yield Offer(entry.name + "/", "path")
+        elif not directories and (not programs or entry.name.endswith((*languages.suffixes(), ".md"))):
+            yield Offer(entry.name, "path")
 
 
 # ---------------------------------------------------------------- magics
@@ -298,7 +304,7 @@ def _magic(cells: Cells, line: str, cursor: int) -> Completions:
 
     name = re.match(r"%([\w-]*)\Z", line)
     if name is not None:
-        offers = [Match(f"%{magic.name}", "magic", magic.summary) for magic in MAGICS.values()]
+        offers = [Offer(f"%{magic.name}", "magic", magic.summary) for magic in MAGICS.values()]
         return _matching(offers, line, cursor - len(line), cursor)
     word = re.search(r"\S*\Z", line)
     typed = word.group() if word else ""
@@ -306,7 +312,7 @@ def _magic(cells: Cells, line: str, cursor: int) -> Completions:
     if head[0] in ("%run", "%cd", "%cwd"):
         found = _path(cells, line, len(line), 0, directories=head[0] != "%run", programs=head[0] == "%run")
         return found.moved(cursor - len(line))
-    offers = [Match(text, "value") for text in _arguments(cells, head)]
+    offers = [Offer(text, "value") for text in _arguments(cells, head)]
     return _matching(offers, typed, cursor - len(typed), cursor)
 
 
@@ -383,19 +389,27 @@ def _cassettes(cells: Cells) -> list[str]:
 # ---------------------------------------------------------------- completeness
 
 
-def completeness_of(code: str) -> tuple[str, str]:
+def completeness_of(code: str, language: Language) -> tuple[str, str]:
     """`complete`, `incomplete` or `invalid`, and the indentation that the next line wants; decided by the parser.
 
-    A cell that begins with `%%` is complete after a blank line.
+    `language` is that of a cell which names none. A cell that begins with `%%` may have several statements: it is
+    complete after a blank line.
     """
+    language, text = spoken(code, language)
     if code.startswith("%%"):
         *body, last = code.split("\n")[1:] or [""]
-        ended = any(line.strip() for line in body) and not last.strip() and bool(last or not body[-1].strip())
-        return ("complete" if ended else "incomplete"), ""
-    pieces = segments(code)
+        if not (any(line.strip() for line in body) and not last.strip() and (last or not body[-1].strip())):
+            return "incomplete", "" if text is code else _completeness_of(text, language)[1]
+        if text is code:
+            return "complete", ""
+    return _completeness_of(text, language)
+
+
+def _completeness_of(code: str, language: Language) -> tuple[str, str]:
+    pieces = segments(code, language)
     programs_ = [piece for piece in pieces if not piece.magic]
     if not programs_:
         return "complete", ""
     if pieces[-1].magic:
         return "complete", ""
-    return languages.default().completeness(programs_[-1].text)
+    return language.completeness(programs_[-1].text)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from prose_kernel import languages
 from prose_kernel.cells import tables
 from prose_kernel.cells.registry import MAGICS
-from prose_kernel.cells.scan import inside
-from prose_kernel.languages import WordDoc, Words
+from prose_kernel.cells.scan import inside, spoken
+from prose_kernel.language.words import Entry
+from prose_kernel.languages import Language
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced, preview
-from prose_kernel.runtime.values import kind_of
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
+    from prose_kernel.workspace import Named
 
 _WORD = re.compile(r"%?[A-Za-z_][\w-]*")
 
@@ -29,10 +29,11 @@ def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> Display | 
     word, start = word_at(code, cursor)
     if not word:
         return None
-    where, _ = inside(code, start)
+    language, code = spoken(code, cells.language)
+    where, _ = inside(code, start, language)
     if where == "comment" or (where != "code" and not _interpolated(code, start)):
         return None
-    return describe(cells, word, whole=detail > 0, property_first=_is_property(code, start, word))
+    return describe(cells, word, language, whole=detail > 0, property_first=_is_property(code, start, word))
 
 
 def word_at(code: str, cursor: int) -> tuple[str, int]:
@@ -51,61 +52,60 @@ def _interpolated(code: str, start: int) -> bool:
 
 
 def _is_property(code: str, start: int, word: str) -> bool:
+    """Whether the word names a property: alone before a `:`, or before a `=` in brackets."""
+    after = code[start + len(word) :].lstrip(" ")
     line = code[code.rfind("\n", 0, start) + 1 : start]
-    return line != "" and not line.strip() and code[start + len(word) :].lstrip(" ").startswith(":")
+    if after.startswith("=") and not after.startswith("=="):
+        return code[:start].rstrip()[-1:] in ("(", ",", "{")
+    return line != "" and not line.strip() and after.startswith(":")
 
 
-def describe(cells: Cells, word: str, *, whole: bool = True, property_first: bool = False) -> Display | None:
-    """What is known about a word: bindings, agents, blocks and imported programs before the language's own words."""
+def describe(
+    cells: Cells, word: str, language: Language, *, whole: bool = True, property_first: bool = False
+) -> Display | None:
+    """What is known about a word: bindings, agents, functions and imported programs before the language's own words."""
     if word.startswith("%"):
         return _magic(word[1:])
-    if property_first and word in _words().properties:
-        return _entry(word, _words().properties[word])
-    return _defined(cells, word, whole) or _language(word) or _magic(word)
+    if property_first and word in language.words().properties:
+        return _entry(word, language.words().properties[word], language)
+    return _defined(cells, word, whole) or _word(word, language) or _magic(word)
 
 
 def _defined(cells: Cells, word: str, whole: bool) -> Display | None:
     workspace = cells.started
     if workspace is None:
         return None
-    machine = workspace.machine
-    infos = machine.bindings()
-    if word in infos:
-        return tables.binding(cells, word) if whole else _brief(word, infos[word].kind, infos[word].value)
-    found = next((one for one in machine.definitions() if one.name == word), None)
+    if (named := cells.names().get(word)) is not None:
+        return tables.binding(cells, word) if whole else _brief(word, named)
+    found = next((one for one in workspace.definitions() if one.definition.name == word), None)
     if found is None:
         return None
-    text = found.text.rstrip()
-    return Display(
-        {"text/markdown": f"**{found.kind}**\n\n{fenced(text, 'prose')}", "text/plain": f"{found.kind}\n\n{text}"}
-    )
+    kind, text = found.definition.kind, found.definition.text.rstrip()
+    quoted = fenced(text, found.language.magic)
+    return Display({"text/markdown": f"**{kind}**\n\n{quoted}", "text/plain": f"{kind}\n\n{text}"})
 
 
-def _brief(name: str, declared: str, value: object) -> Display:
-    text, rest = preview(cards.readable(value), lines=30, characters=4000)  # type: ignore[arg-type]
-    kind = kind_of(value)  # type: ignore[arg-type]
+def _brief(name: str, named: Named) -> Display:
+    text, rest = preview(cards.readable(named.info.value, named.language), lines=30, characters=4000)
     tail = f"\n… ({rest})" if rest else ""
-    shown = f"{name}: {declared}, {kind}\n\n{text}{tail}"
-    return Display({"text/markdown": f"`{name}` {declared}, {kind}\n\n{fenced(text)}{tail}", "text/plain": shown})
+    shown = f"{name}: {named.kind}\n\n{text}{tail}"
+    return Display({"text/markdown": f"`{name}` {named.kind}\n\n{fenced(text)}{tail}", "text/plain": shown})
 
 
-def _words() -> Words:
-    return languages.default().words()
+def _word(word: str, language: Language) -> Display | None:
+    words = language.words()
+    entry = words.keywords.get(word) or words.properties.get(word.replace("on_fail", "on-fail"))
+    return _entry(word, entry, language) if entry else None
 
 
-def _language(word: str) -> Display | None:
-    entry = _words().keywords.get(word) or _words().properties.get(word.replace("on_fail", "on-fail"))
-    return _entry(word, entry) if entry else None
-
-
-def _entry(word: str, entry: WordDoc) -> Display:
+def _entry(word: str, entry: Entry, language: Language) -> Display:
     notes = [f"In: {', '.join(entry.owners)}."] if entry.owners else []
     if entry.values:
         notes.append(f"Values: {', '.join(entry.values)}.")
     text = " ".join([entry.summary, *notes])
     return Display(
         {
-            "text/markdown": f"**{word}**: {text}\n\n{fenced(entry.example, 'prose')}",
+            "text/markdown": f"**{word}**: {text}\n\n{fenced(entry.example, language.magic)}",
             "text/plain": f"{word}: {text}\n\n{entry.example}",
         }
     )

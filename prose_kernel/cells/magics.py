@@ -52,7 +52,7 @@ async def agents(call: Call) -> None:
     call.show(tables.agents(call.cells))
 
 
-@magic("%blocks", "list all blocks with their parameters")
+@magic("%blocks", "list all blocks and functions with their parameters")
 async def blocks(call: Call) -> None:
     use(call, blocks, 0, 0)
     call.show(tables.blocks(call.cells))
@@ -75,14 +75,14 @@ async def state(call: Call) -> None:
     return None
 
 
-@magic("%help [WORD]", "list all magics, or explain one keyword, property, magic, binding, agent or block")
+@magic("%help [WORD]", "list all magics, or explain one keyword, property, magic, binding, agent, block or function")
 async def help_(call: Call) -> None:
     use(call, help_, 0, 1)
     if not call.words:
         return call.show(tables.magics(MAGICS.values()))
-    found = inspection.describe(call.cells, call.words[0])
+    found = inspection.describe(call.cells, call.words[0], call.view.language)
     if found is None:
-        near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(), n=1)
+        near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(call.view.language), n=1)
         raise UsageError(
             f"there is no help for {call.words[0]}",
             hint=f"did you mean {near[0]}?" if near else "%help lists all magics",
@@ -96,7 +96,7 @@ async def explain(call: Call) -> None:
     use(call, explain, 1, 2)
     from prose_kernel import reference
 
-    call.show(paragraph(_LINK.sub(r"\1", reference.section(" ".join(call.words)))))
+    call.show(paragraph(_LINK.sub(r"\1", reference.section(" ".join(call.words), call.view.language.name))))
 
 
 @magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")
@@ -129,15 +129,16 @@ async def run(call: Call) -> None:
     except (OSError, ValueError) as problem:
         reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
         raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}") from None
-    source = languages.of_file(call.words[0]).decode(data, call.words[0])
-    value = await call.cells.program(source.text, call.view, call.words[0])
+    language = languages.of_file(call.words[0])
+    source = language.decode(data, call.words[0])
+    value = await call.cells.program(source.text, call.view, call.words[0], language)
     call.view.result_of_part(value)
 
 
 def _below(cells: Cells, given: str) -> Path:
     """Resolve a path that was typed, relative to the directory in which commands run."""
     workspace = cells.started
-    base = Path(workspace.machine.cwd) if workspace is not None else cells.cwd
+    base = workspace.cwd if workspace is not None else cells.cwd
     return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
 
 
@@ -177,13 +178,13 @@ async def pip(call: Call) -> None:
 
     if not call.text:
         raise UsageError("%pip: too few words", hint=f"usage: {pip.usage}")
-    machine = call.cells.workspace.machine
+    workspace = call.cells.workspace
     command = f"{_pip_command()} {call.text}"
     shown = call.view.command_view()
     before = _installed()
     try:
-        request = CommandRequest(command, machine.cwd, _PIP_SECONDS, track=False)
-        result = await call.cells.workspace.commands_here.run(request, shown.feed)
+        request = CommandRequest(command, str(workspace.cwd), _PIP_SECONDS, track=False)
+        result = await workspace.commands_here.run(request, shown.feed)
     finally:
         shown.finish("run it in a terminal to see all of it")
     if result.exit_code:
@@ -227,14 +228,14 @@ def _loaded() -> set[str]:
 @magic("%cd [DIRECTORY]", "show or change the directory in which commands run", "cwd")
 async def cd(call: Call) -> None:
     use(call, cd, 0, 1)
-    machine = call.cells.workspace.machine
+    workspace = call.cells.workspace
     if call.words:
         path = _below(call.cells, call.words[0])
         if not path.is_dir():
             raise UsageError(f"%cd: {call.words[0]} is not a directory")
-        machine.cwd = str(path.resolve())
-    text = tables.short_path(Path(machine.cwd), call.cells.cwd)
-    call.show(Display({"text/plain": text}, {"directory": machine.cwd}))
+        workspace.cwd = path.resolve()
+    text = tables.short_path(workspace.cwd, call.cells.cwd)
+    call.show(Display({"text/plain": text}, {"directory": str(workspace.cwd)}))
 
 
 @magic(

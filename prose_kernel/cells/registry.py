@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prose_kernel import languages
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.display import Display, Output
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
+    from prose_kernel.languages import Language
     from prose_kernel.presentation.cell_view import CellView
 
 
@@ -79,18 +81,26 @@ def use(call: Call, magic: Magic, least: int, most: int) -> None:
         )
 
 
-def find(line: str) -> Magic:
-    """The magic of a line (without its `%`). Raises `UsageError` for an unknown one."""
+def find(line: str, language: Language | None = None) -> Magic:
+    """The magic of a line (without its `%`) in a cell of a language. Raises `UsageError` for an unknown one."""
     name = line.partition(" ")[0].strip()
     if name.startswith("%"):
         hint = _INSTEAD.get(name.removeprefix("%"))
-        if name == "%prose":
-            hint = "every cell of this notebook is Prose already; leave the line out"
-        raise UsageError(f"there is no cell magic %{name}", hint=hint)
+        if languages.of_magic(name.removeprefix("%")) is not None:
+            hint = f"%{name} names the language of a whole cell: it stands at the very beginning of the cell"
+        raise UsageError(f"there is no cell magic %{name}", hint=hint and statement(hint, language))
     found = MAGICS.get(name)
     if found is None:
-        raise UsageError(f"there is no magic %{name}", hint=_instead(name, line))
+        raise UsageError(f"there is no magic %{name}", hint=statement(_instead(name, line), language))
     return found
+
+
+def statement(hint: str, language: Language | None) -> str:
+    """A hint, which may be a statement that runs a command: where to write it from a cell of this language."""
+    first = languages.default()
+    if language in (None, first) or not hint.startswith('exec "'):
+        return hint
+    return f"in a cell that begins with %%{first.magic}: {hint}"
 
 
 _SHELL = frozenset(
@@ -129,7 +139,7 @@ def _instead(name: str, line: str) -> str:
 async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:
     """Run a magic line (without its `%`); `below` is text that it looks at. Raises `UsageError`, and what the magic's
     own work raises."""
-    found = find(line)
+    found = find(line, view.language)
     rest = line.partition(" ")[2]
     try:
         words = () if found.raw else tuple(shlex.split(rest))

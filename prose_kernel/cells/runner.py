@@ -11,19 +11,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.cells.registry import in_cell
-from prose_kernel.cells.scan import Segment, segments
+from prose_kernel import languages
+from prose_kernel.cells.registry import in_cell, statement
+from prose_kernel.cells.scan import Segment, own_language, segments
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, Output, Problem
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
-    from prose_kernel.languages import Compiled
+    from prose_kernel.languages import Compiled, Language
     from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.presentation.output_window import Limits
     from prose_kernel.runtime.services import Asker, TaskFollowUp
     from prose_kernel.settings import Settings
-    from prose_kernel.workspace import Workspace
+    from prose_kernel.workspace import Named, Workspace
 
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
@@ -32,12 +33,14 @@ _LAST_WORDS = 0.5
 class Cells:
     """A workspace fed cell by cell. All calls but `interrupt` belong to one event loop.
 
-    `cwd` is the notebook's directory. `overrides` are settings that a magic has chosen.
+    `cwd` is the notebook's directory, `language` that of a cell which names none. `overrides` are settings that a magic
+    has chosen.
     """
 
-    def __init__(self, cwd: Path, asker: Asker) -> None:
+    def __init__(self, cwd: Path, asker: Asker, language: Language | None = None) -> None:
         self.cwd = cwd
         self.asker = asker
+        self.language = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
         self._workspace: Workspace | None = None
@@ -64,7 +67,8 @@ class Cells:
         if self._workspace is None:
             from prose_kernel.workspace import Start, Workspace
 
-            self._workspace = Workspace(self.settings, Start(self.cwd), asker=self.asker)
+            start = Start(self.cwd, language=self.language)
+            self._workspace = Workspace(self.settings, start, asker=self.asker)
         return self._workspace
 
     @property
@@ -128,14 +132,13 @@ class Cells:
 
     def warm_up(self) -> None:
         """Import what the first cell needs, ahead of time."""
-        from prose_kernel import languages
         from prose_kernel.language.source import Source
         from prose_kernel.presentation import cell_view
-        from prose_kernel.workspace import load_what_commands_need
+        from prose_kernel.workspace import load_what_cells_need
 
         _ = cell_view
-        languages.default().compile(Source.of('exec "true"\n', "cell"))
-        load_what_commands_need()
+        self.language.compile(Source.of(self.language.sample, "cell"))
+        load_what_cells_need(self.language)
 
     # ------------------------------------------------------------ a cell
 
@@ -147,10 +150,11 @@ class Cells:
         settings = self.workspace.settings
         return Limits(settings.display_cap, settings.display_lines)
 
-    async def run(self, code: str, output: Output, *, live: bool) -> Problem | None:
+    async def run(self, code: str, output: Output, *, live: bool, language: Language | None = None) -> Problem | None:
         """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
 
-        `live` tells that a person is watching. An interrupt ends the cell with a problem named `KeyboardInterrupt`.
+        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one. An
+        interrupt ends the cell with a problem named `KeyboardInterrupt`.
         """
         from prose_kernel.presentation.cell_view import CellView
         from prose_kernel.presentation.problems import problem_of
@@ -160,7 +164,7 @@ class Cells:
         view: CellView | None = None
         try:
             view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
-            value = await self._run(code, output, view)
+            value = await self._run(code, output, view, language)
             view.finish(value)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._task is not None:
@@ -175,26 +179,30 @@ class Cells:
             self._task = None
         return None
 
-    async def _run(self, code: str, output: Output, view: CellView) -> Value:
+    async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._tell_of_tasks(output, view)
-        if code.startswith("%%"):
+        language, code = own_language(code, language or self.language)
+        view.language = language
+        begins = code.lstrip()
+        if begins.startswith("%%"):
             from prose_kernel.cells import task_magics
 
-            line, _, body = code[2:].partition("\n")
+            line, _, body = begins[2:].partition("\n")
             if line.split(None, 1)[:1] and line.split(None, 1)[0] in task_magics.CELL_MAGICS:
                 await task_magics.run_cell(self, line.strip(), body, output, view)
                 return None
-        if code.startswith("!"):
-            raise UsageError("`!` does not run a command here", hint=f'exec "{code[1:].strip().partition(chr(10))[0]}"')
-        pieces = segments(code)
+        if begins.startswith("!"):
+            hint = f'exec "{begins[1:].strip().partition(chr(10))[0]}"'
+            raise UsageError("`!` does not run a command here", hint=statement(hint, language))
+        pieces = segments(code, language)
         if pieces[0].magic and _looks_ahead(pieces):
             await self._preview(pieces, output, view)
             return None
         if page := _help_wanted(code):
-            output.page(self.help_page(page))
+            output.page(self.help_page(page, language))
             return None
         if len(pieces) > 1:
-            self._check_whole(pieces)
+            self._check_whole(pieces, language)
         value: Value = None
         for piece in pieces:
             if piece.magic:
@@ -202,9 +210,10 @@ class Cells:
 
                 view.settle()
                 await run_line(self, piece.text, output, view)
+                view.language = language
                 value = None
             elif _has_statements(piece.text):
-                value = await self.program(piece.text, view)
+                value = await self.program(piece.text, view, language=language)
         return value
 
     async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
@@ -227,13 +236,13 @@ class Cells:
         below = "".join(piece.text for piece in pieces[1:])
         await run_line(self, "prompt", output, view, first + below)
 
-    def _check_whole(self, pieces: list[Segment]) -> None:
+    def _check_whole(self, pieces: list[Segment], language: Language) -> None:
         """Check all magics and programs of a cell before any of it runs."""
         from prose_kernel.cells.magics import find
 
         for piece in pieces:
             if piece.magic:
-                find(piece.text)
+                find(piece.text, language)
         if any(p.magic and p.text.split(None, 1)[:1] in (["run"], ["reset"], ["provider"]) for p in pieces):
             return  # what is known will be different by then
         lines: list[str] = []
@@ -243,17 +252,18 @@ class Cells:
                 lines += own[len(lines) :]
             else:
                 lines += [""] * (piece.line - len(lines))
-        compiled = self.workspace.compile("\n".join(lines))
+        compiled = self.workspace.compile("\n".join(lines), language=language)
         if not compiled.ok:
             raise CompileError(compiled.diagnostics)
 
-    async def program(self, text: str, view: CellView, name: str = "cell") -> Value:
+    async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
         """Compile and run program text in the current run, shown through `view`.
 
         Raises what `Workspace.run` raises, and `CompileError`: then nothing of it was executed.
         """
+        language = view.language = language or self.language
         workspace = self.workspace
-        compiled = workspace.compile(text, name)
+        compiled = workspace.compile(text, name, language)
         if not compiled.ok:
             raise CompileError(compiled.diagnostics)
         if self.show_warnings:
@@ -264,7 +274,7 @@ class Cells:
         workspace.add_listener(view)
         self._in_program = True
         try:
-            return await workspace.run(compiled)
+            return await workspace.run(compiled, language=view.language)
         finally:
             self._in_program = False
             workspace.remove_listener(view)
@@ -294,11 +304,13 @@ class Cells:
 
     # ------------------------------------------------------------ bindings for front ends
 
+    def names(self) -> Mapping[str, Named]:
+        """The names of the run, whichever language has bound them; none before the first cell."""
+        return self._workspace.bindings() if self._workspace is not None else {}
+
     def values(self) -> Mapping[str, Value]:
-        """The root bindings of the run by name; empty before the first cell."""
-        if self._workspace is None:
-            return {}
-        return {name: info.value for name, info in self._workspace.machine.bindings().items()}
+        """Their values."""
+        return {name: named.info.value for name, named in self.names().items()}
 
     def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
         """What is known about the word at a cursor position; None for nothing."""
@@ -307,12 +319,12 @@ class Cells:
         _ = magics  # their names are known from now on
         return inspection.inspect(self, code, cursor, detail)
 
-    def help_page(self, word: str) -> Display:
+    def help_page(self, word: str, language: Language | None = None) -> Display:
         """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
         from prose_kernel.cells import inspection, magics
 
         _ = magics
-        found = inspection.describe(self, word)
+        found = inspection.describe(self, word, language or self.language)
         if found is None:
             raise UsageError(f"there is no help for {word}", hint="%help lists all magics, %bindings all names")
         return found

@@ -193,8 +193,8 @@ async def prompt(call: Call) -> None:
     if not text.strip():
         raise UsageError("%prompt: a statement is needed, behind it or below it", hint=f"usage: {prompt.usage}")
     workspace = call.cells.workspace
-    compiled = workspace.compile(text)
+    compiled = workspace.compile(text, language=call.view.language)
     if not compiled.ok:
         raise CompileError(compiled.diagnostics)
-    found = await workspace.machine.preview(compiled.program, compiled.source)
+    found = await workspace.preview(compiled, call.view.language)
     call.show(prompts_display(found, workspace.doors))

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from prose_kernel import languages
 from prose_kernel.cells.registry import MAGICS, Magic
 from prose_kernel.errors import UsageError
+from prose_kernel.languages import Language
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display, paragraph, table
 from prose_kernel.presentation.safety import clip, fenced, inline_code, markdown, visible
-from prose_kernel.runtime.values import ExecText, Reference, full_text, kind_of
+from prose_kernel.runtime.values import ExecText, Reference
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
+    from prose_kernel.workspace import Defined
 
 WHOLE = 200_000
 """Characters of one binding that `%binding` shows."""
 
 
-def _infos(cells: Cells) -> Mapping[str, Any]:
+def _defined(cells: Cells, *kinds: str) -> list[Defined]:
     workspace = cells.started
-    return workspace.machine.bindings() if workspace is not None else {}
+    found = workspace.definitions() if workspace is not None else ()
+    return [one for one in found if one.definition.kind in kinds]
 
 
 def bindings(cells: Cells) -> Display:
     """The table of `%bindings`: name, kind, size, where from, preview."""
     rows = []
-    for name, info in _infos(cells).items():
-        text = full_text(info.value)
+    for name, named in cells.names().items():
+        info, language = named.info, named.language
+        text = language.text_of(info.value)
         size = f"{len(text.encode('utf-8', 'replace')):,}"
-        rows.append((name, f"{info.kind}, {kind_of(info.value)}", size, clip(info.source, 40), clip(text, 60)))
+        rows.append((name, named.kind, size, clip(info.source, 40), clip(text, 60)))
     if not rows:
         return paragraph("No bindings yet.")
     return table(("name", "kind", "bytes", "from", "preview"), rows, code=(0, 3))
@@ -41,26 +44,26 @@ def bindings(cells: Cells) -> Display:
 
 def binding(cells: Cells, name: str) -> Display:
     """The whole of one binding. Raises `UsageError` when there is none of that name."""
-    infos = _infos(cells)
-    if name not in infos:
-        near = difflib.get_close_matches(name, infos, n=1)
+    names = cells.names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
         raise UsageError(
             f"there is no binding {name}", hint=f"did you mean {near[0]}?" if near else "%bindings lists them"
         )
-    info = infos[name]
+    info, language = names[name].info, names[name].language
     value = info.value
-    text = cards.readable(value)
+    text = cards.readable(value, language)
     rest = f"\n… ({len(text):,} characters in all)" if len(text) > WHOLE else ""
     text = text[:WHOLE]
-    head = f"`{name}` {info.kind}, {kind_of(value)}"
+    what = names[name].kind
     facts: dict[str, object] = {}
     remarks: list[str] = []
     if isinstance(value, ExecText):
         remarks, facts = _exec_lines(value)
     body = markdown(text) if isinstance(value, Reference) else fenced(text, "json" if _is_data(value) else "")
-    quoted = fenced(clip(info.source, 500), "prose") if info.source else ""
-    parts = [head, quoted, *(f"- {inline_code(r)}" for r in remarks), body + rest]
-    plain = [f"{name}: {info.kind}, {kind_of(value)}", *(f"  {visible(r)}" for r in remarks), visible(text) + rest]
+    quoted = fenced(clip(info.source, 500), language.magic) if info.source else ""
+    parts = [f"`{name}` {what}", quoted, *(f"- {inline_code(r)}" for r in remarks), body + rest]
+    plain = [f"{name}: {what}", *(f"  {visible(r)}" for r in remarks), visible(text) + rest]
     return Display({"text/markdown": "\n\n".join(p for p in parts if p), "text/plain": "\n".join(plain)}, facts)
 
 
@@ -87,27 +90,23 @@ def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
 
 def agents(cells: Cells) -> Display:
     """The table of `%agents`."""
-    workspace = cells.started
-    found = workspace.machine.definitions() if workspace is not None else ()
     rows = []
-    for agent in found:
-        if agent.kind == "agent":
-            model, persist, prompt = (agent.facts.get(key, "") for key in ("model", "persist", "prompt"))
-            rows.append((agent.name, model, persist, clip(prompt, 60)))
+    for agent in (one.definition for one in _defined(cells, "agent")):
+        model, persist, prompt = (agent.facts.get(key, "") for key in ("model", "persist", "prompt"))
+        rows.append((agent.name, model, persist, clip(prompt, 60)))
     if not rows:
         return paragraph("No agents yet.")
     return table(("agent", "model", "persist", "prompt"), rows)
 
 
 def blocks(cells: Cells) -> Display:
-    """The table of `%blocks`."""
-    workspace = cells.started
-    found = workspace.machine.definitions() if workspace is not None else ()
+    """The table of `%blocks`: what can be called, the functions of VVM among them."""
     rows = []
-    for block in found:
-        if block.kind == "block":
-            parameters, statements = block.facts["parameters"], block.facts["statements"]
-            rows.append((f"{block.name}({parameters})" if parameters else block.name, statements))
+    for one in _defined(cells, "block", "function"):
+        block = one.definition
+        parameters, statements = block.facts["parameters"], block.facts["statements"]
+        called = f"{block.name}({parameters})" if parameters or block.kind == "function" else block.name
+        rows.append((called, statements))
     if not rows:
         return paragraph("No blocks yet.")
     return table(("block", "statements"), rows)
@@ -154,7 +153,7 @@ def magics(known: Iterable[Magic]) -> Display:
     return table(("magic", "what it does"), list(rows.values()))
 
 
-def helpful_words() -> list[str]:
+def helpful_words(language: Language) -> list[str]:
     """Every word that `%help WORD` knows without a run."""
-    words = languages.default().words()
+    words = language.words()
     return sorted({*words.keywords, *words.properties, *MAGICS})

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel import languages
 from prose_kernel.cells.registry import Call, in_cell, magic, use
 from prose_kernel.errors import TaskRefused, UsageError
 from prose_kernel.presentation import task_cards
@@ -140,7 +141,7 @@ async def run_cell(cells: Cells, line: str, body: str, output: Output, view: Cel
 async def run_command(cells: Cells, asked: Asked, output: Output, view: CellView) -> None:
     """Start a command and watch it for its window. An interrupt ends it, unless it is a task by then."""
     tasks = cells.workspace.tasks
-    caller = TaskCaller(workspace=cells.workspace.machine.cwd, continues=asked.continues)
+    caller = TaskCaller(workspace=str(cells.workspace.cwd), continues=asked.continues)
     watching = asked.fields.get("yield_time_ms") != 0
     shown = view.command_view()
     try:
@@ -335,15 +336,17 @@ async def resume(call: Call) -> None:
     from prose_kernel.cells.python_values import give
 
     name = f"task_{found.number}_result"
-    await give(call.cells, {name: found.text})
-    value = await call.cells.program(_continuation(call.cells.workspace, found, name), call.view)
+    language = languages.default()  # that of the continuation's text, whatever the notebook's is
+    await give(call.cells, {name: found.text}, language=language)
+    text = _continuation(call.cells.workspace, found, name)
+    value = await call.cells.program(text, call.view, language=language)
     call.view.result_of_part(value)
 
 
 def _continuation(workspace: Workspace, found: TaskFollowUp, name: str) -> str:
     """The program of a continuation. What the task printed comes as context: data, never a part of the program."""
     prompt = f"Task {found.number} has ended. Its result is in the context, as data. Go on from there."
-    agents = (one for one in workspace.machine.definitions() if one.kind == "agent")
+    agents = (one.definition for one in workspace.definitions() if one.definition.kind == "agent")
     agent = next((agent for agent in agents if agent.name == found.session), None)
     if agent is None:
         return f'session "{prompt}"\n  context: {name}\n'

@@ -13,9 +13,10 @@ from pathlib import Path
 from prose_kernel import settings
 from prose_kernel.cli import execution, files, report, run
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
-from prose_kernel.cli.notebook_file import NotebookRun, read_cells
+from prose_kernel.cli.notebook_file import NotebookRun
 from prose_kernel.cli.terminal import Screen, TerminalAsker
 from prose_kernel.errors import ProseError, RunError
+from prose_kernel.languages import Language
 
 _PROVIDER = re.compile(r"^%provider\b.*$", re.MULTILINE)
 _MODE = re.compile(r"^(%cassette\b.*?)\s+--mode[=\s]+\S+", re.MULTILINE)
@@ -35,8 +36,8 @@ class _Watched(ProgramRun):
 
     used: frozenset[tuple[str, bytes]] = frozenset()
 
-    def __init__(self, request: Request, screen: Screen) -> None:
-        super().__init__(request, screen)
+    def __init__(self, request: Request, screen: Screen, language: Language) -> None:
+        super().__init__(request, screen, language)
         self.asker = TerminalAsker(sys.stdin, screen, available=False)
 
     async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
@@ -60,12 +61,12 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
     )
     request = Request(name, run.pairs(inputs), run.decisions(yes, no), chosen, cwd)
     screen = Screen(io.StringIO(), sys.stderr)
-    if request.name.endswith(".ipynb"):
-        watched: _Watched = _WatchedNotebook(request, screen)
-        cells = [Cell(_in_replay(cell.text), cell.name, cell.may_fail) for cell in read_cells(request.name)]
+    cells, language = run.read(name)
+    if name.endswith(".ipynb"):
+        watched: _Watched = _WatchedNotebook(request, screen, language)
+        cells = [Cell(_in_replay(cell.text), cell.name, cell.may_fail) for cell in cells]
     else:
-        watched = _Watched(request, screen)
-        cells = [Cell(files.read_source(request.name).text, request.name)]
+        watched = _Watched(request, screen, language)
     ended = asyncio.run(watched.through(cells))
     if ended.error is None and ended.signal is None:
         return Replayed(watched.used)

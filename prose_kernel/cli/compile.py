@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,10 +41,11 @@ class Compiled(NamedTuple):
 @click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How findings are printed.")
 def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
-    """Check programs without running anything; print the canonical form of what is right.
+    """Check programs without running anything; print the canonical form of what is right, of VVM its exports.
 
-    Findings go to stderr, canonical programs to stdout. With --format json, one object for each file on stdout:
-    {"file", "language", "ok", "diagnostics"}. FILE may be - for standard input.
+    Findings go to stderr, all else to stdout. With --format json, one object for each file on stdout:
+    {"file", "language", "ok", "contract", "diagnostics"}; the contract of a program without errors holds its inputs and
+    outputs, or of VVM its agents, functions, exports and imports. FILE may be - for standard input.
 
     Exit status: 0 no errors (warnings are fine), 1 errors, 2 a file that cannot be read.
     """
@@ -53,12 +55,26 @@ def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
         if form == "json":
             click.echo(
                 report.result_line(
-                    report.compiled_json(compiled.name, compiled.language.name, _with_unreadable(compiled))
+                    report.compiled_json(
+                        compiled.name, compiled.language.name, _with_unreadable(compiled), _contract(compiled)
+                    )
                 )
             )
         else:
-            _print_compiled(compiled, several=len(names) > 1)
+            _print_compiled(compiled, several=len(names) > 1, printed=_report)
     return status
+
+
+def _contract(compiled: Compiled) -> dict[str, Any] | None:
+    return asdict(compiled.language.contract(compiled.program)) if compiled.ok else None
+
+
+def _report(compiled: Compiled) -> str:
+    return compiled.language.report(compiled.program, compiled.name)
+
+
+def _canonical(compiled: Compiled) -> str:
+    return compiled.language.format_program(compiled.program)
 
 
 def _compile_all(names: tuple[str, ...], strict: bool) -> Iterator[Compiled]:
@@ -101,17 +117,17 @@ def _with_unreadable(compiled: Compiled) -> tuple[Diagnostic, ...]:
     return (Diagnostic("E215", 1, 1, str(compiled.unreadable)),)
 
 
-def _print_compiled(compiled: Compiled, several: bool) -> None:
+def _print_compiled(compiled: Compiled, several: bool, printed: Callable[[Compiled], str] = _canonical) -> None:
     if compiled.unreadable:
         click.echo(report.usage_text(compiled.unreadable), err=True)
     if several and compiled.diagnostics:
         click.echo(f"{compiled.name}:", err=True)
+    if compiled.language.refusal and not compiled.ok:
+        click.echo(compiled.language.refusal, err=True)
     if compiled.diagnostics:
         click.echo(report.diagnostics_text(compiled.diagnostics) + "\n" * (several or compiled.ok), err=True)
     if compiled.ok and compiled.program is not None:
-        click.echo(
-            (f"# {compiled.name}\n" if several else "") + compiled.language.format_program(compiled.program), nl=False
-        )
+        click.echo((f"# {compiled.name}\n" if several else "") + printed(compiled), nl=False)
 
 
 @click.command("fmt", short_help="Print programs in canonical form.")
@@ -120,7 +136,9 @@ def _print_compiled(compiled: Compiled, several: bool) -> None:
 @click.option("--write", is_flag=True, help="Rewrite the files in place.")
 @click.option("--drop-comments", is_flag=True, help="With --write: rewrite files with comments too, without them.")
 def fmt(names: tuple[str, ...], check_only: bool, write: bool, drop_comments: bool) -> int:
-    """Print programs in canonical form: two spaces, one statement a line, declarations first, no comments.
+    """Print programs in canonical form: two spaces, one statement a line.
+
+    OpenProse: declarations first, no comments. VVM keeps its comments and blank lines.
 
     Exit status: 0 done, 1 a program has errors, would change (--check) or was left alone (--write), 2 unreadable.
     """
@@ -167,4 +185,4 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
 
 def _has_comments(text: str, canonical: str) -> bool:
     """Whether there is a `#` that the canonical form lost: those in strings and markers stay."""
-    return text.count("#") != canonical.count("#")
+    return text.count("#") > canonical.count("#")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from prose_kernel import languages
 from prose_kernel._version import __version__
 from prose_kernel.cli import doctor_sessions
 from prose_kernel.cli.doctor_sessions import Finding
@@ -176,22 +177,23 @@ def _kernelspecs(start: bool) -> Iterator[Finding]:
         if "prose_kernel" not in argv:
             continue
         seen += 1
-        yield _kernelspec(name, argv, entry["resource_dir"], start)
+        language = languages.of_magic(str(entry["spec"].get("language"))) or languages.default()
+        fix = f"prose install --user --language {language.magic} --name {name}"
+        yield _kernelspec(name, argv, entry["resource_dir"], start, fix)
     if not seen:
         yield Finding("broken", "kernel", "Jupyter sees no Prose kernel", "prose install --user")
 
 
-def _kernelspec(name: str, argv: list[str], directory: str, start: bool) -> Finding:
+def _kernelspec(name: str, argv: list[str], directory: str, start: bool, fix: str) -> Finding:
     """Whether the interpreter of a kernelspec is there and, if asked, whether the kernel answers."""
     subject = f"kernel {name}"
     interpreter = sys.executable if argv[0] in ("python", "python3") else argv[0]
     if shutil.which(interpreter) is None:
-        return Finding("broken", subject, f"{interpreter} is gone ({directory})", f"prose install --user --name {name}")
+        return Finding("broken", subject, f"{interpreter} is gone ({directory})", fix)
     if not start:
         return Finding("ok", subject, f"{directory}, not started")
     problem = _start(name)
     if problem:
-        fix = f"prose install --user --name {name}"
         return Finding("broken", subject, f"does not start: {problem} ({directory})", fix)
     return Finding("ok", subject, f"starts ({directory})")
 

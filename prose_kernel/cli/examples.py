@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import click
 
+from prose_kernel import languages
 from prose_kernel.errors import UsageError
 
 DIRECTORY = Path(__file__).parent.parent / "examples"
 NOTEBOOKS = (DIRECTORY / "notebooks", DIRECTORY.parents[1] / "notebooks")
 """Where the tour and the course are: in an installed package, and in a checkout."""
-SHIPPED = ("*.ipynb", "cassettes/*.jsonl", "programs/*.prose", "prose.toml")
+SHIPPED = ("*.ipynb", "cassettes/*.jsonl", *(f"programs/*{suffix}" for suffix in languages.suffixes()), "prose.toml")
 
 
 class Example(NamedTuple):
@@ -32,7 +33,7 @@ class Example(NamedTuple):
 
 def bundled() -> tuple[Example, ...]:
     """All examples, by number."""
-    return tuple(_read(path) for path in sorted(DIRECTORY.glob("[0-9]*.prose")))
+    return tuple(_read(path) for path in sorted(DIRECTORY.glob("[0-9]*")) if path.name.endswith(languages.suffixes()))
 
 
 def _read(path: Path) -> Example:

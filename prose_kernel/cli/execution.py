@@ -19,11 +19,11 @@ from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
 from prose_kernel.presentation.output_window import Limits
-from prose_kernel.runtime.values import Value, full_text, verbatim
+from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.workspace import Start, Workspace
 
 if TYPE_CHECKING:
-    from prose_kernel.languages import Compiled
+    from prose_kernel.languages import Compiled, Language
     from prose_kernel.settings import Settings
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
@@ -73,11 +73,13 @@ class Ended:
 
 
 class ProgramRun:
-    """One run from its first text to its closing. `feed` compiles and runs one text in it."""
+    """One run from its first text to its closing. `feed` compiles and runs one text in it. `language` is that of a text
+    which names none."""
 
-    def __init__(self, request: Request, screen: Screen) -> None:
+    def __init__(self, request: Request, screen: Screen, language: Language) -> None:
         self.request = request
         self.screen = screen
+        self.language = language
         self.narrator = Narrator(screen, Limits(request.settings.display_cap, request.settings.display_lines))
         self.asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
         self.text_name = request.name
@@ -92,6 +94,7 @@ class ProgramRun:
             supplied=given.inputs,
             decisions=given.decisions,
             gate_files=given.gate_files,
+            language=self.language,
         )
         settings = given.settings
         if not (self.screen.shares_terminal("stdout") and self.screen.shares_terminal("stderr")):
@@ -102,20 +105,20 @@ class ProgramRun:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
         compiled = self.compile(cell.text, cell.name)
         self._known_inputs(compiled)
+        self.narrator.language = self.language
         await self.workspace.run(compiled)
 
     def _known_inputs(self, compiled: Compiled) -> None:
         """Raises `UsageError` for an `--input` that the program does not ask for."""
-        language = self.workspace.language
-        inputs, gates = language.inputs(compiled.program), language.gates(compiled.program)
+        inputs, gates = self.language.inputs(compiled.program), self.language.gates(compiled.program)
         unknown = [name for name in self.request.inputs if name not in inputs and name not in gates]
         if unknown:
             asked = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
             raise UsageError(f"--input {unknown[0]}: the program has no such input; {asked}")
 
-    def compile(self, text: str, name: str) -> Compiled:
+    def compile(self, text: str, name: str, language: Language | None = None) -> Compiled:
         """Compile a text; its warnings are shown, its errors raised."""
-        compiled = self.workspace.compile(text, name)
+        compiled = self.workspace.compile(text, name, language)
         if not compiled.ok:
             raise CompileError(compiled.diagnostics)
         for found in compiled.diagnostics:
@@ -164,14 +167,14 @@ class ProgramRun:
         try:
             if started:
                 error = await self._write_end(cause) or error
-            outputs = workspace.machine.outputs() if started else {}
-            bindings = {name: info.value for name, info in workspace.machine.bindings().items()} if started else {}
+            outputs = workspace.outputs() if started else {}
+            bindings = {name: named.info.value for name, named in workspace.bindings().items()} if started else {}
             self.narrator.close()
             return Ended(
                 128 + received[0] if received else _status(error, done),
                 run_id=workspace.run_id,
                 run_directory=workspace.run_directory,
-                outputs=self._data(outputs),
+                outputs=self._data({name: value for name, (value, _) in outputs.items()}),
                 bindings=self._data(bindings),
                 products=self._products(outputs),
                 error=None if received else error,
@@ -186,7 +189,7 @@ class ProgramRun:
     async def _write_end(self, cause: RunError | None) -> StateError | None:
         """The last line of the log; what is in the way of that is the run's error when it has no other."""
         try:
-            await self.workspace.machine.end(cause)
+            await self.workspace.end(cause)
         except StateError as unkept:
             return None if cause else unkept
         return None
@@ -195,11 +198,12 @@ class ProgramRun:
         """Values as JSON data; only where they are asked for, because it reads every binding."""
         return {name: verbatim(value) for name, value in values.items()} if self.request.json else {}
 
-    def _products(self, outputs: Mapping[str, Value]) -> tuple[str, ...]:
+    def _products(self, outputs: Mapping[str, tuple[Value, Language]]) -> tuple[str, ...]:
         """The outputs for people; without any, the value of the last statement if nothing has shown it yet."""
         if outputs:
-            return tuple(report.output_text(name, value) for name, value in outputs.items())
-        return (full_text(self.narrator.unshown),) if self.narrator.unshown is not None else ()
+            return tuple(report.output_text(name, *output) for name, output in outputs.items())
+        unshown = self.narrator.unshown
+        return (self.narrator.language.text_of(unshown),) if unshown is not None else ()
 
 
 def _status(error: ProseError | None, done: int) -> int:

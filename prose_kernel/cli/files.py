@@ -76,4 +76,6 @@ def _is_local(target: str) -> bool:
     """By its form alone; the third row of the table in 6.1. `--strict` does not change how a shell user names files."""
     if target.startswith(("http://", "https://", "@")):
         return False
-    return target.startswith(("./", "../", "/", "~/")) or target.endswith((".prose", ".ipynb"))
+    from prose_kernel import languages
+
+    return target.startswith(("./", "../", "/", "~/")) or target.endswith((*languages.suffixes(), ".ipynb"))

@@ -1,6 +1,6 @@
-"""`prose install`: register the kernel with Jupyter, with the absolute path of this interpreter.
+"""`prose install`: register the kernels with Jupyter, with the absolute path of this interpreter.
 
-The wheel already brings a kernelspec whose interpreter is plain `python`; Jupyter runs that with its own interpreter.
+The wheel already brings kernelspecs whose interpreter is plain `python`; Jupyter runs that with its own interpreter.
 Where Jupyter lives in another environment than prose_kernel, only an absolute path works.
 """
 
@@ -14,47 +14,75 @@ from pathlib import Path
 
 import click
 
+from prose_kernel import languages
 from prose_kernel.errors import UsageError
+from prose_kernel.languages import Language
 
 
-def spec_directory() -> Path:
-    """Where kernel.json and the logos are: inside the package, or beside it in a checkout."""
+def spec_directory(language: Language) -> Path:
+    """Where a language's kernel.json and logos are: inside the package, or beside it in a checkout."""
     package = Path(__file__).parent.parent
-    for directory in (package / "kernelspec", package.parent / "kernelspec"):
+    for parent in (package, package.parent):
+        directory = parent / "kernelspec" / language.magic
         if (directory / "kernel.json").is_file():
             return directory
     raise UsageError("this installation holds no kernelspec", hint="pip install --force-reinstall prose_kernel")
 
 
-@click.command(short_help="Register the kernel with Jupyter.")
+@click.command(short_help="Register the kernels with Jupyter.")
 @click.option("--user", "where", flag_value="user", help="For this account (the default).")
 @click.option("--sys-prefix", "where", flag_value="sys-prefix", help="Into this Python environment.")
 @click.option("--prefix", metavar="P", help="Below P/share/jupyter.")
-@click.option("--name", metavar="N", default="prose", show_default=True, help="The name of the kernelspec.")
-@click.option("--display-name", metavar="TEXT", help="What the launcher shows.")
-def install(where: str | None, prefix: str | None, name: str, display_name: str | None) -> None:
-    """Register the Prose kernel with Jupyter, to be started with this Python interpreter."""
+@click.option("--language", metavar="L", help="One kernel only: prose or vvm.  [default: both]")
+@click.option("--name", metavar="N", help="The name of that kernelspec.  [default: prose, vvm]")
+@click.option("--display-name", metavar="TEXT", help="What the launcher shows for it.")
+def install(
+    where: str | None, prefix: str | None, language: str | None, name: str | None, display_name: str | None
+) -> None:
+    """Register the kernels of Prose and VVM with Jupyter, to be started with this Python interpreter.
+
+    --name and --display-name are those of one kernel, of Prose where --language says nothing else.
+    """
     if prefix is not None and where is not None:
         raise click.UsageError("choose one of --user, --sys-prefix and --prefix")
+    target = sys.prefix if where == "sys-prefix" else prefix
+    chosen = _chosen(language, one=name is not None or display_name is not None)
+    for one in chosen:
+        registered = name or one.magic
+        click.echo(f"kernel {registered} is registered in {_register(one, registered, display_name, target)}")
+    click.echo(f"{'they start' if len(chosen) > 1 else 'it starts'} {sys.executable}")
+
+
+def _chosen(name: str | None, *, one: bool) -> list[Language]:
+    """The languages whose kernels are to be registered."""
+    if name is None:
+        return [languages.default()] if one else [*languages.LANGUAGES.values()]
+    found = languages.of_magic(name)
+    if found is None:
+        known = ", ".join(language.magic for language in languages.LANGUAGES.values())
+        raise click.UsageError(f"--language {name}: one of {known}")
+    return [found]
+
+
+def _register(language: Language, name: str, display_name: str | None, prefix: str | None) -> str:
     from jupyter_client.kernelspec import KernelSpecManager
 
-    target = sys.prefix if where == "sys-prefix" else prefix
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / "kernelspec"
-        write_spec(directory, display_name)
+        write_spec(directory, language, display_name)
         try:
-            placed = KernelSpecManager().install_kernel_spec(
-                str(directory), kernel_name=name, user=target is None, prefix=target
+            return str(
+                KernelSpecManager().install_kernel_spec(
+                    str(directory), kernel_name=name, user=prefix is None, prefix=prefix
+                )
             )
         except (OSError, ValueError) as problem:
             raise UsageError(f"cannot install the kernelspec: {problem}", hint="prose install --user") from None
-    click.echo(f"kernel {name} is registered in {placed}")
-    click.echo(f"it starts {sys.executable}")
 
 
-def write_spec(directory: Path, display_name: str | None = None) -> None:
-    """Put a kernelspec with this interpreter into a new directory."""
-    shutil.copytree(spec_directory(), directory)
+def write_spec(directory: Path, language: Language, display_name: str | None = None) -> None:
+    """Put a language's kernelspec with this interpreter into a new directory."""
+    shutil.copytree(spec_directory(language), directory)
     path = directory / "kernel.json"
     spec = json.loads(path.read_text(encoding="utf-8"))
     spec["argv"][0] = sys.executable

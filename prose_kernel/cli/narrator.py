@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from prose_kernel import languages
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream, Task
 from prose_kernel.errors import RunError
@@ -49,6 +50,9 @@ class Narrator:
         self._branches: dict[tuple[object, int], _Branches] = {}
         self._raised: e.CommandFinished | None = None
         self.unshown: Value = None
+        self._answer: Value = None  # that of a bare session, which is shown
+        self.language = languages.default()
+        """That of the program that runs, which says how its values are written."""
         self.shown_error: RunError | None = None
         self._handlers = {
             e.CommandStarted: self._command_started,
@@ -159,9 +163,18 @@ class Narrator:
             task.end()
         if event.result is not None and event.result.origin == "authored":
             self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
-        if event.error is None and event.bound_to is None:
+        if event.error is not None and event.final and event.request.kind == "call" and not event.error.nobody:
+            # a value of the program, not an error of it: this line may be all that is ever seen of it
+            self._order.say(event.place.branches, _Note(f"{event.request.agent}: {event.error.message}", "yellow"))
+        elif event.error is None and event.bound_to is None and event.consumed:
+            text = full_text(event.value)
+            self._order.say(event.place.branches, _Note(f"{event.request.agent or 'session'}: {clip(text, 160)}"))
+        elif event.error is None and event.bound_to is None:
+            self._answer = event.value
             text = self._screen.harmless("stdout", full_text(event.value))
             self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))
+        elif event.error is None and event.bound_to is not None and not isinstance(event.value, Reference):
+            self._value(event.place.branches, event.bound_to, event.value)
 
     def _retried(self, event: e.Retried) -> None:
         self._order.say(event.place.branches, _Note(f"retry {event.attempt} of {event.maximum}"))
@@ -177,14 +190,14 @@ class Narrator:
 
     def _value(self, branches: tuple[e.BranchStep, ...], name: str, value: Value) -> None:
         """A remark with the beginning of a value."""
-        text = full_text(value).rstrip("\n")
+        text = self.language.text_of(value).rstrip("\n")
         more = text.count("\n")
         rest = f" (+{more} line{'s' if more > 1 else ''})" if more else ""
         first = clip(text.partition("\n")[0], PREVIEW_COLUMNS)
         self._order.say(branches, _Note(f"{name} = {first}{rest}"))
 
     def _statement_done(self, event: e.StatementDone) -> None:
-        shown = event.value is None or isinstance(event.value, ExecText | Reference)
+        shown = event.value is None or event.value is self._answer or isinstance(event.value, ExecText | Reference)
         self.unshown = None if shown else event.value
 
     # -------------------------------------------------- parallel
@@ -223,7 +236,10 @@ class Narrator:
         answer = answers[event.answer] if is_verdict else clip(full_text(event.answer), 60)  # type: ignore[index]
         reason = event.reason if event.by == "dry-run" else clip(event.reason)  # what an open answer leads to
         why = f": {reason}" if reason else ""
-        self._order.say(event.place.branches, _Note(f"**{clip(event.question, 80)}** {answer} ({event.by}{why})"))
+        mark = self.language.delimiters[-1]
+        self._order.say(
+            event.place.branches, _Note(f"{mark}{clip(event.question, 80)}{mark} {answer} ({event.by}{why})")
+        )
 
     def _gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision

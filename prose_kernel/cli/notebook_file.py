@@ -1,6 +1,7 @@
-"""`prose run NOTEBOOK`: the Prose cells of a notebook file, run as in the kernel and shown as text.
+"""`prose run NOTEBOOK`: the cells of a notebook file, run as in the kernel and shown as text.
 
-In a notebook of the Prose kernel every code cell is one; in a Python notebook those that begin with `%%prose`.
+In a notebook of one of our kernels every code cell is one; in a Python notebook those that begin with `%%prose` or
+`%%vvm`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from functools import cached_property
 
 from prose_kernel import languages
 from prose_kernel.cells.runner import Cells
-from prose_kernel.cells.scan import segments
+from prose_kernel.cells.scan import segments, spoken
 from prose_kernel.cli import files
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import UsageError
+from prose_kernel.languages import Language
 from prose_kernel.presentation.cell_view import CellView
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.runtime.ports import Stream
@@ -26,10 +28,11 @@ _KERNEL = (("kernelspec", "language"), ("language_info", "name"))
 MAY_FAIL = "raises-exception"
 
 
-def read_cells(name: str) -> list[Cell]:
-    """The cells in order; a cell is called by its number among the notebook's code cells.
+def read_cells(name: str) -> tuple[list[Cell], Language]:
+    """The cells in order, and the language of those that name none. A cell is called by its number among the
+    notebook's code cells.
 
-    Raises `UsageError` when the file is no notebook, or has no Prose cells.
+    Raises `UsageError` when the file is no notebook, or has no cells to run.
     """
     import nbformat
 
@@ -38,30 +41,31 @@ def read_cells(name: str) -> list[Cell]:
     except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
         raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
     names = ((book.metadata.get(part) or {}).get(key) for part, key in _KERNEL)
-    whole = any(languages.of_magic(name) is not None for name in names if isinstance(name, str))
+    whole = next((found for name in names if isinstance(name, str) and (found := languages.of_magic(name))), None)
     cells = [
         Cell(text, f"cell {number}", MAY_FAIL in cell.metadata.get("tags", ()))
         for number, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), 1)
-        if (text := cell.source if whole else _magic_body(cell.source)) is not None
+        if (text := cell.source if whole is not None else _of_magic(cell.source)) is not None
     ]
     if not cells:
         magics = ", ".join(f"%%{language.magic}" for language in languages.LANGUAGES.values())
         raise UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {magics}")
-    return cells
+    return cells, whole or languages.default()
 
 
-def _magic_body(source: str) -> str | None:
-    """The text below `%%prose`, in its place, so that line numbers stay those of the cell; None for another cell."""
-    first, _, body = source.lstrip().partition("\n")
-    word, _, options = first.strip().partition(" ")
+def _of_magic(source: str) -> str | None:
+    """A cell that begins with `%%prose` or `%%vvm`; None for another one."""
+    text = source.lstrip()
+    first = text.partition("\n")[0].strip()
+    word, _, options = first.partition(" ")
     if not word.startswith("%%") or languages.of_magic(word[2:]) is None:
         return None
     if options.strip():
         raise UsageError(
-            f"`{first.strip()}`: there is no Python here that values could come from or go to",
+            f"`{first}`: there is no Python here that values could come from or go to",
             hint="run this notebook with Jupyter, or give the values with --input",
         )
-    return f"\n{body}"
+    return text
 
 
 # ---------------------------------------------------------------- running them
@@ -81,8 +85,11 @@ class NotebookRun(ProgramRun):
 
     async def through(self, cells: Sequence[Cell]) -> Ended:
         if self.request.inputs:
-            for piece in (piece for cell in cells for piece in segments(cell.text) if not piece.magic):
-                self.workspace.declare(piece.text)
+            for cell in cells:
+                language, text = spoken(cell.text, self.language)
+                for piece in segments(text, language):
+                    if not piece.magic:
+                        self.workspace.declare(piece.text, language)
         return await super().through(cells)
 
     async def feed(self, cell: Cell) -> None:
@@ -95,9 +102,11 @@ class NotebookCells(Cells):
     def __init__(self, run: ProgramRun) -> None:
         given = run.request
         notebook = (given.cwd / os.path.expanduser(given.name)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
-        super().__init__(notebook.parent, run.asker)
+        super().__init__(notebook.parent, run.asker, run.language)
         self._told_by = run
-        self._start = Start(self.cwd, notebook.name, supplied=given.inputs, decisions=given.decisions)
+        self._start = Start(
+            self.cwd, notebook.name, supplied=given.inputs, decisions=given.decisions, language=run.language
+        )
         chosen = given.settings
         self.overrides = {name: getattr(chosen, name) for name in chosen.__slots__}
         self.overrides["state_dir"] = str(given.cwd / chosen.state_dir)
@@ -116,10 +125,12 @@ class NotebookCells(Cells):
         """Run one cell. Raises `CompileError`, `RunError` and `UsageError`."""
         await self._run(cell.text, self._output, CellView(self._output, live=False, limits=self.limits))
 
-    async def program(self, text: str, view: CellView, name: str = "cell") -> Value:
+    async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
         """Programs of cells, and of `%run`."""
         run = self._told_by
-        return await self.workspace.run(run.compile(text, run.text_name if name == "cell" else name))
+        language = run.narrator.language = language or self.language
+        compiled = run.compile(text, run.text_name if name == "cell" else name, language)
+        return await self.workspace.run(compiled, language=language)
 
 
 class TextOutput:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from prose_kernel import reference
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 
 if TYPE_CHECKING:
+    from prose_kernel.languages import Language
     from prose_kernel.recordings.library import Unused
     from prose_kernel.runtime.values import Value
     from prose_kernel.session_services import SessionServices
@@ -36,6 +38,7 @@ def result_line(result: Mapping[str, object]) -> str:
 
 def diagnostic_json(found: Diagnostic) -> dict[str, object]:
     entry: dict[str, object] = {
+        **({"file": found.file} if found.file else {}),
         "code": found.code,
         "severity": found.severity,
         "line": found.line,
@@ -45,13 +48,16 @@ def diagnostic_json(found: Diagnostic) -> dict[str, object]:
     return {**entry, "hint": found.hint} if found.hint else entry
 
 
-def compiled_json(name: str, language: str, diagnostics: Iterable[Diagnostic]) -> dict[str, object]:
+def compiled_json(
+    name: str, language: str, diagnostics: Iterable[Diagnostic], contract: Mapping[str, object] | None
+) -> dict[str, object]:
     """The object that `prose compile --format json` prints for one file."""
     found = tuple(diagnostics)
     return {
         "file": name,
         "language": language,
         "ok": not has_errors(found),
+        **({"contract": contract} if contract is not None else {}),
         "diagnostics": [diagnostic_json(d) for d in found],
     }
 
@@ -72,13 +78,15 @@ def usage_text(error: Exception) -> str:
 
 
 def code_of(error: Exception) -> str:
-    """The code of an error that has an entry in the reference, "" for others."""
-    match error:
-        case CompileError():
-            return next((d.code for d in error.diagnostics if d.severity == "error"), "")
-        case RunError():
-            return error.code
-    return ""
+    """What `prose explain` takes for an error that has an entry in the reference, "" for others: `E004`, `vvm E004`."""
+    first: Diagnostic | RunError | None = None
+    if isinstance(error, CompileError):
+        first = next((d for d in error.diagnostics if d.severity == "error"), None)
+    elif isinstance(error, RunError):
+        first = error
+    if first is None:
+        return ""
+    return first.code if first.page == reference.DEFAULT else f"{first.page} {first.code}"
 
 
 def error_json(error: Exception) -> dict[str, object]:
@@ -183,13 +191,12 @@ def _last_words(error: RunError) -> str:
     return f"\nstderr{cut}:\n" + "\n".join(f"  {line}" for line in shown)
 
 
-def output_text(name: str, value: Value) -> str:
+def output_text(name: str, value: Value, language: Language) -> str:
     """An output for people: `name: value`, a table or a text of several lines below its name."""
     from prose_kernel.presentation.tables_of_values import table_of
-    from prose_kernel.runtime.values import inserted_text
 
     table = table_of(value)
-    text = inserted_text(value) if table is None else table.text
+    text = language.inserted(value) if table is None else table.text
     return f"{name}:\n{text}" if "\n" in text else f"{name}: {text}"
 
 

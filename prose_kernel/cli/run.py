@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,8 @@ from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import ProseError, RunError, UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.cli.execution import Ended, Request
+    from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+    from prose_kernel.languages import Language
 
 ABSENT_BACKENDS = ("sqlite", "postgres")
 
@@ -89,11 +90,13 @@ def run(
     from prose_kernel.cli.execution import Request
 
     cwd, name = Path.cwd(), files.find_program(target)
+    cells, language = read(name)
+    kept: dict[str, Any] = {language.state: _state(state, in_context)}
     chosen = settings.load(
         cwd,
         file=settings_file(cwd, name),
+        **kept,
         state_dir=state_dir,
-        state=_state(state, in_context),
         profile="strict" if strict else None,
         gates=gates,
         provider=provider,
@@ -110,23 +113,36 @@ def run(
     )
     if gate_files and chosen.gates != "wait":
         raise UsageError("--gate-files needs --gates=wait")
-    if request.settings.gates == "wait" and request.settings.state == "in-context":
+    if request.settings.gates == "wait" and kept.keys() == {"state"} and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-    return _report(request, _execute(request, screen), screen)
+    return _report(request, run_of(request, screen, language).execute(cells), screen)
 
 
-def _execute(request: Request, screen: Screen) -> Ended:
-    """Run the program to its end. Raises `UsageError`, and `CompileError` (E109), when its text cannot be read."""
-    from prose_kernel.cli.execution import Cell, ProgramRun
+def read(name: str) -> tuple[list[Cell], Language]:
+    """The text of a program, or those of a notebook, and the language of a text that names none.
+
+    Raises `UsageError`, and `CompileError` (E109), when they cannot be read.
+    """
+    from prose_kernel import languages
+    from prose_kernel.cli.execution import Cell
+
+    if name.endswith(".ipynb"):
+        from prose_kernel.cli.notebook_file import read_cells
+
+        return read_cells(name)
+    return [Cell(files.read_source(name).text, name)], languages.of_file(name)
+
+
+def run_of(request: Request, screen: Screen, language: Language) -> ProgramRun:
+    """What runs the texts of a program or notebook."""
+    from prose_kernel.cli.execution import ProgramRun
 
     if request.name.endswith(".ipynb"):
-        from prose_kernel.cli.notebook_file import NotebookRun, read_cells
+        from prose_kernel.cli.notebook_file import NotebookRun
 
-        cells = read_cells(request.name)
-        return NotebookRun(request, screen).execute(cells)
-    source = files.read_source(request.name)
-    return ProgramRun(request, screen).execute([Cell(source.text, request.name)])
+        return NotebookRun(request, screen, language)
+    return ProgramRun(request, screen, language)
 
 
 def settings_file(cwd: Path, name: str) -> Path | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from prose_kernel.errors import NobodyToAsk, ProseError, ProviderError, Undecided
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.content import quoted
 from prose_kernel.runtime.ports import Finding, Judge, JudgedText, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import RulesMode
@@ -26,7 +27,8 @@ Answer = TypeVar("Answer")
 LiveJudge = Callable[[], Judge | None]
 
 RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
-FIX = f"{RULE}, record it where somebody can answer, or choose a judge (PROSE_JUDGE)"
+ASK = "record it where somebody can answer, or choose a judge (PROSE_JUDGE)"
+FIX = f"{RULE}, {ASK}"
 
 
 class Script(Protocol):
@@ -46,29 +48,40 @@ class Asked:
     """
 
     def __init__(
-        self, human: Asker | None = None, live: LiveJudge | None = None, *, rules: RulesMode = "first"
+        self,
+        human: Asker | None = None,
+        live: LiveJudge | None = None,
+        *,
+        rules: RulesMode = "first",
+        criteria: bool = False,
     ) -> None:
         self._person = serial(human) if human is not None else None
         self._live = live
         self._rules = rules
+        self._criteria = criteria
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         """Raises `Undecided`, as every call here does, when neither of them can."""
         from prose_kernel.judge import rules
 
-        ruling = rules.Ruling(None, "", "the rules are off")
-        if self._rules != "off":
+        ruling = rules.Ruling(None, "", _no_rules(request, self._rules, self._criteria))
+        if not ruling.why:
             ruling = rules.decide(request.text, request.bindings)
-        what = f"**{one_line(request.text)}**"
         return await self._ask(
-            what, ruling.why, lambda judge: judge.decide(request), lambda human: human.decide(request, ruling)
+            quoted(request),
+            ruling.why,
+            lambda judge: judge.decide(request),
+            lambda human: human.decide(request, ruling),
+            _fix(request),
         )
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        what = f"the choice **{one_line(request.text)}**"
-        why = "no binding it names is one of its options"
         return await self._ask(
-            what, why, lambda judge: judge.choose(request, labels), lambda human: human.choose(request, labels)
+            f"the choice {quoted(request)}",
+            _no_label(request),
+            lambda judge: judge.choose(request, labels),
+            lambda human: human.choose(request, labels),
+            _fix(request),
         )
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
@@ -94,13 +107,14 @@ class Asked:
         why: str,
         calling: Callable[[Judge], Awaitable[Answer]],
         asking: Callable[[HumanJudge], Awaitable[Answer]],
+        fix: str = FIX,
     ) -> Answer:
-        fix, failed = FIX, False
+        failed = False
         if self._live is not None and (judge := self._live()) is not None:
             try:
                 return await calling(judge)
             except (Undecided, ProviderError) as problem:  # the person decides in its place
-                why, fix, failed = one_line(str(problem), 300), problem.hint or FIX, True
+                why, fix, failed = one_line(str(problem), 300), problem.hint or fix, True
         if self._person is not None and self._person.available:
             from prose_kernel.judge.human import HumanJudge
 
@@ -110,10 +124,31 @@ class Asked:
                         self._person.show(f"The judge has no answer: {why}")
                     return await asking(HumanJudge(self._person))
             except EOFError:
-                raise Undecided(f"the person's input ended before {what} was decided", hint=FIX) from None
+                raise Undecided(f"the person's input ended before {what} was decided", hint=fix) from None
             except NobodyToAsk:
                 pass
-        raise Undecided(f"nobody can decide {what}: {why}", hint=fix)
+        raise Undecided(f"nobody can decide {what}: {why}", hint=fix, failed=failed)
+
+
+def _fix(request: JudgeRequest) -> str:
+    """What to do about a question that nobody can decide."""
+    return FIX if request.subject is None else ASK
+
+
+def _no_label(request: JudgeRequest) -> str:
+    if request.subject is None:
+        return "no binding it names is one of its options"
+    return "the rules are not asked about criteria of VVM"
+
+
+def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
+    """Why no rule may answer a question; empty when one may. Criteria of VVM have rules only where `criteria` is set
+    (docs/reference/vvm.md 4.6)."""
+    if rules == "off":
+        return "the rules are off"
+    if request.subject is not None and not criteria:
+        return "the rules are not asked about criteria of VVM"
+    return ""
 
 
 class UnrecordedIsNobody:
@@ -123,10 +158,10 @@ class UnrecordedIsNobody:
     the hint.
     """
 
-    def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode) -> None:
+    def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode, criteria: bool = False) -> None:
         self._recorded = recorded
         self._person = person
-        self._nobody = Asked(rules=rules)
+        self._nobody = Asked(rules=rules, criteria=criteria)
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         return await self._ask(lambda judge: judge.decide(request))
@@ -156,7 +191,8 @@ class UnrecordedIsNobody:
 class JudgeChain:
     """The `Judge` port.
 
-    `rules` says whether rules decide first, alone (`only`) or not at all (`off`); `scripted` holds answers written
+    `rules` says whether rules decide first, alone (`only`) or not at all (`off`), `criteria` whether they decide the
+    criteria of VVM too; `scripted` holds answers written
     beforehand; `others` are asked then: `Asked`, or a recording of it. Without them `human` is the person at the front
     end. In a dry run (`dry_run`) what no rule decides is reported as undecided, so that the run goes on: a condition
     is uncertain, a loop shows its body once, a choice takes its first option, and nobody is asked.
@@ -170,16 +206,18 @@ class JudgeChain:
         *,
         others: Judge | None = None,
         dry_run: bool = False,
+        criteria: bool = False,
     ) -> None:
         self._rules = rules
-        self._others = others if others is not None else Asked(human, rules=rules)
+        self._criteria = criteria
+        self._others = others if others is not None else Asked(human, rules=rules, criteria=criteria)
         self._scripted = scripted
         self._dry_run = dry_run
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         """The verdict of the first in the chain that has one. Raises `Undecided`."""
-        why = "the rules are off"
-        if self._rules != "off":
+        why = _no_rules(request, self._rules, self._criteria)
+        if not why:
             from prose_kernel.judge import rules
 
             ruling = rules.decide(request.text, request.bindings)
@@ -193,13 +231,15 @@ class JudgeChain:
         if self._dry_run:
             again = request.loop is not None and bool(request.loop_index)
             return Verdict(None, "dry-run", "undecided", no_progress=again)
-        self._rules_alone(f"**{one_line(request.text)}**", why)
+        self._rules_alone(quoted(request), why, _fix(request))
         try:
             return await self._others.decide(request)
         except Undecided as problem:  # the cheapest fix first: a rule needs nobody, and no recording
+            if request.subject is not None:
+                raise
             hint = problem.hint or FIX
             hint = hint if hint.startswith(RULE) else f"{RULE}; or {hint}"
-            raise Undecided(str(problem), hint=hint, missed=problem.missed) from None
+            raise Undecided(str(problem), hint=hint, missed=problem.missed, failed=problem.failed) from None
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the first in the chain that picks one. Raises `Undecided`.
@@ -207,7 +247,7 @@ class JudgeChain:
         A rule picks only when a binding that the criteria name is exactly one of the labels. A scripted label may be
         none of them.
         """
-        if self._rules != "off" and (pick := _named_label(request, labels)):
+        if not _no_rules(request, self._rules, self._criteria) and (pick := _named_label(request, labels)):
             return pick
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.judgement(request.text, request.at)
@@ -215,7 +255,7 @@ class JudgeChain:
                 return Pick(said, "scripted")
         if self._dry_run:
             return Pick(labels[0], "dry-run", "undecided: " + " | ".join(labels))
-        self._rules_alone(f"the choice **{one_line(request.text)}**", "no binding it names is one of its options")
+        self._rules_alone(f"the choice {quoted(request)}", _no_label(request), _fix(request))
         return await self._others.choose(request, labels)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
@@ -243,9 +283,9 @@ class JudgeChain:
         self._rules_alone("which items a text holds", "the text is neither JSON nor a list")
         return await self._others.items(request, value)
 
-    def _rules_alone(self, what: str, why: str) -> None:
+    def _rules_alone(self, what: str, why: str, fix: str = FIX) -> None:
         if self._rules == "only":
-            raise Undecided(f"no rule decides {what}: {why}", hint=FIX)
+            raise Undecided(f"no rule decides {what}: {why}", hint=fix)
 
 
 def _scripted_verdict(said: str, text: str) -> Verdict:
@@ -259,6 +299,7 @@ def _scripted_verdict(said: str, text: str) -> Verdict:
     raise Undecided(
         f'the script answers **{one_line(text)}** with "{one_line(said, 40)}"',
         hint="a condition takes yes, no, uncertain or no progress",
+        failed=True,
     )
 
 
@@ -287,30 +328,35 @@ def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
 
 class Condition(NamedTuple):
     """A question that a program may put to the judge: its line, its text, and whether a rule decides it; the forms
-    that it is made of, if all of it has one; whether it is a `choice`."""
+    that it is made of, if all of it has one; whether it is a `choice`, or a `criterion` of VVM."""
 
     line: int
     text: str
     decidable: bool
     forms: tuple[str, ...] = ()
     choice: bool = False
+    criterion: bool = False
 
 
-def decidable_conditions(questions: Iterable[JudgedText], source: Source) -> list[Condition]:
-    """Every condition and choice of a program in source order, for `prose check`.
+def decidable_conditions(questions: Iterable[JudgedText], source: Source, *, criteria: bool = False) -> list[Condition]:
+    """Every condition and choice of a program in source order, for `prose check`. With `criteria` rules decide VVM's.
 
     `decidable` is about the form alone: a rule reads it and decides it both ways. A value that is not what the rule
     needs (`score >= 85` with a score of "good") still goes to somebody else; a choice always counts as one that does.
     """
     from prose_kernel.judge import rules
 
-    return [
-        Condition(
-            source.line_column(question.span.start)[0],
-            question.text,
-            not question.choice and rules.decidable(question.sample),
-            () if question.choice else rules.named(question.sample),
-            question.choice,
+    found = []
+    for question in questions:
+        ruled = not question.choice and (criteria or not question.criterion)
+        found.append(
+            Condition(
+                source.line_column(question.span.start)[0],
+                question.text,
+                ruled and rules.decidable(question.sample),
+                rules.named(question.sample) if ruled else (),
+                question.choice,
+                question.criterion,
+            )
         )
-        for question in questions
-    ]
+    return found

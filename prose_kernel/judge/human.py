@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from prose_kernel.errors import ProseError
 from prose_kernel.judge import rules
@@ -13,6 +14,10 @@ from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import NAME, one_line, printable
 from prose_kernel.runtime.values import Value
+
+SHOWN: Final = 1_000
+SHOWN_LINES: Final = 15
+"""Characters and lines of the value of a criterion that a person is shown at once."""
 
 
 class HumanJudge:
@@ -27,7 +32,8 @@ class HumanJudge:
 
     async def decide(self, request: JudgeRequest, ruling: rules.Ruling) -> Verdict:
         async with self._asker.turn():
-            self._asker.show(f"Is this true?{_pass(request)}\n  {_indented(request.text)}")
+            asked = "Is this true?" if request.subject is None else "Does the value meet this criterion?"
+            self._asker.show(f"{_value(request)}{asked}{_pass(request)}\n  {_indented(request.text)}")
             while True:
                 said = await self._word("[y]es, [n]o, [u]ncertain, or why? ")
                 if said in YES | NO:
@@ -41,7 +47,7 @@ class HumanJudge:
         folded = {label.casefold(): label for label in reversed(labels)}
         async with self._asker.turn():
             numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
-            self._asker.show("\n".join([f"Which one?\n  {_indented(request.text)}", *numbered]))
+            self._asker.show("\n".join([f"{_value(request)}Which one?\n  {_indented(request.text)}", *numbered]))
             while True:
                 said = await self._word(f"1 to {len(labels)}, or why? ")
                 if said in folded:
@@ -83,8 +89,26 @@ def _indented(text: str) -> str:
     return printable(text).replace("\n", "\n  ")
 
 
+def _value(request: JudgeRequest) -> str:
+    """The one value of a criterion of VVM, or the beginning of a long one; the person can ask for the rest."""
+    if request.subject is None:
+        return ""
+    text = _beginning(request.subject)
+    more = len(request.subject) - len(text)
+    note = f"\n  [{more:,} more characters: why]" if more else ""
+    return f"The value:\n  {_indented(text)}{note}\n"
+
+
+def _beginning(text: str) -> str:
+    """The beginning of a text: what fits on a screen."""
+    return "\n".join(text.split("\n", SHOWN_LINES)[:SHOWN_LINES])[:SHOWN]
+
+
 def _known(request: JudgeRequest) -> Iterable[str]:
     """The bindings that the question names, else all, each in a few words; and the last events."""
+    if request.subject is not None:
+        yield f"The value:\n  {_indented(request.subject)}"
+        return
     named = [name for name in dict.fromkeys(NAME.findall(request.text)) if name in request.bindings]
     names = named or list(request.bindings)
     yield from (f"  {name}: {_previewed(request.bindings[name])}" for name in names[-20:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from prose_kernel.language.source import Source, Span
 
@@ -17,7 +17,11 @@ class Diagnostic:
     """One finding: code, 1-based position of the offending token, message, optional hint in plain words.
 
     `source_line` is the original line, verbatim, for the caret rendering. `span` locates the token in its source.
+    `file` is the path of an imported file that it is about; of the program itself it is empty.
+    `page` is the page of docs/reference that has an entry for the code.
     """
+
+    page: ClassVar[str] = "openprose"
 
     code: str
     line: int
@@ -26,6 +30,7 @@ class Diagnostic:
     hint: str | None = None
     source_line: str = ""
     span: Span = Span(0, 0)
+    file: str = ""
 
     @property
     def severity(self) -> Severity:

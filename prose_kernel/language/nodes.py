@@ -133,6 +133,18 @@ def uncollected() -> Iterator[None]:
 _N = TypeVar("_N", bound=Node)
 
 
+def walk(root: Node) -> Iterator[Node]:
+    """A node and everything inside it, in no particular order, however deep."""
+    stack: list[object] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack.extend(node)
+        elif isinstance(node, Node):
+            yield node
+            stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "span")
+
+
 def maker(cls: type[_N]) -> Callable[..., _N]:
     """A function `(start, end, *fields)` that makes a node of `cls`."""
     make: Any = cls

@@ -29,11 +29,13 @@ from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.session import session_aliases, session_flags
 from jupyter_core.paths import jupyter_runtime_dir
 from tornado.ioloop import IOLoop
+from traitlets import Enum
 from traitlets.config import Application
 from traitlets.config.application import catch_config_error
 from traitlets.utils import filefind
 from zmq.eventloop.zmqstream import ZMQStream
 
+from prose_kernel import languages
 from prose_kernel.notebook.kernel import ProseKernel
 
 _LINGER = 1000
@@ -41,14 +43,16 @@ _LINGER = 1000
 
 
 class ProseApp(Application, ConnectionFileMixin):
-    """`python -m prose_kernel -f CONNECTION_FILE`: one kernel until it is shut down or its parent dies."""
+    """`python -m prose_kernel [--language=NAME] -f CONNECTION_FILE`: one kernel until it is shut down or its parent
+    dies."""
 
     name = "prose-kernel"
-    description = "The OpenProse kernel for Jupyter. Front ends start it; the command line is `prose`."
+    description = "The kernel of OpenProse and VVM for Jupyter. Front ends start it; the command line is `prose`."
     aliases: ClassVar[dict[str, str]] = {
         "f": "ProseApp.connection_file",
         "ip": "ProseApp.ip",
         "transport": "ProseApp.transport",
+        "language": "ProseApp.language",
         "log-level": "Application.log_level",
         **session_aliases,
     }
@@ -57,6 +61,11 @@ class ProseApp(Application, ConnectionFileMixin):
         **session_flags,
     }
 
+    language = Enum(
+        [language.magic for language in languages.LANGUAGES.values()],
+        default_value=languages.default().magic,
+        help="The language of a cell that names none.",
+    ).tag(config=True)
     zmq_context: Any = None
     kernel: ProseKernel
 
@@ -169,6 +178,7 @@ class ProseApp(Application, ConnectionFileMixin):
             iopub_socket=self.iopub_thread.background_socket,
             stdin_socket=self.stdin_socket,
             log=self.log,
+            language=languages.of_magic(self.language),
         )
         self.kernel.record_ports({f"{name}_port": port for name, port in self._ports().items()})
 

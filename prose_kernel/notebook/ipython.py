@@ -1,4 +1,5 @@
-"""Prose in Python notebooks: `%load_ext prose_kernel`, then `%%prose` cells, `%prose …` lines and `prose["name"]`.
+"""Prose and VVM in Python notebooks: `%load_ext prose_kernel`, then `%%prose` and `%%vvm` cells, `%prose …` and
+`%vvm …` lines, and `prose["name"]`. Cells of both languages belong to one run.
 
 A cell runs through the same `Cells` as in the kernel, on an event loop in a thread of its own, because IPython's loop
 is busy with the cell that waits for it. An interrupt reaches the Prose cell first: its commands end, its `finally`
@@ -21,11 +22,14 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from prose_kernel import languages
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.languages import Language
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.notebook.stdin import StdinChannel
 from prose_kernel.presentation.display import Display, Problem
@@ -38,7 +42,6 @@ from prose_kernel.runtime.values import verbatim
 T = TypeVar("T")
 MAGIC = "%prose "
 """What the kernel's magics begin with in a Python notebook."""
-_USAGE = "%%prose [--in NAME …] [--out NAME …]"
 _POLL_SECONDS = 0.05
 _LISTED = 20
 
@@ -107,12 +110,12 @@ class CellResult:
 
 
 class ProseCellError(Exception):
-    """A `%%prose` cell failed. Raised as a subclass that is called like the problem (`ExecError`, `SyntaxError` …)."""
+    """A `%%prose` or `%%vvm` cell failed. Raised as a subclass that is called like the problem (`ExecError` …)."""
 
     problem: Problem
 
     def _render_traceback_(self) -> list[str]:
-        return self.problem.lines("%prose explain")
+        return self.problem.lines("%prose explain", languages.default().name)
 
 
 def as_exception(problem: Problem) -> ProseCellError:
@@ -280,15 +283,16 @@ class Arguments:
     outs: tuple[str, ...] = ()
 
 
-def arguments(line: str) -> Arguments:
-    """Read `--in NAME … --out NAME …`. Raises `UsageError` for anything else."""
+def arguments(line: str, magic: str = "prose") -> Arguments:
+    """Read `--in NAME … --out NAME …` behind `%%magic`. Raises `UsageError` for anything else."""
     lists: dict[str, list[str]] = {"--in": [], "--out": []}
     current: list[str] | None = None
     for word in shlex.split(line):
         if word in lists:
             current = lists[word]
         elif current is None or not word.isidentifier():
-            raise UsageError(f"%%prose: {word} is not understood", hint=f"usage: {_USAGE}")
+            usage = f"usage: %%{magic} [--in NAME …] [--out NAME …]"
+            raise UsageError(f"%%{magic}: {word} is not understood", hint=usage)
         else:
             current.append(word)
     return Arguments(tuple(lists["--in"]), tuple(lists["--out"]))
@@ -314,33 +318,37 @@ class Front:
 
     # ------------------------------------------------------------ the magics
 
-    def cell(self, line: str, code: str) -> CellResult | None:
-        """`%%prose`: run a cell. Raises a `ProseCellError` called like the problem."""
+    def cell(self, language: Language, line: str, code: str) -> CellResult | None:
+        """`%%prose`, `%%vvm`: run a cell. Raises a `ProseCellError` called like the problem."""
+        by = f"%%{language.magic}"
         try:
-            given = arguments(line)
-            values = {name: self._python(name) for name in given.ins}
+            given = arguments(line, language.magic)
+            values = {name: self._python(name, by) for name in given.ins}
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
-        result = self._run(code, values)
-        self._bring_out(given.outs)
+        result = self._run(language, f"\n{code}", values)  # lines are counted from that of the magic
+        self._bring_out(given.outs, by)
         return result
 
-    def line(self, line: str) -> CellResult | None:
+    def line(self, language: Language, line: str) -> CellResult | None:
         """`%prose …`: a statement (`%prose let x = 1`), or a line magic of the kernel without its `%`.
 
         What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic. The
-        name of a binding shows it.
+        name of a magic alone is that magic, the name of a binding shows it.
         """
         text = line.strip() or "help"
         if text in self.bindings:
             text = f"%binding {text}"
-        return self._run(text if text.startswith("%") or self._is_program(text) else f"%{text}", {})
+        program = text.startswith("%") or self._is_program(text, language)
+        return self._run(language, text if program else f"%{text}", {})
 
-    def _is_program(self, text: str) -> bool:
+    def _is_program(self, text: str, language: Language) -> bool:
         from prose_kernel.cells.magics import MAGICS
 
+        if text in MAGICS:
+            return False  # though a word alone may be an expression
         try:
-            compiled = self.cells.workspace.compile(text)
+            compiled = self.cells.workspace.compile(text, language=language)
         except UsageError:
             return False  # a wrong setting, which is shown when the line runs
         word = text.split(None, 1)[0]
@@ -357,26 +365,26 @@ class Front:
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
-    def _python(self, name: str) -> object:
+    def _python(self, name: str, by: str) -> object:
         try:
             return self.shell.user_ns[name]
         except KeyError:
-            raise UsageError(f"%%prose --in {name}: there is no Python variable of that name") from None
+            raise UsageError(f"{by} --in {name}: there is no Python variable of that name") from None
 
-    def _bring_out(self, names: tuple[str, ...]) -> None:
+    def _bring_out(self, names: tuple[str, ...], by: str) -> None:
         for name in names:
             if name not in self.bindings:
-                problem = f"%%prose --out {name}: the cell has bound no such name"
+                problem = f"{by} --out {name}: the cell has bound no such name"
                 raise as_exception(simple("UsageError", problem, "prose shows what is bound"))
             self.shell.user_ns[name] = self.bindings[name]
 
     # ------------------------------------------------------------ running
 
-    def _run(self, code: str, values: Mapping[str, object]) -> CellResult | None:
+    def _run(self, language: Language, code: str, values: Mapping[str, object]) -> CellResult | None:
         output = self._output = ShellOutput(self.shell)
         live = self._begin()
         try:
-            problem = self._wait(self.thread.submit(self._work(code, values, output, live)))
+            problem = self._wait(self.thread.submit(self._work(language, code, values, output, live)))
         finally:
             output.flush()
             self._output = None
@@ -384,15 +392,17 @@ class Front:
             raise as_exception(problem) from None
         return CellResult(output.value) if output.value is not None else None
 
-    async def _work(self, code: str, values: Mapping[str, object], output: ShellOutput, live: bool) -> Problem | None:
+    async def _work(
+        self, language: Language, code: str, values: Mapping[str, object], output: ShellOutput, live: bool
+    ) -> Problem | None:
         if values:
             from prose_kernel.cells.python_values import give
 
             try:
-                await give(self.cells, values)
+                await give(self.cells, values, f"%%{language.magic} --in", language)
             except UsageError as problem:
                 return simple("UsageError", str(problem), problem.hint)
-        return await self.cells.run(code, output, live=live)
+        return await self.cells.run(code, output, live=live, language=language)
 
     def _begin(self) -> bool:
         """Whether a person is watching this cell where displays can be replaced. Whoever is there can be asked."""
@@ -439,12 +449,11 @@ def load(shell: Any) -> None:
     atexit.register(front.close)
     from IPython.core.magic import no_var_expand
 
-    @no_var_expand
-    def line(text: str) -> CellResult | None:  # braces are the program's
-        return front.line(text)
-
-    shell.register_magic_function(front.cell, magic_kind="cell", magic_name="prose")
-    shell.register_magic_function(line, magic_kind="line", magic_name="prose")
+    for language in languages.LANGUAGES.values():
+        cell, line = partial(front.cell, language), partial(front.line, language)
+        shell.register_magic_function(cell, magic_kind="cell", magic_name=language.magic)
+        line = no_var_expand(line)  # braces are the program's
+        shell.register_magic_function(line, magic_kind="line", magic_name=language.magic)
     shell.user_ns.setdefault("prose", front.bindings)
 
 
@@ -456,6 +465,7 @@ def unload(shell: Any) -> None:
     atexit.unregister(front.close)
     front.close()
     for kind in ("cell", "line"):
-        shell.magics_manager.magics[kind].pop("prose", None)
+        for language in languages.LANGUAGES.values():
+            shell.magics_manager.magics[kind].pop(language.magic, None)
     if shell.user_ns.get("prose") is front.bindings:
         del shell.user_ns["prose"]

@@ -1,4 +1,4 @@
-"""The Prose kernel: Jupyter requests in, exactly one reply each, outputs on IOPub (docs/reference/jupyter.md 1.2, 6).
+"""The kernel: Jupyter requests in, exactly one reply each, outputs on IOPub (docs/reference/jupyter.md 1.2, 6).
 
 One event loop on the main thread runs cells and answers everything else meanwhile; commands run on the engine's own
 thread. Differences from `ipykernel`'s base class: interrupts cancel the running cell instead of
@@ -21,9 +21,11 @@ from typing import Any
 
 from ipykernel.kernelbase import Kernel
 
+from prose_kernel import languages
 from prose_kernel._version import __version__
 from prose_kernel.cells.registry import in_cell
 from prose_kernel.cells.runner import Cells
+from prose_kernel.languages import Language
 from prose_kernel.notebook.history import History
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
 from prose_kernel.notebook.stdin import StdinChannel
@@ -49,25 +51,31 @@ _ONE_CLOCK = timedelta(seconds=10)
 """Two dates further apart than this were not taken from the same clock, or the clock was set in between."""
 
 
+def language_info(language: Language) -> dict[str, Any]:
+    """What the kernel of a language tells front ends of it."""
+    return {
+        "name": language.magic,
+        "version": __version__,
+        "mimetype": f"text/x-{language.magic}",
+        "file_extension": language.suffixes[0],
+        "pygments_lexer": language.magic,
+        "codemirror_mode": {"name": language.magic, "mime": language.mode},
+        "nbconvert_exporter": "script",
+    }
+
+
 class ProseKernel(Kernel):
-    """OpenProse as a Jupyter kernel."""
+    """OpenProse, or another language of `languages.py`, as a Jupyter kernel: that of a cell which names none."""
 
     implementation = "prose_kernel"
     implementation_version = __version__
-    banner = f"prose_kernel {__version__}: OpenProse in Jupyter. %help lists the magics."
-    language_info = {  # noqa: RUF012
-        "name": "prose",
-        "version": __version__,
-        "mimetype": "text/x-prose",
-        "file_extension": ".prose",
-        "pygments_lexer": "prose",
-        "codemirror_mode": {"name": "prose", "mime": "text/x-yaml"},
-        "nbconvert_exporter": "script",
-    }
     _execute_sleep = 0.0  # outputs and reply are sent from one thread in order; there is nothing to wait for
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, language: Language | None = None, **options: Any) -> None:
         super().__init__(**options)
+        language = language or languages.default()
+        self.banner = f"prose_kernel {__version__}: {language.title} in Jupyter. %help lists the magics."
+        self.language_info = language_info(language)
         self.help_links = [{"text": "OpenProse", "url": "https://github.com/openprose/prose"}]
         self.shell_handlers = Guarded(self, self.shell_handlers)
         # cells wait for each other on the shell channel; the control thread has another loop, and runs none
@@ -84,7 +92,7 @@ class ProseKernel(Kernel):
         self._forced = False
         self._delivered = threading.Event()
         self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
-        self.cells = Cells(Path.cwd(), self.asker)
+        self.cells = Cells(Path.cwd(), self.asker, language)
         self.history = History(_history_file())
 
     # ------------------------------------------------------------ life
@@ -226,7 +234,8 @@ class ProseKernel(Kernel):
             self.history.add(self.execution_count, code, output.shown)
         if problem is not None:
             await self._read_queue()
-            return {"status": "error", "execution_count": self.execution_count, **error_content(problem)}
+            content = error_content(problem, self.cells.language)
+            return {"status": "error", "execution_count": self.execution_count, **content}
         return {
             "status": "ok",
             "execution_count": self.execution_count,
@@ -240,11 +249,12 @@ class ProseKernel(Kernel):
             return {}
         from prose_kernel.presentation.cards import value_display
 
-        values = self.cells.values()
+        names = self.cells.names()
         found: dict[str, object] = {}
         for key, name in wanted.items():
-            if isinstance(name, str) and name in values:
-                found[key] = {"status": "ok", "data": dict(value_display(values[name]).data), "metadata": {}}
+            if isinstance(name, str) and (named := names.get(name)) is not None:
+                data = dict(value_display(named.info.value, named.language).data)
+                found[key] = {"status": "ok", "data": data, "metadata": {}}
             else:
                 message = f"no binding is called {name}"
                 found[key] = {"status": "error", "ename": "NameError", "evalue": message, "traceback": [message]}
@@ -357,7 +367,7 @@ class ProseKernel(Kernel):
     async def do_is_complete(self, code: str) -> dict[str, object]:
         from prose_kernel.cells.completion import completeness_of
 
-        status, indent = completeness_of(code)
+        status, indent = completeness_of(code, self.cells.language)
         return {"status": status, "indent": indent} if status == "incomplete" else {"status": status}
 
     async def do_history(

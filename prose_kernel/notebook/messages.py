@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from prose_kernel.languages import Language
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.runtime.ports import Stream
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 
-def error_content(problem: Problem) -> dict[str, object]:
-    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": problem.lines("%explain")}
+def error_content(problem: Problem, language: Language) -> dict[str, object]:
+    """An error in a kernel of a language."""
+    lines = problem.lines("%explain", language.name)
+    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": lines}
 
 
 def replaces_displays(request: Message) -> bool:
@@ -68,7 +71,7 @@ class CellOutput:
         self._send("execute_result", content)
 
     def error(self, problem: Problem) -> None:
-        self._send("error", error_content(problem))
+        self._send("error", error_content(problem, self._kernel.cells.language))
 
     def clear(self) -> None:
         self._send("clear_output", {"wait": False})

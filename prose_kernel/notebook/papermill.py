@@ -1,4 +1,4 @@
-"""Parameters for notebooks of the Prose kernel; papermill loads this module through the entry point of its engines.
+"""Parameters for notebooks of our kernels; papermill loads this module through the entry point of its engines.
 
 papermill asks a translator for the text of the cell that it injects, and has no entry point for translators; but it
 loads the engines of all installed packages when it is imported, and the translator is registered then. The engine
@@ -16,47 +16,64 @@ from papermill.exceptions import PapermillException
 from papermill.models import Parameter
 from papermill.translators import Translator, papermill_translators
 
-from prose_kernel.cells.python_values import expression
+from prose_kernel import languages
 from prose_kernel.cells.scan import literals
 from prose_kernel.errors import UsageError
+from prose_kernel.language.source import Source
+from prose_kernel.languages import Language
 
-_DECLARED = re.compile(r"^(?:let|const)[ \t]+([A-Za-z_][\w-]*)[ \t]*=[ \t]*(.+)$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
-_TYPES = {'"': "text", "[": "list", "{": "object", "t": "boolean", "f": "boolean", "n": "NoneType"}
+_TYPES = {'"': "text", "[": "list", "{": "object", "t": "boolean", "f": "boolean", "n": "NoneType", "(": "NoneType"}
 
 
-class ProseTranslator(Translator):  # type: ignore[misc]
-    """Parameters as `let` statements."""
+def translator(language: Language) -> type[Translator]:
+    """What writes parameters as statements of a language, and finds those that a cell declares."""
 
-    @classmethod
-    def codify(cls, parameters: Mapping[str, object], comment: str = "Parameters") -> str:
-        """The text of the injected cell. Raises `PapermillException` for what has no counterpart."""
-        lines = [f"# {comment}"]
-        for name, value in parameters.items():
-            if not _NAME.fullmatch(name):
-                raise PapermillException(f"parameter {name}: not a name in Prose; use letters, digits, _ and -")
-            try:
-                lines.append(f"let {name} = {expression(value, f'parameter {name}')}")
-            except UsageError as problem:
-                raise PapermillException(f"{problem}; {problem.hint}") from None
-        return "\n".join(lines) + "\n"
+    class LanguageTranslator(Translator):  # type: ignore[misc]
+        @classmethod
+        def codify(cls, parameters: Mapping[str, object], comment: str = "Parameters") -> str:
+            """The text of the injected cell. Raises `PapermillException` for what has no counterpart."""
+            lines = [f"# {comment}\n"]
+            for name, value in parameters.items():
+                if not _NAME.fullmatch(name) or not _bindable(language, name):
+                    raise PapermillException(f"parameter {name}: not a name in {language.title}")
+                try:
+                    lines.append(language.bind(name, value, f"parameter {name}"))
+                except UsageError as problem:
+                    raise PapermillException(f"{problem}; {problem.hint}") from None
+            return "".join(lines)
 
-    @classmethod
-    def inspect(cls, parameters_cell: Any) -> list[Parameter]:
-        """The parameters that a cell declares; a comment behind one is its help."""
-        text = parameters_cell["source"]
-        comments = {found.start: text[found.start : found.end] for found in literals(text) if found.inside == "comment"}
-        found = []
-        for match in _DECLARED.finditer(text):
-            start = next((at for at in comments if match.start(2) <= at < match.end(2)), match.end(2))
-            value = text[match.start(2) : start].strip()
-            kind = _TYPES.get(value[:1], "number" if value[:1].isdigit() or value[:1] == "-" else "None")
-            found.append(Parameter(match[1], kind, value, comments.get(start, "").lstrip("# ").strip()))
-        return found
+        @classmethod
+        def inspect(cls, parameters_cell: Any) -> list[Parameter]:
+            """The parameters that a cell declares; a comment behind one is its help."""
+            return _declared(parameters_cell["source"], language)
+
+    return LanguageTranslator
+
+
+def _bindable(language: Language, name: str) -> bool:
+    """Whether a name can be bound: it is no reserved word, and spelt as the language wants it."""
+    return language.compile(Source.of(language.bind(name, 0, name), "parameters")).ok
+
+
+def _declared(text: str, language: Language) -> list[Parameter]:
+    words = "|".join(language.declared[kind] for kind in ("let", "const") if kind in language.declared)
+    binder = rf"(?:{words})[ \t]+" if words else ""
+    form = re.compile(rf"^{binder}([A-Za-z_][\w-]*)[ \t]*=(?!=)[ \t]*(.+)$", re.MULTILINE)
+    regions = literals(text, language)
+    comments = {found.start: text[found.start : found.end] for found in regions if found.inside == "comment"}
+    found = []
+    for match in form.finditer(text):
+        start = next((at for at in comments if match.start(2) <= at < match.end(2)), match.end(2))
+        value = text[match.start(2) : start].strip()
+        kind = _TYPES.get(value[:1], "number" if value[:1].isdigit() or value[:1] == "-" else "None")
+        found.append(Parameter(match[1], kind, value, comments.get(start, "").lstrip("# ").strip()))
+    return found
 
 
 class ProseEngine(NBClientEngine):  # type: ignore[misc]
     """papermill's own engine, under a name of ours."""
 
 
-papermill_translators.register("prose", ProseTranslator)
+for _language in languages.LANGUAGES.values():
+    papermill_translators.register(_language.magic, translator(_language))

@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from prose_kernel.languages import Language
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import LITERAL, clip, html_text, preview, visible
 from prose_kernel.presentation.session_cards import text_display
 from prose_kernel.presentation.tables_of_values import table_of
 from prose_kernel.runtime.events import CommandFinished
 from prose_kernel.runtime.ports import CommandResult
-from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, kind_of, plain
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
 
 ROWS = 30
 """Rows of a table that are shown; the rest is counted."""
@@ -45,23 +46,23 @@ def _size(count: int) -> str:
 # ---------------------------------------------------------------- values
 
 
-def readable(value: Value) -> str:
+def readable(value: Value, language: Language) -> str:
     """A value as people read it: text as it is, arrays and objects as JSON, on one line when it fits."""
-    if not isinstance(value, (list, dict)):
-        return full_text(value)
+    if not isinstance(value, (list, dict)) or language.kind_of(value) == "ref":
+        return language.text_of(value)
     data = plain(value)
     short = json.dumps(data, ensure_ascii=False)
     return short if len(short) <= _LINE else json.dumps(data, ensure_ascii=False, indent=2)
 
 
-def one_line(value: Value) -> str:
+def one_line(value: Value, language: Language) -> str:
     """The beginning of a value, for a row of a table."""
     if isinstance(value, (list, dict)):
         return clip(json.dumps(plain(value), ensure_ascii=False), _LINE)
-    return clip(full_text(value), _LINE)
+    return clip(language.text_of(value), _LINE)
 
 
-def value_display(value: Value) -> Display:
+def value_display(value: Value, language: Language) -> Display:
     """A cell's last value, shown as it is. Text of a session is Markdown."""
     if isinstance(value, Reference):
         return text_display(full_text(value))
@@ -69,16 +70,17 @@ def value_display(value: Value) -> Display:
     if table is not None:
         more = f"<div {_QUIET}>{html_text(table.rest)}</div>" if table.rest else ""
         return Display({"text/html": f"<div {LITERAL}>{table.html}{more}</div>", "text/plain": table.text})
-    shown, rest = preview(readable(value), lines=200, characters=20_000)
+    shown, rest = preview(readable(value, language), lines=200, characters=20_000)
     return Display({"text/plain": f"{shown}\n… ({rest})" if rest else shown})
 
 
 @dataclass(slots=True)
 class Recent:
-    """A name that was bound: its last value, and how often it was bound. What its card shows is read only then."""
+    """A name that was bound: its last value, in which language, how often. What its card shows is read only then."""
 
     name: str
     value: Value
+    language: Language
     times: int = 1
 
 
@@ -102,20 +104,20 @@ def _stderr(result: CommandResult) -> str:
 def card_display(recent: Sequence[Recent]) -> Display:
     """The card of a name, or a table of many; a name that was bound again and again has one row, its last value."""
     if len(recent) == 1 and recent[0].times == 1:
-        return _single(recent[0].name, recent[0].value)
+        return _single(recent[0].name, recent[0].value, recent[0].language)
     return _table(recent)
 
 
-def _kind(value: Value) -> str:
+def _kind(value: Value, language: Language) -> str:
     empty = isinstance(value, str | ExecText) and not full_text(value).strip("\n")
-    return kind_of(value) + (", empty" if empty else "")
+    return language.kind_of(value) + (", empty" if empty else "")
 
 
-def _single(name: str, value: Value) -> Display:
+def _single(name: str, value: Value, language: Language) -> Display:
     table = table_of(value)
-    shown, rest = preview(readable(value)) if table is None else (table.text, "")
+    shown, rest = preview(readable(value, language)) if table is None else (table.text, "")
     remarks, facts, bad = _exec_remarks(value) if isinstance(value, ExecText) else ((), {}, False)
-    kind = _kind(value)
+    kind = _kind(value, language)
     lines = [line for line in (shown, f"… ({rest})" if rest else "") if line]
     head = f"{visible(name)}: {kind}"
     text = [f"{head} = {shown}"] if len(lines) == 1 and "\n" not in shown else [head, *lines]
@@ -127,7 +129,7 @@ def _single(name: str, value: Value) -> Display:
     elif shown:
         parts.append(f"<pre {_PRE}>{html_text(shown)}</pre>")
     parts += [f"<div {_QUIET}>{html_text(r)}</div>" for r in ([rest] if rest else []) + list(remarks)]
-    frame = _BAD if bad else _CARD
+    frame = _BAD if bad or kind == "error value" else _CARD
     return Display({"text/html": f"<div {frame}>{''.join(parts)}</div>", "text/plain": "\n".join(text)}, facts)
 
 
@@ -135,8 +137,8 @@ def _table(recent: Sequence[Recent]) -> Display:
     body, lines = "", []
     facts: dict[str, object] = {}
     for one in recent[:ROWS]:
-        kind = _kind(one.value) + (f", bound {one.times} times" if one.times > 1 else "")
-        name, text = visible(one.name), one_line(one.value)
+        kind = _kind(one.value, one.language) + (f", bound {one.times} times" if one.times > 1 else "")
+        name, text = visible(one.name), one_line(one.value, one.language)
         remarks: Sequence[str] = ()
         if isinstance(one.value, ExecText):
             remarks, facts[one.name], _ = _exec_remarks(one.value)

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from prose_kernel import languages
 from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.presentation import cards
@@ -75,6 +76,8 @@ class CellView:
         self.live = live
         self.limits = limits
         self.directory_name = directory_name
+        self.language = languages.default()
+        """That of the program that runs, which says how its values are called and written."""
         self._commands: dict[int, CommandView] = {}
         self._cards: dict[str, cards.Recent] = {}
         self._notes: list[cards.Note] = []
@@ -90,6 +93,8 @@ class CellView:
         self._last_name: str | None = None
         self._statement = ""  # the kind of the one that gives the cell its value
         self._shown: deque[object] = deque(maxlen=REMEMBERED)
+        self._answer_name: str | None = None  # that takes the last answer of a session
+        self._answer: tuple[Value, Value] = (None, None)
         self._joined = False
         self._told: CommandFinished | None = None
         self.told_error: RunError | None = None
@@ -119,7 +124,7 @@ class CellView:
         if last:
             self.output.result(cards.card_display(last))
         elif self._worth_showing(value):
-            self.output.result(cards.value_display(value))
+            self.output.result(cards.value_display(value, self.language))
 
     def fail(self) -> None:
         """The cell failed or was interrupted: everything that it had to show comes before the error."""
@@ -141,7 +146,7 @@ class CellView:
         shown = bool(self._cards)
         self.settle()
         if not shown and self._worth_showing(value):
-            self._send(cards.value_display(value))
+            self._send(cards.value_display(value, self.language))
 
     def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
         """What the compiler had to say about a program that may run; before its first output."""
@@ -237,14 +242,16 @@ class CellView:
         self._last, self._last_name, self._joined = event.value, None, False
         if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
             return  # its answer has been shown under its name
+        if self._answer_name == event.name and any(event.value is shown for shown in self._answer):
+            return  # and so has this one, which is a plain text
         steps = event.place.branches
         if event.place.depth > 0 or event.place.program or (steps and self._is_branch_name(event)):
             return  # names of a block or an imported program are its own; a branch is shown by its row
         known = self._cards.get(event.name)
         if known is None:
-            self._cards[event.name] = cards.Recent(event.name, event.value)
+            self._cards[event.name] = cards.Recent(event.name, event.value, self.language)
         else:
-            known.value, known.times = event.value, known.times + 1
+            known.value, known.language, known.times = event.value, self.language, known.times + 1
         self._last_name = event.name
         self._card_statement = event.place.ordinal
 
@@ -252,7 +259,7 @@ class CellView:
         return event.place.branches[-1].label == event.name
 
     def _statement_done(self, event: StatementDone) -> None:
-        if self._joined and self._statement != "pipe":
+        if self._joined and event.place.kind == "parallel":
             self._shown.append(event.value)  # its branches have just been shown
         if event.value is not None and event.value is not self._last:
             self._last, self._last_name = event.value, None
@@ -351,7 +358,8 @@ class CellView:
         for display in self._sessions.finished(event):
             self._show(event, display)
         if event.result is not None:
-            self._shown.append(event.value)
+            self._answer_name, self._answer = event.bound_to, (event.value, event.result.text)
+            self._shown += self._answer
 
     def _judged(self, event: Judged) -> None:
         shown = _verdict(event.answer)

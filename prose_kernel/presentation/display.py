@@ -29,16 +29,21 @@ class Display:
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An error output: stable name and value; the traceback holds prose lines only, with ANSI styles. `code` is that of
-    the diagnostic, if it has one."""
+    the diagnostic, if it has one, and `page` the page of the reference that explains it."""
 
     ename: str
     evalue: str
     traceback: tuple[str, ...]
     code: str = ""
+    page: str = ""
 
-    def lines(self, explain: str) -> list[str]:
-        """The traceback, and what to type to read about the code: `explain` is that command in this front end."""
-        return [*self.traceback, f"\x1b[2mmore: {explain} {self.code}\x1b[0m"] if self.code else list(self.traceback)
+    def lines(self, explain: str, prefer: str) -> list[str]:
+        """The traceback, and what to type to read about the code: `explain` is that command in this front end, which
+        looks into the page `prefer` first."""
+        if not self.code:
+            return list(self.traceback)
+        wanted = self.code if self.page == prefer else f"{self.page} {self.code}"
+        return [*self.traceback, f"\x1b[2mmore: {explain} {wanted}\x1b[0m"]
 
 
 class Output(Protocol):

@@ -33,7 +33,7 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
         case CompileError():
             return _compile_problem(error)
         case RunError():
-            return Problem(error.type, _message(error), tuple(_run_lines(error, stderr_shown)), error.code)
+            return Problem(error.type, _message(error), tuple(_run_lines(error, stderr_shown)), error.code, error.page)
         case asyncio.CancelledError() | KeyboardInterrupt():
             return simple("KeyboardInterrupt", "the cell was interrupted")
         case UsageError() | ProviderError():
@@ -72,7 +72,8 @@ def _compile_problem(error: CompileError) -> Problem:
     lines = [_diagnostic(d) for d in found[:DIAGNOSTICS]]
     if more := len(found) - DIAGNOSTICS:
         lines += [f"{_DIM}and {more:,} more{_END}"] if more > 0 else []
-    return Problem("SyntaxError", visible(evalue), tuple(lines), (wrong or found)[0].code)
+    first = (wrong or found)[0]
+    return Problem("SyntaxError", visible(evalue), tuple(lines), first.code, first.page)
 
 
 def _diagnostic(found: Diagnostic) -> str:
@@ -125,11 +126,12 @@ def _command_lines(error: RunError, stderr_shown: bool) -> list[str]:
 
 def warning_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
     """The warnings among them, one line for all that say the same about different names and places."""
-    groups: dict[tuple[str, str], list[Diagnostic]] = {}
+    groups: dict[tuple[str, str, str], list[Diagnostic]] = {}
     for found in diagnostics:
         if found.severity == "warning":
-            groups.setdefault((found.code, _QUOTED.sub("``", found.message, count=1)), []).append(found)
-    return [_warning(code, group) for (code, _), group in groups.items()]
+            key = found.file, found.code, _QUOTED.sub("``", found.message, count=1)
+            groups.setdefault(key, []).append(found)
+    return [_warning(code, group) for (_, code, _), group in groups.items()]
 
 
 def _warning(code: str, group: Sequence[Diagnostic]) -> str:
@@ -150,7 +152,8 @@ def _warning(code: str, group: Sequence[Diagnostic]) -> str:
     if code == "W051" and hint is None:
         hint = "pass them with `env:` or `stdin:`"
     several = "s" if len({found.line for found in group}) > 1 else ""
-    return f"Warning at line{several} {lines}: {message}{f' ({hint})' if hint else ''} [{code}]"
+    place = f" of {visible(group[0].file)}" if group[0].file else ""
+    return f"Warning at line{several} {lines}{place}: {message}{f' ({hint})' if hint else ''} [{code}]"
 
 
 def _listed(words: Sequence[str], last: str) -> str:

@@ -106,6 +106,8 @@ class Identity:
 
     def former_judgement(self, req: Req, request: JudgeRequest) -> Req | None:
         """The same question as it was keyed before version 0.2; None where nothing has changed."""
+        if request.subject is not None:
+            return None
         if "bindings" not in req or any(name in request.bindings for name in NAME.findall(request.text)):
             return None
         same = self.redaction.identity

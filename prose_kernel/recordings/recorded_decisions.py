@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prose_kernel.errors import Undecided
 from prose_kernel.recordings.library import Cassettes
+from prose_kernel.runtime.content import quoted
 from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import one_line
@@ -37,7 +38,7 @@ class RecordedJudge:
             return {"answer": verdict.answer, "no_progress": verdict.no_progress}
 
         return await self._judge(
-            _Question("decide", request, f"the condition **{one_line(request.text)}**"),
+            _Question("decide", request, f"the condition {quoted(request)}"),
             lambda: self._inner.decide(request),
             kept,
             again,
@@ -48,7 +49,7 @@ class RecordedJudge:
             return Pick(str(said.answer), by, said.reason, details)
 
         return await self._judge(
-            _Question("choose", request, f"the choice **{one_line(request.text)}**", options=labels),
+            _Question("choose", request, f"the choice {quoted(request)}", options=labels),
             lambda: self._inner.choose(request, labels),
             lambda pick: {"answer": pick.label},
             again,

@@ -115,6 +115,9 @@ def _with_places(value: Value) -> object:
 MATERIAL: Final = 100_000
 """Characters of bindings that a judge is sent."""
 
+VALUE: Final = "the value"
+"""What the one value is called that a criterion of VVM is about."""
+
 PREVIEWS: Final = 50
 """Bindings that did not fit of which a judge is sent a few words."""
 
@@ -133,9 +136,17 @@ class Material:
     more: int = 0
 
 
+def quoted(request: JudgeRequest) -> str:
+    """The question on one line, as its language writes it."""
+    text = one_line(request.text)
+    return f"**{text}**" if request.subject is None else f"?`{text}`"
+
+
 def material(request: JudgeRequest) -> Material:
     """The bindings that the question names, in its order. Where it names none, the newest ones whole as far as they
-    fit, newest first; of those that do not fit, a preview."""
+    fit, newest first; of those that do not fit, a preview. A criterion of VVM is about its one value."""
+    if request.subject is not None:
+        return Material({VALUE: cut(request.subject, MATERIAL)}, {})
     bindings = request.bindings
     named = [name for name in dict.fromkeys(NAME.findall(request.text)) if name in bindings]
     left = MATERIAL

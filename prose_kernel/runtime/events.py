@@ -162,7 +162,8 @@ class SessionProgressed(Event, frozen=True):
 
 
 class SessionFinished(Event, frozen=True):
-    """Success has `result`, `key` and the answer as a value; failure has `error`, and `final` when no retry follows."""
+    """Success has `result`, `key` and the answer as a value; failure has `error`, and `final` when no retry follows.
+    `consumed` tells that the answer is used by what stands around the session."""
 
     spawn: int
     request: SessionRequest
@@ -172,6 +173,7 @@ class SessionFinished(Event, frozen=True):
     value: Value = None
     error: RunError | None = None
     final: bool = True
+    consumed: bool = False
 
 
 class Retried(Event, frozen=True):

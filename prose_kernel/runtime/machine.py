@@ -20,7 +20,7 @@ from prose_kernel.runtime.values import Value
 class BindingInfo:
     """A name of the root and its value: kind, where it is kept, and the statement that made it.
 
-    `spawned` tells that the value came straight from a spawn.
+    `spawned` tells that the value came straight from a spawn, `adopted` that another language has bound the name.
     """
 
     kind: Literal["input", "output", "let", "const"]
@@ -29,6 +29,7 @@ class BindingInfo:
     source: str
     location: Location
     spawned: Literal["exec", "session", "resume"] | None = None
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

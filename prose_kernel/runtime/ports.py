@@ -452,12 +452,13 @@ class Finding(Struct, frozen=True):
 
 class JudgedText(Struct, frozen=True):
     """A question that a program may put to the judge, before it runs: where it stands, as written, with a number where
-    values will be inserted, and whether it is a `choice`."""
+    values will be inserted, and whether it is a `choice`. A `criterion` is one of VVM, about one value alone."""
 
     span: Span
     text: str
     sample: str
     choice: bool = False
+    criterion: bool = False
 
 
 class Judge(Protocol):

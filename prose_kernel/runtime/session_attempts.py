@@ -68,6 +68,7 @@ class SessionAttempts:
     """One session of a program while it runs. A language says where the answer goes (`target`) and takes it (`keep`).
 
     `key` is where the answer will be kept, `bound_to` the name that takes it, `limit` the timeout as written.
+    `consumed` tells that the answer is used by what stands around the session, though it has no name.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class SessionAttempts:
         retries: int = 0,
         backoff: str = "none",
         limit: str = "",
+        consumed: bool = False,
     ) -> None:
         self.s = s
         self.node = node
@@ -90,6 +92,7 @@ class SessionAttempts:
         self.retries = retries
         self.backoff = backoff
         self.limit = limit
+        self.consumed = consumed
         self.number = s.host.next_spawn()
 
     def target(self) -> Target | None:
@@ -207,7 +210,8 @@ class SessionAttempts:
         s.recent.note(f"session {self.bound_to or self.key.name}: {error.message if error is not None else 'done'}")
         if s.host.listeners:
             place = s.place(self.node)
-            s.emit(SessionFinished(place, self.number, request, self.bound_to, self.key, result, value, error, final))
+            ended = (result, value, error, final, self.consumed)
+            s.emit(SessionFinished(place, self.number, request, self.bound_to, self.key, *ended))
 
 
 async def _all_ended(*tasks: asyncio.Future[T] | asyncio.Future[None]) -> None:

@@ -86,11 +86,13 @@ class CassetteOptions:
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
     """Conditions (sessions.md 3.2): `rules` decide first, alone or not at all; `provider` is the live judge (None: the
-    provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id."""
+    provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id. With `criteria`
+    the rules decide criteria of VVM too."""
 
     rules: RulesMode = "first"
     provider: str | None = None
     model: str | None = None
+    criteria: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,8 @@ class SessionOptions:
     `provider` is a name: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`, `ollama:llama3.3`: the
     part behind the colon is the model) or a CLI agent (`acp:opencode`). `script` is the file of `scripted`.
     `permissions` are the host's rules where a program states none (exec-and-tasks.md 3.12). `max_parallel` caps live
-    sessions (None: 8 for models, 4 for agents). `autodetect` lets a key in the environment be used where a person is
-    there to be told. `tool_rounds` bounds the requests of one session.
+    sessions (None: 8 for models, 4 for agents). `memory` bounds the memories of agents. `autodetect` lets a key in the
+    environment be used where a person is there to be told. `tool_rounds` bounds the requests of one session.
     """
 
     provider: str | None = None
@@ -126,6 +128,7 @@ class SessionOptions:
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     max_parallel: int | None = None
+    memory: MemoryLimits = MemoryLimits()
     autodetect: bool = True
     tool_rounds: int = 50
 

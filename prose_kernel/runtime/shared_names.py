@@ -93,13 +93,14 @@ class Adopter(Protocol):
 class SharedNames:
     """The directory of names of one run.
 
-    With one language there is nobody to tell, and publishing costs one test of an empty tuple.
+    With one language there is nobody to tell: `several` is false, and publishing does nothing.
     """
 
-    __slots__ = ("_members",)
+    __slots__ = ("_members", "several")
 
     def __init__(self) -> None:
         self._members: tuple[Adopter, ...] = ()
+        self.several = False
 
     def join(self, member: Adopter) -> None:
         """A machine takes part from now on: it adopts all that the others hold."""
@@ -107,10 +108,11 @@ class SharedNames:
             for name, value in other.shared().items():
                 member.adopt(name, value)
         self._members = (*self._members, member)
+        self.several = len(self._members) > 1
 
     def publish(self, member: Adopter, name: str, value: Value) -> None:
         """A machine has bound a name at its root."""
-        if len(self._members) > 1:
+        if self.several:
             for other in self._members:
                 if other is not member:
                     other.adopt(name, value)

@@ -29,7 +29,8 @@ Status = Literal["running", "completed", "failed"]
 
 class AnswerFiles:
     """The `Answers` port of a run, and the listener that keeps its log. `project` is the directory that paths in
-    references are relative to. Nothing is made before the run starts.
+    references are relative to. Nothing is made before the first text whose answers are kept here (`start`,
+    `record_source`).
     """
 
     def __init__(self, project: Path, run_id: str, clock: Clock, program: str = "") -> None:
@@ -45,6 +46,7 @@ class AnswerFiles:
         self._trace: list[str] = []
         self._anonymous = 0
         self._sources = 0
+        self._made = self._run_started = False
         self._problem: str | None = None
 
     # ------------------------------------------------------------ the run
@@ -65,8 +67,9 @@ class AnswerFiles:
         match event:
             case ev.RunStarted():
                 self._program = self._program or event.program_file
+                self._run_started = True
                 self._begin()
-            case ev.RunEnded():
+            case ev.RunEnded() if self._started:
                 self._end(event.error, event.outputs)
             case _:
                 pass
@@ -78,9 +81,12 @@ class AnswerFiles:
             keep()
         except OSError as error:
             self._problem = (error.strerror or "it cannot be written").lower()
+        else:
+            self._made = True
+            self._begin()
 
     def _begin(self) -> None:
-        if not self._started:
+        if self._made and self._run_started and not self._started:
             self._started = timestamp(self._clock)
             self._line("Started")
 

@@ -1,12 +1,15 @@
-"""The compact markers of in-context mode, in which the transcript is the state (openprose.md 7.6)."""
+"""The compact markers of in-context mode, in which the transcript is the state (openprose.md 7.6), and those of VVM
+(docs/reference/vvm.md 8)."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.text import clipped
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text, kind_of
 from prose_kernel.state.trace import loop_pass, marker, one_line
 
@@ -40,13 +43,16 @@ class InContextTrace:
             if self._announce is not None:
                 self._announce(ANNOUNCEMENT)
             return
+        for text in self._markers(event):
+            line = "  " * event.place.depth + one_line(text)
+            self._lines.append(line)
+            if self._show and self._announce is not None:
+                self._announce(line)
+
+    def _markers(self, event: ev.Event) -> Iterable[str]:
+        """The lines of an event."""
         text = self._marker(event)
-        if text is None:
-            return
-        line = "  " * event.place.depth + one_line(text)
-        self._lines.append(line)
-        if self._show and self._announce is not None:
-            self._announce(line)
+        return () if text is None else (text,)
 
     def _marker(self, event: ev.Event) -> str | None:
         match event:
@@ -95,6 +101,92 @@ class InContextTrace:
                 return f"∥ [{_signs(self._branches.pop(event.parallel))}] done"
             case _:
                 return None
+
+
+class MarkedTrace(InContextTrace):
+    """The same in the markers of VVM: one code point each says what happens."""
+
+    START, VALUE, DONE, FAILED = "\N{ROUND PUSHPIN}", "\N{PACKAGE}", "\N{WHITE HEAVY CHECK MARK}", "\N{CROSS MARK}"
+    AGAIN, WAITING, DECIDED, PARALLEL = (
+        "\N{ANTICLOCKWISE DOWNWARDS AND UPWARDS OPEN CIRCLE ARROWS}",
+        "\N{HOURGLASS WITH FLOWING SAND}",
+        "\N{DIRECT HIT}",
+        "\N{HIGH VOLTAGE SIGN}",
+    )
+
+    def __call__(self, event: ev.Event) -> None:
+        if isinstance(event, ev.RunStarted):
+            self._lines.append(f"{self.START} Run: {one_line(event.program_file)}")
+            return
+        super().__call__(event)
+
+    def _markers(self, event: ev.Event) -> Iterator[str]:
+        match event:
+            case ev.SessionStarted():
+                if not event.request.attempt:
+                    yield f"{self.START} {_head(event.place)}"
+                yield f"{self.WAITING} @{event.request.agent or 'agent'}{_model(event)}"
+            case ev.SessionFinished(error=None):
+                yield f"{self.VALUE} {_result(event)}"
+            case ev.SessionFinished(error=RunError() as error):
+                yield f"{self.FAILED} @{event.request.agent or 'agent'}: {error.message}"
+            case ev.Retried():
+                yield f"{self.AGAIN} attempt {event.attempt + 1} of {event.maximum + 1}"
+            case ev.Bound():
+                yield f"{self.DONE} {event.name} bound"
+            case ev.LoopPass():
+                yield f"{self.AGAIN} iteration {event.index + 1}"
+            case ev.Judged():
+                yield f"{self.DECIDED} ?{_short(event.question)} → {_short(event.answer)}"
+            case ev.ArmChosen():
+                yield f"{self.DECIDED} {f'arm {event.arm}' if event.arm else 'no arm'}"
+            case ev.OptionChosen():
+                yield f"{self.DECIDED} option {event.label}"
+            case ev.ParallelStarted():
+                yield f"{self.PARALLEL} {event.count or len(event.labels)} at once"
+            case ev.ParallelJoined():
+                yield f"{self.DONE} all of them have ended"
+            case ev.BlockEntered():
+                yield f"{self.START} {event.block}({', '.join(map(_short, event.arguments))})"
+            case ev.BlockLeft():
+                yield f"{self.VALUE} {event.block} returned"
+            case ev.TryEntered():
+                yield f"{self.START} try"
+            case ev.Caught():
+                yield f"{self.START} except as {event.name}: {event.error.message}"
+            case ev.FinallyEntered():
+                yield f"{self.START} finally"
+            case ev.Failed():
+                yield f"{self.FAILED} {event.error.message}"
+            case ev.Warned():
+                yield f"{self.FAILED} {event.code} {event.message}"
+            case ev.RunEnded():
+                yield (
+                    f"{self.DONE} Completed" if event.error is None else f"{self.FAILED} Failed: {event.error.message}"
+                )
+            case _:
+                yield from super()._markers(event) if isinstance(event, _OF_OTHERS) else ()
+
+
+_OF_OTHERS: Final = (ev.CommandFinished, ev.GateOpened, ev.GateResolved, ev.ProgramCalled, ev.ProgramReturned)
+"""What only another language of the run does."""
+
+
+def _head(place: ev.Place) -> str:
+    """The first line of what stands at a place."""
+    return place.source.slice(place.span).lstrip().partition("\n")[0]
+
+
+def _model(event: ev.SessionStarted) -> str:
+    return f" (model={event.request.model})" if event.request.model else ""
+
+
+def _result(event: ev.SessionFinished) -> str:
+    """An answer in a few words; of one that is a file where it is."""
+    value = event.value
+    if isinstance(value, dict) and isinstance(value.get("ref"), str):
+        return f"{value['ref']}: {value.get('summary') or ''}".rstrip(": ")
+    return one_line(clipped(full_text(value), 80)) or "(empty)"
 
 
 def _statement(event: ev.Bound | ev.CommandFinished | ev.SessionFinished | ev.Failed) -> str | None:

@@ -128,7 +128,7 @@ def codes(page: str) -> str:
             entry = reference.text(page)[heading.start : heading.end]
             severity = "warning" if heading.key.startswith("W") else "error"
             last = "R" if page == "vvm" else "E2"
-            at_run = "*Found while" in entry or "*Reported while" in entry or heading.key.startswith(last)
+            at_run = "*Found while" in entry or "Reported while" in entry or heading.key.startswith(last)
             when = "while it runs" if at_run else "before, strict" if "\n*Strict.*" in entry else "before"
             anchor = re.sub(r"[^\w -]", "", f"{heading.key}: {heading.title}".lower()).replace(" ", "-")
             rows.append(f"| [{heading.key}](#{anchor}) | {severity} | {when} | {heading.title} |")

@@ -30,7 +30,9 @@ def test_one_object_for_each_file_in_order(capsys: pytest.CaptureFixture[str]) -
     seen = capsys.readouterr()
     bad, good = objects(seen.out)
     assert seen.err == ""
-    assert good == {"file": "good.prose", "language": "openprose", "ok": True, "diagnostics": []}
+    contract = {"inputs": {}, "outputs": ["y"]}
+    assert good == {"file": "good.prose", "language": "openprose", "ok": True, "contract": contract, "diagnostics": []}
+    assert "contract" not in bad
     assert (bad["file"], bad["ok"]) == ("bad.prose", False)
     (found,) = bad["diagnostics"]  # type: ignore[misc]
     assert {k: found[k] for k in ("code", "severity", "line", "column")} == {
@@ -130,6 +132,13 @@ def test_fmt_write_replaces_but_never_loses_comments(capsys: pytest.CaptureFixtu
     assert Path("commented.prose").read_text() == 'let x = "a"\n'
 
 
+def test_fmt_of_vvm_keeps_comments() -> None:
+    Path("notes.vvm").write_text("# notes\nx=[1, # one\n2]\n\nexport x #\u0020all\n")
+    assert main(["fmt", "--write", "notes.vvm"]) == 0
+    assert Path("notes.vvm").read_text() == "# notes\nx = [\n  1,  # one\n  2,\n]\n\nexport x  # all\n"
+    assert main(["fmt", "--check", "notes.vvm"]) == 0
+
+
 def test_fmt_of_a_broken_program_changes_nothing() -> None:
     assert main(["fmt", "--write", "bad.prose"]) == 1
     assert Path("bad.prose").read_text() == BAD
@@ -160,3 +169,67 @@ def test_check_tells_rules_from_judgement(capsys: pytest.CaptureFixture[str]) ->
         "0 of 2 conditions can be decided by rules",
     ]
     assert main(["check", "bad.prose"]) == 1
+
+
+# ---------------------------------------------------------------- VVM
+
+
+def test_a_vvm_program_is_reported_as_its_reference_says(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("team.vvm").write_text("agent lead()\nexport @lead\nunread = 1\n")
+    Path("main.vvm").write_text('from "./team.vvm" import @lead\nx = @lead `hi`()\nexport x\n')
+    assert main(["compile", "main.vvm"]) == 0
+    seen = capsys.readouterr()
+    assert seen.out == "✅ main.vvm is valid\n0 agents, 0 functions\nexports: x\n"
+    assert seen.err.startswith("W030 line 3 col 1 in team.vvm: `unread` is assigned but never read\n  unread = 1\n")
+    assert main(["compile", "--format", "json", "main.vvm"]) == 0
+    (found,) = objects(capsys.readouterr().out)
+    assert (found["language"], found["ok"]) == ("vvm", True)
+    assert found["contract"] == {
+        "agents": [],
+        "functions": {},
+        "exports": ["x"],
+        "exported_agents": [],
+        "imports": ["./team.vvm"],
+        "skills": {},
+    }
+    assert [(d["file"], d["code"], d["severity"]) for d in found["diagnostics"]] == [  # type: ignore[attr-defined]
+        ("team.vvm", "W030", "warning")
+    ]
+
+
+def test_a_vvm_program_with_errors_in_a_module_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("team.vvm").write_text("x = @nobody `hi`()\nexport x\n")
+    Path("main.vvm").write_text('from "./team.vvm" import x\nfrom "./gone.vvm" import y\nexport x\nexport y\n')
+    assert main(["compile", "main.vvm"]) == 1
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.startswith(
+        "❌ Validation failed\n"
+        "E090 line 2 col 6: Module not found: gone.vvm\nimported by main.vvm\n"
+        '  from "./gone.vvm" import y\n       ^\n\n'
+        "E040 line 1 col 5 in team.vvm: there is no agent `nobody`\n"
+    )
+
+
+def test_check_lists_the_criteria_of_vvm(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("c.vvm").write_text(
+        "score = 90\nif ?`score >= 85`(score):\n  pass\nmatch score:\n  case ?`high`:\n    pass\n"
+        'choose score by ?`which\nway, {score}?` as way:\n  option "a":\n    pass\n'
+        "constrain score():\n  require ?`fair`\n"
+    )
+    assert main(["check", "c.vvm"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "ask   line 2: ?`score >= 85` (rules decide criteria only with [vvm] rules = true)",
+        "ask   line 5: ?`high` (rules decide criteria only with [vvm] rules = true)",
+        "ask   line 7: ?`which way, {score}?` (a choice: the judge picks a label)",
+        "ask   line 12: ?`fair` (rules decide criteria only with [vvm] rules = true)",
+        "0 of 4 conditions can be decided by rules",
+    ]
+    Path("prose.toml").write_text("[vvm]\nrules = true\n")
+    assert main(["check", "c.vvm"]) == 1
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "rule  line 2: ?`score >= 85` (number)",
+        "ask   line 5: ?`high` (no rule reads it)",
+    ]
+    Path("n.vvm").write_text("x = 1\nexport x\n")
+    assert main(["check", "n.vvm"]) == 0

@@ -91,7 +91,8 @@ def test_a_program_has_no_errors(page: str, number: int) -> None:
 
 def test_the_commands_print_what_the_page_says(tmp_path: Path, stub: StubServer) -> None:
     page = "testing-your-workflow"
-    (tmp_path / "triage.prose").write_text(blocks(page, "prose")[0])
+    for name, content in named_files(page):
+        (tmp_path / name).write_text(content)
     (tmp_path / "replies.yaml").write_text(blocks(page, "yaml")[0])
     (tmp_path / "prose.toml").write_text(
         f'provider = "gateway"\n[providers.gateway]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\n'
@@ -107,17 +108,34 @@ def commands(console: str) -> list[str]:
     return [line.removeprefix("$ ") for line in console.splitlines() if line.startswith("$ ")]
 
 
-def printed(command: str, directory: Path) -> str:
+def named_files(page: str) -> list[tuple[str, str]]:
+    """The files that a page shows below their names."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"^`([\w.-]+)`:\n\n```\w+[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def printed(command: str, directory: Path, *, remarks: bool = True) -> str:
     """A command and what it shows, as a person sees it; without the lines that differ from run to run."""
     words = shlex.split(command)
     argv = [*PROSE, *words[1:]] if words[0] == "prose" else words
     ran = subprocess.run(argv, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    told = [line for line in ran.stderr.splitlines() if not line.startswith(NOT_SHOWN)]
+    told = [line for line in ran.stderr.splitlines() if remarks and not line.startswith(NOT_SHOWN)]
     status = [f"[exit status {ran.returncode}]"] if ran.returncode else []
     return "\n".join([f"$ {command}", *ran.stdout.splitlines(), *told, *status]) + "\n"
 
 
 NOT_SHOWN = ("run directory: ", "replayed: ", "usage: ")
+
+
+def test_the_same_tasks_in_both_languages_print_what_the_page_says(tmp_path: Path) -> None:
+    """Remarks, on stderr, are left out on this page."""
+    page = "openprose-or-vvm"
+    for name, content in named_files(page):
+        (tmp_path / name).write_text(content)
+    consoles = blocks(page, "console")
+    for console in consoles:
+        assert "".join(printed(command, tmp_path, remarks=False) for command in commands(console)) == console
+    assert len(consoles) == 3
 
 
 # ---------------------------------------------------------------- docs/reference
@@ -159,8 +177,7 @@ def test_settings_of_the_reference_are_read(page: str, text: str, tmp_path: Path
 @pytest.mark.parametrize("page", ["exec-and-tasks", "sessions"])
 def test_the_commands_of_the_reference_print_what_it_says(page: str, tmp_path: Path) -> None:
     """A block below a line such as "`fetch.prose`:" is that file."""
-    text = (DOCS / f"reference/{page}.md").read_text(encoding="utf-8")
-    for name, content in re.findall(r"^`([\w.-]+)`:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for name, content in named_files(f"reference/{page}"):
         (tmp_path / name).write_text(content)
     consoles = [console for _, console in fences(page, "console")]
     assert consoles

@@ -74,7 +74,7 @@ def test_doctor_says_why_a_kernel_does_not_start(jupyter: Path, capsys: pytest.C
     assert main(["doctor"]) == 1
     report = capsys.readouterr().out
     assert "kernel prose: does not start" in report
-    assert "fix: prose install --user --name prose" in report
+    assert "fix: prose install --user --language prose --name prose" in report
 
 
 def test_doctor_starts_a_good_kernel(jupyter: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,7 @@ def test_an_unknown_magic_is_an_error_of_its_cell(capfd: pytest.CaptureFixture[s
 
 def test_lines_are_those_of_the_cell() -> None:
     write(Path("b.ipynb"), PYTHON, "%%prose\nlet a = 1\nlet b = 2")
-    (cell,) = read_cells("b.ipynb")
+    (cell,) = read_cells("b.ipynb")[0]
     assert cell.text.splitlines()[1] == "let a = 1"
 
 

@@ -39,7 +39,10 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
     names = zipfile.ZipFile(wheel).namelist()
     ends = (
         ".data/data/share/jupyter/kernels/prose/kernel.json",
-        "prose_kernel/kernelspec/kernel.json",
+        ".data/data/share/jupyter/kernels/vvm/kernel.json",
+        ".data/data/share/jupyter/kernels/vvm/logo-svg.svg",
+        "prose_kernel/kernelspec/prose/kernel.json",
+        "prose_kernel/kernelspec/vvm/kernel.json",
         ".data/data/share/jupyter/labextensions/prose-kernel/package.json",
         ".data/data/share/jupyter/labextensions/prose-kernel/install.json",
         "prose_kernel/docs/reference/openprose.md",

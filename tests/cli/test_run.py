@@ -407,13 +407,41 @@ def test_a_program_on_standard_input(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- bundled examples
 
 GIVEN = {"inputs": ["--input", "name=Ada"], "gate": ["--yes", "publish"], "review": ["--provider", "dry-run"]}
+SCRIPTED = ["--provider", "scripted", "--script", str(Path(__file__).with_name("examples.yaml"))]
+RESULTS = {
+    "hello-vvm": {"greeting": "Hello, world!", "length": 13},
+    "lists": {"long": ["lighthouse", "harbour"], "letters": 25},
+    "haiku": {"poem": "the last ferry leaves"},
+    "triage": {
+        "team": "workshop",
+        "priority": 1,
+        "answer": "We are sorry, Ines. The workshop will call today.",
+    },
+    "headline": {"headline": "Ice closes the harbour for a week", "status": "ready"},
+    "council": {
+        "opinions": ["Good for the air.", "Bad for the shops.", "Good for football."],
+        "verdict": "Two for it, one against.",
+    },
+    "memory": {"monday": "One flat white with oat milk.", "tuesday": "A flat white with oat milk, as always."},
+    "research": {"report": "Lenses gather the light. Horns carry farther.", "status": "ready"},
+}
+"""What the examples in VVM give back with the answers of `examples.yaml`."""
 
 
 @pytest.mark.parametrize("example", bundled(), ids=lambda e: e.name)
 def test_every_example_runs(example, run: Run) -> None:
-    given = GIVEN.get(example.name, [])
+    given = SCRIPTED if example.name in RESULTS else GIVEN.get(example.name, [])
     assert main(["run", example.name, *given]) == 0
     assert main(["compile", "--format", "json", str(example.path)]) == 0
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_an_example_in_vvm_gives_back_what_its_answers_lead_to(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", name, *SCRIPTED, "--format", "json"]) == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["outputs"] == RESULTS[name]
 
 
 def test_examples_are_found_by_number_name_part_and_keyword(capsys: pytest.CaptureFixture[str]) -> None:

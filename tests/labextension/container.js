@@ -2,7 +2,7 @@
  *
  * node container.js SCRIPT < questions.json > answers.json
  * A question is {"do": "tokens", "text": ...}, {"do": "indent", "text": ..., "after": ..., "typed": ...},
- * {"do": "plugins"} or {"do": "cell", "texts": [...]}.
+ * {"do": "plugins"} or {"do": "cell", "texts": [...]}; `language` is that of the text, "prose" if nothing else is said.
  */
 'use strict';
 const fs = require('fs');
@@ -30,8 +30,8 @@ class Stream {
   }
 }
 
-let parser = null;
-const registered = {};
+const parsers = {};
+const registered = { languages: {} };
 const stubs = {
   '@jupyterlab/codemirror': {
     IEditorLanguageRegistry: 'languages',
@@ -40,7 +40,7 @@ const stubs = {
   },
   '@codemirror/language': {
     LanguageSupport: class { constructor(language) { this.language = language; } },
-    StreamLanguage: { define: (defined) => (parser = defined) },
+    StreamLanguage: { define: (defined) => (parsers[defined.name] = defined) },
   },
   '@codemirror/state': {
     Compartment: class {
@@ -58,7 +58,8 @@ const stale = { get: async () => { throw new Error('a copy that is not loaded wa
 const share = (module) => ({ '99.0.0': stale, '1.2.0': { loaded: true, get: async () => () => module } });
 
 // All tokens as [line, text, style], and the state behind the last one. Each line starts from a copy, as in CodeMirror.
-const run = (text, unit = 4) => {
+const run = ({ text, language = 'prose' }, unit = 4) => {
+  const parser = parsers[language];
   let state = parser.startState(unit);
   const tokens = [];
   text.split('\n').forEach((line, number) => {
@@ -78,15 +79,16 @@ const run = (text, unit = 4) => {
 };
 
 const answers = {
-  tokens: ({ text }) => run(text).tokens,
+  tokens: (question) => run(question).tokens,
   // `typed`: the arm's line as it stands now; without it a new line is being made.
-  indent: ({ text, after, typed }) => {
+  indent: (question) => {
+    const { after, typed, language = 'prose' } = question;
     const context = typed === undefined ? { simulatedBreak: 1, pos: 1 } : { pos: 1, lineAt: () => ({ text: typed }) };
-    return parser.indent(run(text).state, after || '', { unit: 4, ...context });
+    return parsers[language].indent(run(question).state, after || '', { unit: 4, ...context });
   },
-  plugins: () => ({ ...registered, languageData: { ...parser.languageData, indentOnInput: undefined } }),
-  reindents: ({ line }) => parser.languageData.indentOnInput.test(line),
-  // Whether a cell is Prose with each of its texts, one after the other.
+  plugins: () => ({ ...registered, languageData: Object.values(parsers).map((one) => one.languageData.commentTokens) }),
+  reindents: ({ line, language = 'prose' }) => parsers[language].languageData.indentOnInput.test(line),
+  // The language that a cell's magic gives it with each of its texts, one after the other.
   cell: ({ texts }) => {
     const [slot, { extend }] = registered.magics.factory();
     return texts.map((text) => {
@@ -95,7 +97,8 @@ const answers = {
       const change = extend({ newDoc, startState: {} });
       if (change) slot.content = change.effects.content;
       if (extend({ newDoc, startState: {} })) throw new Error('the same text changes the slot again');
-      return slot.content === registered.language.support;
+      const found = Object.values(registered.languages).find((language) => language.support === slot.content);
+      return found ? found.name : null;
     });
   },
 };
@@ -108,7 +111,10 @@ const answers = {
   const { default: plugins } = (await container.get('./extension'))();
   for (const plugin of plugins) {
     plugin.activate({}, {
-      addLanguage: (language) => Object.assign(registered, { [plugin.id]: plugin.requires, language }),
+      addLanguage: (language) => {
+        registered[plugin.id] = plugin.requires;
+        registered.languages[language.name] = language;
+      },
       addExtension: (magics) => Object.assign(registered, { [plugin.id]: plugin.requires, magics }),
     });
   }

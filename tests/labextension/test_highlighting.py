@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from needs import needs
+from labextension.script import LABEXTENSION, ROOT, Colour, ask, by_offset
 from pygments.token import Keyword, Operator
 
 from prose_kernel.language.openprose import compile_source
@@ -22,26 +20,6 @@ from prose_kernel.language.openprose.keywords import CONSTANTS, CONTEXTUAL, KEYW
 from prose_kernel.language.openprose.lexer import Token, tokenize
 from prose_kernel.language.source import Source
 from prose_kernel.pygments_lexer import ProseLexer
-
-ROOT = Path(__file__).parents[2]
-LABEXTENSION = ROOT / "labextension"
-
-Colour = tuple[int, str, str | None]
-"""Line from 0, text, style."""
-
-
-def ask(*questions: dict[str, Any]) -> list[Any]:
-    script = next((LABEXTENSION / "static").glob("remoteEntry*.js"))
-    done = subprocess.run(
-        [needs("node"), str(Path(__file__).parent / "container.js"), str(script)],
-        input=json.dumps(questions),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return list(json.loads(done.stdout))
 
 
 def tokens(text: str) -> list[Colour]:
@@ -228,16 +206,6 @@ def correct_programs() -> Iterator[tuple[str, str]]:
             yield path.name, text
 
 
-def by_offset(text: str, answer: list[Colour]) -> list[str]:
-    """The style of each character; a line break has that of nothing."""
-    found = [""] * len(text)
-    starts = [0, *(match.end() for match in re.finditer("\n", text))]
-    for line, piece, style in answer:
-        found[starts[line] : starts[line] + len(piece)] = [style or ""] * len(piece)
-        starts[line] += len(piece)
-    return found
-
-
 WORDS = {KEY, "operatorKeyword"}
 BEGINNINGS = {
     "_NL",
@@ -333,32 +301,38 @@ def test_an_arm_is_moved_as_soon_as_it_is_complete() -> None:
 # ---------------------------------------------------------------- what JupyterLab is told
 
 
-def test_the_language_is_found_by_the_names_that_the_kernel_says() -> None:
-    from prose_kernel.notebook.kernel import ProseKernel
+def test_the_languages_are_found_by_the_names_that_the_kernels_say() -> None:
+    from prose_kernel.languages import LANGUAGES
+    from prose_kernel.notebook.kernel import language_info
 
     plugins = ask({"do": "plugins"})[0]
-    info = ProseKernel.language_info
-    language = plugins["language"]
-    assert language["name"] == info["codemirror_mode"]["name"]
-    assert language["mime"] == info["mimetype"]
-    assert [f".{extension}" for extension in language["extensions"]] == [info["file_extension"]]
+    assert len(plugins["languages"]) == len(LANGUAGES)
+    for one in LANGUAGES.values():
+        info = language_info(one)
+        language = plugins["languages"][one.magic]
+        assert language["name"] == info["codemirror_mode"]["name"]
+        assert language["mime"] == info["mimetype"]
+        assert [f".{extension}" for extension in language["extensions"]] == [info["file_extension"]]
     assert plugins["prose-kernel:language"] == ["languages"] and plugins["prose-kernel:magics"] == ["extensions"]
-    assert plugins["languageData"]["commentTokens"] == {"line": "#"}
+    assert plugins["languageData"] == [{"line": "#"}] * 2
 
 
-def test_a_cell_is_prose_as_long_as_its_first_line_says_so() -> None:
-    texts = [
-        "",
-        "%%prose",
-        "%%prose --in x\nlet",
-        "import os",
-        "\n  %%prose",
-        "%%prosecco",
-        "%%prose",
-        "%%prose-x",
-        "x\n%%prose",
-    ]
-    assert ask({"do": "cell", "texts": texts})[0] == [False, True, True, False, True, False, True, False, False]
+def test_a_cell_has_the_language_that_its_first_line_says() -> None:
+    found = {
+        "": None,
+        "%%prose": "prose",
+        "%%prose --in x\nlet": "prose",
+        "%%vvm": "vvm",
+        "import os": None,
+        "\n  %%prose": "prose",
+        "\n  %%vvm --state filesystem\nx = 1": "vvm",
+        "%%prosecco": None,
+        "%%vvm ": "vvm",
+        "%%vvm-x": None,
+        "%%python": None,
+        "x\n%%prose": None,
+    }
+    assert ask({"do": "cell", "texts": list(found)})[0] == list(found.values())
 
 
 # ---------------------------------------------------------------- the name of the script

@@ -22,11 +22,15 @@ ENCRYPTION = {"supported_encryption": ["curve"]}
 Message = dict[str, Any]
 
 
-def specification(module: str = "prose_kernel", interrupt_mode: str = "message") -> KernelSpec:
-    argv = [sys.executable, "-m", module, "-f", "{connection_file}"]
+def specification(module: str = "prose_kernel", interrupt_mode: str = "message", *options: str) -> KernelSpec:
+    argv = [sys.executable, "-m", module, *options, "-f", "{connection_file}"]
     return KernelSpec(
         argv=argv, display_name="Prose", language="prose", interrupt_mode=interrupt_mode, metadata=ENCRYPTION
     )
+
+
+def vvm_specification() -> KernelSpec:
+    return specification("prose_kernel", "message", "--language=vvm")
 
 
 @dataclass

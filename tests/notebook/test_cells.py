@@ -128,10 +128,16 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%warnings loud", "UsageError", "on or off", "usage: %warnings"),
         ("%help sesion", "UsageError", "there is no help for sesion", "did you mean session?"),
         ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
-        ("%%prose\nlet x = 1", "UsageError", "there is no cell magic %%prose", "leave the line out"),
+        (
+            "%bindings\n%%vvm",
+            "UsageError",
+            "there is no cell magic %%vvm",
+            "it stands at the very beginning of the cell",
+        ),
+        ("%%vvm --in x\nx", "UsageError", "%%vvm takes no words here: --in x", "for notebooks of Python"),
         ("%%bash\nls", "UsageError", "there is no cell magic %%bash", ""),
         ("%explain", "UsageError", "%explain: too few words", "usage: %explain"),
-        ("%explain E040", "UsageError", "the reference has no code E040", "did you mean E"),
+        ("%explain E043", "UsageError", "the reference has no code E043", "did you mean E"),
         ("nothing?", "UsageError", "there is no help for nothing", "%help"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from notebook.recording import Recording
 from scaling import assert_linear
 
 from prose_kernel.cells.completion import complete
@@ -158,3 +159,57 @@ def test_nothing_is_known_about_nothing(cells: Cells, text: str) -> None:
 def test_a_home_of_nobody_has_no_paths(cells: Cells) -> None:
     for code in ("%cd ~nobody-of-this-name/", "%run ~nobody-of-this-name/x", 'exec "ls ~nobody-of-this-name/'):
         assert offers(cells, code) == set()
+
+
+# ---------------------------------------------------------------- VVM
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "unwanted"),
+    [
+        ("%%vvm\nma", {"match", "map"}, {"session"}),
+        ("%%vvm\nagent writer(mo", {"model="}, {"retry="}),
+        ("%%vvm\nagent writer()\nx = @wr", {"writer"}, set()),
+        ('%%vvm\nagent writer(model="o', {"opus"}, {"sonnet"}),
+        ("%%vvm\ntopic = 1\nx = ?`about {to", {"topic"}, set()),
+        ("%%vvm\ntopic = 1\nx = 3-to", {"topic"}, set()),
+        ('%%vvm\nfrom "./', {"team.vvm", "docs/"}, {"data.csv"}),
+        ('%%vvm\nfrom "./docs/', set(), {"team.vvm"}),
+        ("%%vvm\n# ma", set(), {"match"}),
+        ("%%vvm\n%bi", {"%bindings"}, set()),
+    ],
+)
+def test_a_cell_of_vvm_offers_words_of_vvm(cells: Cells, text: str, wanted: set[str], unwanted: set[str]) -> None:
+    (cells.cwd / "team.vvm").write_text("")
+    found = offers(cells, text)
+    assert wanted <= found
+    assert not unwanted & found
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("%%vvm\nx = pm¦ap([1], f)", "pmap"),
+        ("%%vvm\nagent a(mem¦ory={})", "memory"),
+        ("%%vvm\nx = @a `t`(ret¦ry=1)", "agent call"),
+        ("%%vvm\nmat¦ch x:", "match"),
+    ],
+)
+def test_a_word_of_vvm_is_described(cells: Cells, text: str, shown: str) -> None:
+    found = inspect(cells, text.replace("¦", ""), text.index("¦"))
+    assert found is not None
+    assert shown in found.data["text/plain"] and "```vvm" in found.data["text/markdown"]
+
+
+async def test_names_of_earlier_cells_are_offered_with_their_fields(cells: Cells) -> None:
+    cell = '%%vvm\nplan = {title: "A", steps: {first: 1}}\ndef shorten(text):\n  return text'
+    output = Recording()
+    await cells.run(cell, output, live=False)
+    assert "error" not in output.kinds, output.calls
+    assert {"plan", "shorten"} <= offers(cells, "%%vvm\nx = ")
+    assert offers(cells, "%%vvm\nx = plan.steps.") == {"first"}
+    assert offers(cells, "%%vvm\nx = @shorten `{plan.") == {"title", "steps"}
+    assert "text=" in offers(cells, "%%vvm\nx = shorten(")
+    function = inspect(cells, "%%vvm\nx = shorten", len("%%vvm\nx = short"))
+    assert function is not None and "def shorten(text):" in function.data["text/plain"]
+    await cells.close()

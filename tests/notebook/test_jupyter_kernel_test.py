@@ -12,17 +12,20 @@ import jupyter_kernel_test
 import pytest
 from notebook.kernels import REPOSITORY
 
-SPECIFICATION = json.loads((REPOSITORY / "kernelspec" / "kernel.json").read_text())
+SPECIFICATIONS = {
+    name: json.loads((REPOSITORY / "kernelspec" / name / "kernel.json").read_text()) for name in ("prose", "vvm")
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """The kernelspec of the repository in a prefix of its own, with this interpreter."""
+    """The kernelspecs of the repository in a prefix of their own, with this interpreter."""
     root = tmp_path_factory.mktemp("jupyter")
-    target = root / "data" / "kernels" / "prose"
-    target.mkdir(parents=True)
-    argv = [sys.executable, *SPECIFICATION["argv"][1:]]
-    (target / "kernel.json").write_text(json.dumps({**SPECIFICATION, "argv": argv}))
+    for name, specification in SPECIFICATIONS.items():
+        target = root / "data" / "kernels" / name
+        target.mkdir(parents=True)
+        argv = [sys.executable, *specification["argv"][1:]]
+        (target / "kernel.json").write_text(json.dumps({**specification, "argv": argv}))
     patch = pytest.MonkeyPatch()
     patch.setenv("JUPYTER_PATH", str(root / "data"))
     patch.setenv("JUPYTER_DATA_DIR", str(root / "own"))
@@ -69,9 +72,37 @@ class TestWelcome(jupyter_kernel_test.IopubWelcomeTests):
     support_iopub_welcome = True
 
 
-def test_the_specification_fits_the_kernel() -> None:
-    assert SPECIFICATION["argv"] == ["python", "-m", "prose_kernel", "-f", "{connection_file}"]
-    assert SPECIFICATION["language"] == "prose"
-    assert SPECIFICATION["interrupt_mode"] == "message"
-    for name in ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png"):
-        assert (Path(REPOSITORY) / "kernelspec" / name).stat().st_size > 100
+class TestVvmKernel(jupyter_kernel_test.KernelTests):
+    kernel_name = "vvm"
+    language_name = "vvm"
+    file_extension = ".vvm"
+    code_hello_world = '%%prose\nexec "echo hello, world"'
+    code_stderr = '%%prose\nexec "echo oops >&2"'
+    completion_samples: ClassVar[list[dict[str, object]]] = [
+        {"text": "%bind", "matches": {"%binding", "%bindings"}},
+        {"text": "%%prose\nsess", "matches": {"session"}},
+    ]
+    complete_code_samples: ClassVar[list[str]] = ["x = 1", "# c", "%bindings", "", "%%prose\nlet x = 1\n\n"]
+    incomplete_code_samples: ClassVar[list[str]] = ["def f(x):", 'x = """\nmore', "x = [1,", "%%prose", "%%prose\nif"]
+    code_page_something = "%help?"
+    code_generate_error = 'raise "on purpose"'
+    code_execute_result: ClassVar[list[dict[str, str]]] = [
+        {"code": "x = 1 + 2", "result": "x: number = 3"},
+        {"code": '"a" + "b"', "result": "ab"},
+        {"code": "export x", "result": '{"x": 3}'},
+        {"code": "%%prose\nlet z = x", "result": "z: number = 3"},
+    ]
+    code_display_data: ClassVar[list[dict[str, str]]] = [{"code": "%bindings", "mime": "text/markdown"}]
+    code_history_pattern = "x =*"
+    supported_history_operations = ("tail", "range", "search")
+    code_clear_output = "%clear"
+
+
+@pytest.mark.parametrize(("name", "options"), [("prose", []), ("vvm", ["--language=vvm"])])
+def test_the_specification_fits_the_kernel(name: str, options: list[str]) -> None:
+    specification = SPECIFICATIONS[name]
+    assert specification["argv"] == ["python", "-m", "prose_kernel", *options, "-f", "{connection_file}"]
+    assert specification["language"] == name
+    assert specification["interrupt_mode"] == "message"
+    for logo in ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png"):
+        assert (Path(REPOSITORY) / "kernelspec" / name / logo).stat().st_size > 100

@@ -63,7 +63,7 @@ def test_parameters_become_let_statements_that_the_notebook_uses(tmp_path: Path)
     [
         ({"when": {"a key": 1}}, "parameter when: a dict has no counterpart in Prose"),
         ({"x": float("nan")}, "parameter x: a float has no counterpart in Prose"),
-        ({"not a name": 1}, "parameter not a name: not a name in Prose"),
+        ({"not a name": 1}, "parameter not a name: not a name in OpenProse"),
     ],
 )
 def test_what_has_no_counterpart_is_refused_before_anything_runs(

@@ -18,7 +18,7 @@ from cli.test_docs_examples import blocks, commands, printed
 from needs import needs_module
 from notebook.test_cells import Person, fine, wrong
 from remote.cluster import Cluster
-from waiting import processes, until
+from waiting import eventually, processes, until
 
 from prose_kernel import settings
 from prose_kernel.cells.runner import Cells

@@ -30,7 +30,7 @@ from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Previ
 from prose_kernel.runtime.ports import Binding, Key, LoadedProgram, LoadRequest, SessionRequest, SessionResult
 from prose_kernel.runtime.session_attempts import Failure, SessionAttempts
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import LanguageValue, Value
+from prose_kernel.runtime.values import LanguageValue, Value, full_text, kind_of
 
 # ---------------------------------------------------------------- texts
 
@@ -351,18 +351,26 @@ def programs(base: Path, **_: Any) -> NoPrograms:
 
 
 TALLY = Language(
-    "tally",
-    (".tally",),
-    "tally",
-    decode,
-    compile_text,
-    format_text,
-    lambda text: ("complete", ""),
-    lambda text: frozenset(),
-    lambda: Words({}, {}),
-    lambda: TallyMachine,
-    programs,
-    lambda program: (),
-    lambda program: frozenset(),
-    lambda program: (),
+    name="tally",
+    title="Tally",
+    suffixes=(".tally",),
+    magic="tally",
+    mode="text/plain",
+    sample="let n = 1\n",
+    decode=decode,
+    compile=compile_text,
+    format_program=format_text,
+    report=lambda program, name: f"{name} counts\n",
+    completeness=lambda text: ("complete", ""),
+    expected=lambda text: frozenset(),
+    words=lambda: Words({}, {}),
+    machine=lambda: TallyMachine,
+    programs=programs,
+    inputs=lambda program: (),
+    gates=lambda program: frozenset(),
+    judged_texts=lambda program: (),
+    kind_of=kind_of,
+    text_of=full_text,
+    inserted=full_text,
+    bind=lambda name, value, what: f"let {name} = {value}\n",
 )

@@ -112,6 +112,8 @@ def test_the_command_line_runs_a_file_by_its_suffix(registered: Path, capsys: py
     assert [line for line in state.read_text().splitlines() if "→" in line] == ["1→ n ✓", "2→ twice ✓", "3→ r ✓"]
     assert main(["compile", "p.tally", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["language"] == "tally"
+    assert main(["compile", "p.tally"]) == 0
+    assert capsys.readouterr().out == "p.tally counts\n"
     assert main(["fmt", "p.tally"]) == 0
     assert capsys.readouterr().out.startswith("let n 2\n")
     (registered / "bad.tally").write_text("what\n")
@@ -127,6 +129,6 @@ def test_cells_of_a_notebook_are_known_by_the_magic(registered: Path) -> None:
 
     book = new_notebook(cells=[new_code_cell("%%tally\nlet n = 1"), new_code_cell("import os")])
     nbformat.write(book, registered / "n.ipynb")
-    assert [cell.text for cell in read_cells("n.ipynb")] == ["\nlet n = 1"]
+    assert [cell.text for cell in read_cells("n.ipynb")[0]] == ["%%tally\nlet n = 1"]
     assert languages.of_magic("tally") is TALLY and languages.of_file("x.tally") is TALLY
     assert languages.of_file("x.prose") is languages.default() and languages.of_magic("python") is None

@@ -3,18 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A word of the language: one sentence, an example, and for a property its values and where it may stand."""
-
-    summary: str
-    example: str
-    values: tuple[str, ...] = ()
-    owners: tuple[str, ...] = ()
-
+from prose_kernel.language.words import Entry
 
 KEYWORDS: dict[str, Entry] = {
     "session": Entry(

@@ -44,6 +44,13 @@ def parse(source: Source) -> Parsed:
     return parse(source)
 
 
+def format_program(program: Program) -> str:
+    """The canonical text of a program, with its comments (docs/reference/vvm.md 14). Never raises."""
+    from prose_kernel.language.vvm.formatter import format_program
+
+    return format_program(program)
+
+
 def compile_source(
     source: Source,
     *,

@@ -18,11 +18,15 @@ Entry = tuple[Any, ...]
 
 
 class Trouble(Exception):
-    """A statement cannot be read on from the token at index `at`. What is wrong has been reported."""
+    """A statement cannot be read on from the token at index `at`. What is wrong has been reported.
 
-    def __init__(self, at: int) -> None:
+    `ends` tells that this token is the line's end behind the statement, whatever brackets are open.
+    """
+
+    def __init__(self, at: int, *, ends: bool = False) -> None:
         super().__init__(at)
         self.at = at
+        self.ends = ends
 
 
 class Bracket:

@@ -189,8 +189,12 @@ class Checker:
     def _agent(self, node: tree.AgentDeclaration) -> None:
         self._misplaced(node, "agent")
         self.imports.agents.add(node.name.id)
-        if self._agents.declared(node.keywords):
-            self._walk(*(keyword.value for keyword in node.keywords))
+        static = self._agents.declared(node.keywords)
+        found = self._findings.found
+        before = len(found)
+        self._walk(*(keyword.value for keyword in node.keywords))
+        if not static:
+            del found[before:]  # E041 says enough
 
     def _export(self, node: tree.Export) -> None:
         if self._misplaced(node, "export"):

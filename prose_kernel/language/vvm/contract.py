@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prose_kernel.language.diagnostics import Diagnostic, has_errors
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Name, Program
 
@@ -53,21 +52,16 @@ def exported_names(item: tree.Statement) -> Iterator[Name]:
             yield Name(keyword.name, span=keyword.span)
 
 
-def validation_text(name: str, program: Program, diagnostics: Iterable[Diagnostic]) -> str:
-    """What validating a file prints (docs/reference/vvm.md 8): counts and exports, or what is wrong; no line end."""
-    found = tuple(diagnostics)
-    shown = "\n\n".join(one.render() for one in found)
-    if has_errors(found):
-        return f"\N{CROSS MARK} Validation failed\n\n{shown}"
+def report(program: Program, name: str) -> str:
+    """What `prose compile` prints for a program without errors (docs/reference/vvm.md 8): counts and exports."""
     own = contract(program)
-    exports = [*own.exports, *(f"@{agent}" for agent in own.exported_agents)]
-    lines = [
-        f"\N{WHITE HEAVY CHECK MARK} {name} is valid",
-        f"Agents: {len(own.agents)}",
-        f"Functions: {len(own.functions)}",
-        f"Exports: {', '.join(exports) or 'none'}",
-    ]
-    return "\n".join(lines) + (f"\n\n{shown}" if shown else "")
+    counts = f"{_count(len(own.agents), 'agent')}, {_count(len(own.functions), 'function')}"
+    exports = ", ".join([*own.exports, *(f"@{agent}" for agent in own.exported_agents)]) or "nothing"
+    return f"\N{WHITE HEAVY CHECK MARK} {name} is valid\n{counts}\nexports: {exports}\n"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 def _once(names: Iterable[str]) -> tuple[str, ...]:

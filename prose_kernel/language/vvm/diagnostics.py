@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from prose_kernel.language.diagnostics import Diagnostic, caret
 from prose_kernel.language.source import Source, Span
@@ -10,9 +11,9 @@ from prose_kernel.language.source import Source, Span
 
 @dataclass(frozen=True, slots=True)
 class Finding(Diagnostic):
-    """A diagnostic of a VVM program; `file` is the path of an imported file that it is about, else empty."""
+    """A diagnostic of a VVM program."""
 
-    file: str = ""
+    page: ClassVar[str] = "vvm"
 
     def render(self) -> str:
         """`CODE line N col C: message`, the source line, the caret, the hint."""

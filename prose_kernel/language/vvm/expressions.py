@@ -28,12 +28,13 @@ from prose_kernel.language.vvm.brackets import (
 )
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, STRING, WORD
-from prose_kernel.language.vvm.mistakes import Mistakes
+from prose_kernel.language.vvm.mistakes import SKIP, Mistakes
 from prose_kernel.language.vvm.strings import BadEscape, is_closed, number, unescape
 from prose_kernel.language.vvm.templates import template
 from prose_kernel.language.vvm.tree import Expression, Keyword, Name, Template
 
 _FOLLOWING: Final = frozenset("(.[")
+_EQUALS: Final = frozenset("=:")  # the second by mistake
 _NOT: Final = 3
 _OPERATORS: Final = {
     "or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5,
@@ -115,6 +116,8 @@ class ExpressionParser(Mistakes):
                     if bracket is None:
                         value, start, end, bracket = self._operand(at, depth)
                         at = self.at
+                        if value is SKIP:
+                            continue
                     else:
                         at += 1
                     if bracket is not None:
@@ -246,7 +249,7 @@ class ExpressionParser(Mistakes):
         if text == "{":
             return None, start, start, Bracket(INLINE, at, start)
         if KINDS.get(text[0]) != WORD:
-            raise self.wrong(at, "the name of an agent")
+            raise self.wrong(at, "the name of an agent behind `@`")
         end = self.starts[at] + len(text)
         value, end, bracket = self._agent_tail(_agent_name(start, end, text), end, depth)
         return value, start, end, bracket
@@ -272,7 +275,7 @@ class ExpressionParser(Mistakes):
             self.at = opening + 1
             return agent, end, Bracket(AGENT_CALL, opening, start, agent, task)
         if text == "(":
-            raise self.wrong(at, "the task of the agent in backticks")
+            raise self.wrong(at, "the task of the agent in backticks", "write ``@name `task`(input)``")
         return agent, end, None
 
     def _with_bracket(self, at: int, depth: int) -> int:
@@ -291,7 +294,7 @@ class ExpressionParser(Mistakes):
         at = self.behind_lines(self.at + 1) if depth else self.at + 1
         name = self.texts[at]
         if KINDS.get(name[0]) != WORD:
-            raise self.wrong(at, "a name")
+            raise self.no_member(at)
         self.at = at + 1
         end = self.starts[at] + len(name)
         return _member(start, end, value, name), end, None
@@ -310,7 +313,9 @@ class ExpressionParser(Mistakes):
                 raise self.wrong(at, "a value")
             return at
         if tag in WITH_KEYWORDS:
-            if KINDS.get(text[0]) == WORD and texts[equals := self.behind_lines(at + 1)] == "=":
+            if KINDS.get(text[0]) == WORD and texts[equals := self.behind_lines(at + 1)] in _EQUALS:
+                if texts[equals] == ":":
+                    self.colon_for_equals(equals)
                 bracket.key = text, self.starts[at]
                 return self.behind_lines(equals + 1)
             self.check_positional(bracket, at)
@@ -330,7 +335,7 @@ class ExpressionParser(Mistakes):
         bracket.key = key, self.starts[at]
         colon = self.behind_lines(at + 1)
         if self.texts[colon] != ":":
-            self.missing_colon(bracket, colon)
+            return self.missing_colon(bracket, colon)
         return self.behind_lines(colon + 1)
 
     def _add(self, bracket: Bracket, value: Any, end: int) -> None:
@@ -379,7 +384,7 @@ class ExpressionParser(Mistakes):
     def criterion_text(self, at: int) -> tuple[Template, int]:
         """The template behind `?`, and where it ends."""
         if self.texts[at][0] != "`":
-            raise self.wrong(at, "a criterion in backticks")
+            raise self.wrong(at, "a criterion in backticks", "write ``?`criterion` ``")
         self.at = at + 1
         return self.template(at), self.starts[at] + len(self.texts[at])
 

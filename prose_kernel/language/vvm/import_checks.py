@@ -112,7 +112,8 @@ class ImportChecker:
         except ImportProgramError as error:
             message = error.message
             if error.code == "E090":
-                message += f"\nimported by {self._findings.source.name}"
+                name = self._findings.source.name
+                message += f"\nimported by {'this cell' if name == 'cell' else name}"
             self._report(error.code, path.span, message, error.hint)
             return None
         if module is not None:

@@ -51,6 +51,13 @@ _PIECE: Final = re.compile(
 )
 _FIRST: Final = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?+\n)*+[ \t]*+")
 _COMMENT: Final = re.compile(r"#([^\n]*+)")
+_LONG: Final = ("`", '"""')
+_OPENS_TEMPLATE: Final = re.compile(
+    r"(?:\A[ \t]*+|[=(,][ \t]*+|return[ \t]++)@\w++(?:\.with\(.*\))?[ \t]*+\Z"
+    r"|\A[ \t]*+(?:(?:el)?if|while|case|require|choose)\b.*\?[ \t]*+\Z"
+)
+_OPENS_STRING: Final = re.compile(r"(?:\A|[(,])[ \t]*+\w++[ \t]*+=[ \t]*+\Z")
+_MOST_CUTS: Final = 10
 _comment = maker(Comment)
 
 
@@ -66,9 +73,37 @@ class Tokens:
         self.texts = list(map(str.rstrip, pieces, repeat(" \t")))
         self.texts.append(END)
         self.last = len(pieces)
+        self.cuts: set[int] = set()
+        if pieces[-1].startswith(_LONG):
+            self._cut()
+
+    def _cut(self) -> None:
+        """A template or string has no end. One before it may be the reason: if the quote that closes that one looks as
+        if it opened another, then that one was left open, and it ends with its first line."""
+        text, begin = self.text, 1
+        for _ in range(_MOST_CUTS):
+            opens = _OPENS_TEMPLATE if self.texts[self.last - 1][0] == "`" else _OPENS_STRING
+            at = next((at for at in range(begin, self.last - 1) if _is_flipped(self.texts[at], opens)), None)
+            if at is None:
+                break
+            start = self.starts[at]
+            end = text.index("\n", start)
+            pieces = _PIECE.findall(text, end)
+            self.texts[at:] = [text[start:end].rstrip(" \t"), *map(str.rstrip, pieces, repeat(" \t")), END]
+            self.starts[at:] = [start, *accumulate(map(len, pieces), initial=end)]
+            self.last = len(self.texts) - 1
+            self.cuts.add(at)
+            begin = at + 1
+            if not pieces[-1].startswith(_LONG):
+                return
+        self.cuts.add(self.last - 1)
 
     def is_cut(self, at: int) -> bool:
-        """Whether the template or triple-quoted string at `at` is cut off by the end of the text."""
+        """Whether the template or triple-quoted string at `at` has no end."""
+        return at in self.cuts
+
+    def is_last(self, at: int) -> bool:
+        """Whether the token at `at` is the last one."""
         return at == self.last - 1
 
     def end(self, at: int) -> int:
@@ -85,3 +120,11 @@ class Tokens:
                     alone = match.start() != begin or not at
                     found.append(_comment(match.start(), match.end(), match[1].strip(), alone))
         return tuple(found)
+
+
+def _is_flipped(token: str, opens: re.Pattern[str]) -> bool:
+    """Whether the end of a template or string looks like the beginning of the next one."""
+    if not token.startswith(_LONG):
+        return False
+    line = token.rpartition("\n")
+    return bool(line[1]) and opens.search(line[2].rstrip('`"')) is not None

@@ -1,15 +1,41 @@
-"""What is said about text that cannot be read (docs/reference/vvm.md 10.2), and how far reading can go on."""
+"""What is said about an expression that cannot be read (docs/reference/vvm.md 10.2), and how reading goes on.
+
+What a mistake was meant to be is read as that, where it is plain; otherwise the rest of the statement is given up with
+a `Trouble`, and recovery.py goes on behind it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from prose_kernel.language.nodes import maker
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm.brackets import AGENT_CALL, KEYWORDS_ALONE, Bracket, Entry, Trouble
+from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm.brackets import (
+    AGENT_CALL,
+    GROUP,
+    INDEX,
+    KEYWORDS_ALONE,
+    LIST,
+    WITH_KEYWORDS,
+    Bracket,
+    Entry,
+    Trouble,
+)
 from prose_kernel.language.vvm.diagnostics import Findings
 from prose_kernel.language.vvm.keywords import RESERVED
-from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
+from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, SIGN, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.strings import BadEscape
+
+SKIP: Final = object()
+"""Instead of an operand: the token has been reported and passed over; the operand comes next."""
+_CLOSING: Final = frozenset(")]}")
+_OPENING: Final = {")": "(", "]": "[", "}": "{"}
+_AFTER_OPERAND: Final = frozenset({*")]},:.([", "+", "-", "==", "!=", "<", "<=", ">", ">=", "and", "or"})
+_ANY_SIGN: Final = frozenset({*"()[]{},:.=<>+-@?", "==", "!=", "<=", ">="})
+_unit = maker(tree.Unit)
+_string = maker(tree.String)
+_number = maker(tree.Number)
 
 
 class Mistakes:
@@ -26,15 +52,18 @@ class Mistakes:
         self.report = self.findings.add
         self.at = 0
         self.end = 0  # offset behind the last expression
+        self.first = 0  # index of the first token of the statement
+        self.column = 0  # of the statement
         self.stack: list[Entry] = []  # of the expression that is being read
         self.unclosed: str | None = None
+        self.quiet = -1  # index up to which `wrong` says nothing, because the line has been reported already
 
     # ---- naming tokens
 
     def shown(self, at: int) -> str:
         """The token at `at` in a message."""
         text = self.texts[at]
-        if text == END and at == self.tokens.last:
+        if at == self.tokens.last:
             return "the end of the program"
         kind = KINDS.get(text[0])
         if text[0] in LINE_STARTS:
@@ -43,65 +72,351 @@ class Mistakes:
             return "a string"
         if kind == TEMPLATE:
             return "a template"
-        if kind == NUMBER:
-            return f"the number `{_short(text)}`"
         if kind == WORD and text in RESERVED:
             return f"the reserved word `{text}`"
-        return f"`{_short(text)}`"
+        return f"`{hints.shown(text)}`"
 
     def span(self, at: int) -> tuple[int, int]:
         """Where the token at `at` begins and ends; a line's end and the end of the text are where code ends."""
-        text = self.texts[at]
-        if at and (text[0] in LINE_STARTS or at == self.tokens.last):
-            while at and self.texts[at][:1] in ("\n", "#", END):
+        if at and self.is_end(at):
+            while at and self.is_end(at):
                 at -= 1
-            end = self.tokens.end(at)
+            end = self.tokens.end(at) if at else 0
             return end, end
         return self.starts[at], self.tokens.end(at)
 
+    def is_end(self, at: int) -> bool:
+        """Whether the token at `at` is a line's end or the end of the text."""
+        return at == self.tokens.last or self.texts[at][:1] in LINE_STARTS
+
+    def kind(self, at: int) -> int | None:
+        return KINDS.get(self.texts[at][0])
+
+    # ---- reporting
+
     def wrong(self, at: int, expected: str, hint: str | None = None) -> Trouble:
         """The token at `at` stands where something else is expected."""
-        self.report("E001", *self.span(at), f"expected {expected}, found {self.shown(at)}", hint)
+        message = f"expected {expected}, found {self.shown(at)}"
+        if self.is_foreign(at):
+            own, own_hint = hints.sign(self.texts[at])
+            if own_hint or not hint:
+                message, hint = own, own_hint
+        return self.trouble(at, message, hint)
+
+    def trouble(self, at: int, message: str, hint: str | None = None, code: str = "E001") -> Trouble:
+        """The statement cannot be read on from the token at `at`; an open bracket may be the reason."""
+        bracket = next((entry[1] for entry in reversed(self.stack) if not entry[0]), None)
+        if bracket is not None and (line := self._next_statement(at)):
+            return self._never_closed(bracket, line)
+        if at > self.quiet:
+            self.report(code, *self.span(at), message, hint)
         return Trouble(at)
 
-    # ---- expressions
+    def is_foreign(self, at: int) -> bool:
+        """Whether the token at `at` is in no way part of the language."""
+        text = self.texts[at]
+        kind = KINDS.get(text[0])
+        return at != self.tokens.last and (kind is None or (kind == SIGN and text not in _ANY_SIGN))
+
+    def _next_statement(self, at: int) -> int:
+        """Inside brackets: the index of the line's end before the statement that the token at `at` belongs to, if that
+        is a new one; 0 if not. A line that begins no deeper than the statement does not go on with it."""
+        texts, starts = self.texts, self.starts
+        if at == self.tokens.last:
+            return at
+        line = at
+        while texts[line][:1] not in ("\n", "#") and line > self.first:
+            line -= 1
+        if line <= self.first or texts[line + 1] in _CLOSING:
+            return 0
+        column = starts[line + 1] - starts[line] - len(texts[line])
+        return line if column <= self.column else 0
+
+    def _never_closed(self, bracket: Bracket, line: int) -> Trouble:
+        opening = self.starts[bracket.at]
+        text = self.texts[bracket.at]
+        if line == self.tokens.last:
+            self.unclosed = self.unclosed or "bracket"
+        if bracket.at > self.quiet:
+            self.report(
+                "E001",
+                opening,
+                opening + 1,
+                f"`{text}` is never closed",
+                f"write `{bracket.closer}` behind the last item",
+            )
+        return Trouble(line, ends=True)
+
+    # ---- operands
+
+    def hole(self, at: int) -> tuple[Any, int, int]:
+        """A value in place of one that is missing before the token at `at`."""
+        start = self.span(at)[0]
+        self.at = at
+        return _unit(start, start), start, start
 
     def odd_operand(self, at: int) -> tuple[Any, int, int]:
-        """What stands at `at` is no operand."""
-        raise self.wrong(at, "a value")
+        """The token at `at` begins no value: report it, and give what can stand for one."""
+        text = self.texts[at]
+        kind = KINDS.get(text[0])
+        start, end = self.span(at)
+        self.at = at + 1
+        if kind == WORD:
+            return self._reserved(at, text)
+        if text in ("-", "+"):
+            following = self.texts[at + 1]
+            hint = f"write `0 - {hints.shown(following)}`" if self.kind(at + 1) in (WORD, NUMBER) else "write `0 - …`"
+            message = "there is no unary minus" if text == "-" else "there is no unary plus"
+            if self.is_end(at + 1):
+                raise self.wrong(at + 1, f"a value behind `{text}`")
+            if self.texts[at - 1] not in ("-", "+"):
+                self.report("E001", start, end, message, hint if text == "-" else "leave it out")
+            return SKIP, start, end
+        if text in ("!", "~") and not self.is_end(at + 1):
+            self.report("E001", start, end, *hints.sign(text))
+            return SKIP, start, end
+        if text[0] == "'":
+            return self._single_quoted(at, text)
+        if kind == TEMPLATE:
+            return self._loose_template(at)
+        if text == "." and self.kind(at + 1) == NUMBER and self.starts[at + 1] == end:
+            digits = hints.shown(self.texts[at + 1])
+            self.report("E001", start, end, "a number begins with a digit", f"write `0.{digits}`")
+            self.at = at + 2
+            return _number(start, start, 0), start, self.tokens.end(at + 1)
+        return self._missing(at, text)
 
-    def odd_key(self, at: int) -> str:
-        raise self.wrong(at, "a key")
+    def _missing(self, at: int, text: str) -> tuple[Any, int, int]:
+        """No value, and nothing that resembles one."""
+        before = self.texts[at - 1] if at else ""
+        bracket = next((entry[1] for entry in reversed(self.stack) if not entry[0]), None)
+        if bracket is not None and (text == bracket.closer or (text == "," and bracket.tag not in (GROUP, INDEX))):
+            hint = "write one comma between two items" if text == "," else None
+            if at > self.quiet:
+                self.report("E001", *self.span(at), f"expected a value, found `{text}`", hint)
+            return self.hole(at)
+        if text in _CLOSING:
+            raise self.closes_nothing(at)
+        hint = None
+        if text in ("*", "**") and bracket is not None and before in ("(", ","):
+            raise self.trouble(at, f"there is no `{text}` before a value", "write the arguments out, one by one")
+        if text == "=" and before in ("=", "=="):
+            hint = "write `==` to compare, `=` to assign"
+        behind = f" behind `{hints.shown(before)}`" if self.is_end(at) and before and before[0] not in '"`\n#' else ""
+        if behind and before == "=":
+            hint = "write `()` for nothing"
+        raise self.wrong(at, f"a value{behind}", hint)
 
-    def odd_number(self, at: int) -> int | float:
-        raise self.wrong(at, "a number")
+    def closes_nothing(self, at: int) -> Trouble:
+        text = self.texts[at]
+        bracket = next((entry[1] for entry in reversed(self.stack) if not entry[0]), None)
+        if bracket is None:
+            return self.trouble(
+                at, f"`{text}` closes nothing", f"a `{_OPENING[text]}` is missing before it, or leave it out"
+            )
+        return self.trouble(at, f"`{text}` does not close `{self.texts[bracket.at]}`", f"write `{bracket.closer}`")
 
-    def check_positional(self, bracket: Bracket, at: int) -> None:
-        """An argument without a name begins at `at`."""
-        if bracket.tag in KEYWORDS_ALONE or bracket.keywords:
-            raise self.wrong(at, "`name=value`")
-        if bracket.tag == AGENT_CALL and bracket.values:
-            self.report("E001", *self.span(at), "an agent takes one input", "pass a list, or `pack(…)`")
+    def _reserved(self, at: int, word: str) -> tuple[Any, int, int]:
+        """A reserved word where a value is expected."""
+        start, end = self.span(at)
+        follows = self.texts[at + 1]
+        if word == "not":
+            hint = "put it into parentheses: `(not …)`"
+            raise self.trouble(at, "`not` cannot stand behind this operator", hint)
+        if word == "error":
+            hint = 'an error value is an object: `{error: {kind: "…", message: "…"}}`'
+        elif word in ("def", "if", "for", "while", "match", "try", "with") and follows not in _AFTER_OPERAND:
+            hint = (
+                hints.REST[word] if word in ("if", "for") else "a statement is no value: write it on lines of its own"
+            )
+        else:
+            hint = f"a name of your own must be another word, such as `{word}_`"
+        message = f"`{word}` is a reserved word, not a value"
+        if not self.is_end(at + 1) and follows not in _AFTER_OPERAND:
+            raise self.trouble(at, message, hint, "E010")
+        if self.stack and self._next_statement(at):
+            raise self.trouble(at, message, hint, "E010")
+        self.report("E010", start, end, message, hint)
+        return _unit(start, end), start, end
 
-    def missing_colon(self, bracket: Bracket, at: int) -> None:
-        raise self.wrong(at, "`:`")
+    def _single_quoted(self, at: int, text: str) -> tuple[Any, int, int]:
+        start, end = self.span(at)
+        content = text[1:-1] if len(text) > 1 and text[-1] == "'" else text[1:]
+        hint = (
+            'write double quotes: `"…"`' if len(content) > 40 or '"' in content else f'write `"{hints.shown(content)}"`'
+        )
+        if len(text) < 2 or text[-1] != "'":
+            raise self.trouble(at, "strings stand in double quotes", 'write `"…"`')
+        self.report("E001", start, end, "strings stand in double quotes", hint)
+        return _string(start, end, content), start, end
 
-    def missing_parentheses(self, at: int, end: int) -> None:
-        self.report("E001", end, end, "a call of an agent needs parentheses", "write `()` behind the task")
+    def _loose_template(self, at: int) -> tuple[Any, int, int]:
+        if self.tokens.is_cut(at):
+            raise self.unterminated(at, "E004")
+        before = self.texts[at - 1] if at else ""
+        if before == "by":
+            message, hint = "a criterion begins with `?`", "write `?` before the backtick"
+        else:
+            message = "a template is not a value"
+            hint = "write text in double quotes; a template stands behind `@name` or `?`"
+        if self.texts[at + 1] == "(" or not (self.is_end(at + 1) or self.texts[at + 1] in _AFTER_OPERAND):
+            raise self.trouble(at, message, hint)
+        start, end = self.span(at)
+        self.report("E001", start, end, message, hint)
+        return _unit(start, end), start, end
+
+    # ---- what stands behind a value
+
+    def behind_value(self, at: int, expected: str) -> Trouble:
+        """The token at `at` follows a complete value, where only `expected` could."""
+        text = self.texts[at]
+        before = self.texts[at - 1]
+        kind = KINDS.get(text[0])
+        hint: str | None = None
+        if text in _CLOSING:
+            return self.closes_nothing(at)
+        own = hints.WORDS.get(before) if before not in RESERVED and self.texts[at - 2] != "." else None
+        if own is not None and (kind in (WORD, STRING, NUMBER, TEMPLATE) or text in ("{", ":", "@")):
+            return self.trouble(at - 1, f"`{before}` begins no value", own)
+        if kind == WORD:
+            if text == "is":
+                return self.trouble(at, "there is no `is`", hints.WORDS["is"])
+            hint = hints.REST.get(text)
+        elif (kind == STRING or text[0] == "'") and KINDS.get(before[0]) == WORD:
+            if before in hints.PREFIXES and self.starts[at] == self.tokens.end(at - 1):
+                return self.trouble(at, f"a string has no prefix `{before}`", "values go into a template: `{name}`")
+            if self.texts[at - 2] == "@":
+                return self.trouble(at, "the task of an agent stands in backticks", "write `` `…` `` instead of quotes")
+        elif kind == STRING and KINDS.get(before[0]) == STRING:
+            hint = "write `+` between two strings"
+        elif kind == TEMPLATE:
+            if KINDS.get(before[0]) == WORD and self.texts[at - 2] not in (".", "@"):
+                return self.trouble(
+                    at, "a template stands behind an agent or `?`", f"write `@{before}` to call an agent"
+                )
+            hint = "a template stands behind `@name` or `?`; give the agent a name first"
+        elif text == "?":
+            hint = "there is no `a ? b : c`; write an `if` statement that assigns in both branches"
+        return self.wrong(at, expected, hint)
 
     def in_bracket(self, at: int, bracket: Bracket) -> Trouble:
         """The token at `at` neither goes on with what is in a bracket nor closes it."""
-        return self.wrong(at, f"`,` or `{bracket.closer}`")
+        text = self.texts[at]
+        closer = bracket.closer
+        if text == "," and bracket.tag == GROUP:
+            return self.trouble(at, "there are no tuples", "write a list: `[a, b]`")
+        if text == "=" and bracket.tag in (GROUP, LIST, INDEX):
+            return self.wrong(at, f"`{closer}`", "write `==` to compare")
+        if text == "=" and bracket.tag in WITH_KEYWORDS:
+            return self.wrong(at, f"`,` or `{closer}`", "a keyword is one name: `name=value`")
+        if text == ":" and bracket.tag in WITH_KEYWORDS:
+            return self.wrong(at, f"`,` or `{closer}`", "write `name=value`, with `=`")
+        if text == ":" and bracket.tag == INDEX:
+            return self.wrong(at, "`]`", "there are no slices")
+        return self.behind_value(at, f"`{closer}`" if bracket.tag in (GROUP, INDEX) else f"`,` or `{closer}`")
+
+    def no_member(self, at: int) -> Trouble:
+        """No name follows a `.`."""
+        if self.kind(at - 2) == NUMBER:
+            return self.wrong(at, "digits or a name behind `.`", f"write `{self.texts[at - 2]}.0`")
+        if self.kind(at) == NUMBER:
+            return self.wrong(at, "a name behind `.`", f"write `[{self.texts[at]}]` for an element of a list")
+        return self.wrong(at, "a name behind `.`")
+
+    # ---- items of brackets
+
+    def colon_for_equals(self, at: int) -> None:
+        """`name: value` stands where `name=value` is meant; the `:` stands at `at`."""
+        self.report("E001", *self.span(at), "expected `=`, found `:`", f"write `{self.texts[at - 1]}=…`")
+
+    def check_positional(self, bracket: Bracket, at: int) -> None:
+        """An argument without a name begins at `at`."""
+        if bracket.tag in KEYWORDS_ALONE:
+            hint = "write one comma between two items" if self.texts[at] == "," else None
+            raise self.wrong(at, f"`name=value` or `{bracket.closer}`", hint)
+        if self.texts[at] in _CLOSING or self.texts[at] == "," or self.is_end(at):
+            return
+        if bracket.keywords:
+            message = "a value without a name stands behind one with a name"
+            self.report("E001", *self.span(at), message, "write the values without names first")
+        elif bracket.tag == AGENT_CALL and len(bracket.values) == 1:
+            self.report("E001", *self.span(at), "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
+
+    def odd_key(self, at: int) -> str:
+        """The token at `at` cannot be the key of an object."""
+        text = self.texts[at]
+        if text[0] == "'" and len(text) > 1 and text[-1] == "'":
+            self.report(
+                "E001", *self.span(at), "strings stand in double quotes", f'write `"{hints.shown(text[1:-1])}"`'
+            )
+            return text[1:-1]
+        if self.kind(at) == NUMBER:
+            self.report("E001", *self.span(at), "a key is a name or a string", f'write `"{hints.shown(text)}"`')
+            return text
+        if text == ",":
+            raise self.wrong(at, "a key", "write one comma between two items")
+        raise self.wrong(at, "a key", "an object is written `{key: value}`")
+
+    def missing_colon(self, bracket: Bracket, at: int) -> int:
+        """No `:` follows the key of an object: the index where its value is read."""
+        text = self.texts[at]
+        key = bracket.key[0] if bracket.key else ""
+        if text == "=":
+            self.report("E001", *self.span(at), "expected `:`, found `=`", "write `key: value` in an object")
+            return at + 1
+        if text in (",", "}"):
+            self.report("E001", *self.span(at), f"expected `:`, found `{text}`", f"write `{key}: {key}`")
+            self.quiet = at
+            return at
+        raise self.wrong(at, "`:`", "an object is written `{key: value}`")
+
+    def missing_parentheses(self, at: int, end: int) -> None:
+        """A task is not followed by `(`."""
+        self.report(
+            "E001", end, end, "the call of an agent needs parentheses", "write `()` behind the task, or `(input)`"
+        )
+
+    # ---- strings, numbers, templates
+
+    def odd_number(self, at: int) -> int:
+        """The number at `at` cannot be read."""
+        text = self.texts[at]
+        digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")
+        plain = text.replace("_", "")
+        shown = hints.shown(text)
+        if text.replace(".", "", 1).isdigit():
+            self.report("E001", *self.span(at), "this number is too large to be read")
+        elif plain.replace(".", "", 1).isdigit():
+            self.report("E001", *self.span(at), f"`{shown}` is not a number", f"write `{hints.shown(plain)}`")
+        elif text[-1] in "smh" and not digits.strip("0123456789."):
+            self.report("E001", *self.span(at), f"`{shown}` is not a number", f'a duration is a string: `"{shown}"`')
+        elif text[:2] in ("0x", "0X", "0b", "0o"):
+            self.report("E001", *self.span(at), f"`{shown}` is not a number", "write it with decimal digits")
+        elif plain.lower().replace("e", "", 1).replace(".", "", 1).isdigit():
+            self.report("E001", *self.span(at), f"`{shown}` is not a number", "write it out, without an exponent")
+        else:
+            hint = "a number is made of digits, with at most one point among them"
+            self.report("E001", *self.span(at), f"`{shown}` is neither a number nor a name", hint)
+        return 0
 
     def unterminated(self, at: int, code: str) -> Trouble:
-        self.report(code, *self.span(at), "this is never closed")
+        """The string or template at `at` has no end."""
+        start = self.starts[at]
+        if code == "E004":
+            what, hint = "template", "close it with a backtick; ``\\` `` is a backtick as text"
+        elif self.texts[at].startswith('"""'):
+            what, hint = "string", 'close it with `"""`'
+        else:
+            what, hint = "string", 'close it with `"` on this line; text of several lines stands in `"""`'
+        if self.tokens.is_last(at):
+            self.unclosed = what
+        self.report(code, start, self.tokens.end(at), f"this {what} is never closed", hint)
         return Trouble(at + 1)
 
     def bad_escape(self, at: int, escape: BadEscape) -> None:
         start = self.starts[at]
         text = self.texts[at][escape.start : escape.end]
-        self.report("E005", start + escape.start, start + escape.end, f"unknown escape `{text}`")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:40] + "…"
+        hint = 'write `\\\\` for a backslash; escapes are `\\\\ \\" \\/ \\n \\t \\b \\f \\r \\uXXXX`'
+        if text.startswith("\\u"):
+            hint = "write four hexadecimal digits behind `\\u`; two of them for a character beyond `\\uFFFF`"
+        self.report("E005", start + escape.start, start + escape.end, f"unknown escape `{hints.shown(text)}`", hint)

@@ -1,4 +1,4 @@
-"""Tokens to statements (docs/reference/vvm.md 2): lines, blocks, and the words that statements begin with.
+"""Tokens to a program (docs/reference/vvm.md 1.2, 2): lines and blocks.
 
 Blocks stand on a stack of their own. A line's column tells which of them end before it. A statement of several
 clauses stays open after a body until the next line shows whether it goes on.
@@ -7,38 +7,28 @@ clauses stays open after a body until the next line shows whether it goes on.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from prose_kernel.language.diagnostics import in_order
 from prose_kernel.language.nodes import maker, uncollected
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.brackets import KEYWORDS, Bracket, Trouble
+from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm.blocks import PARTS as PART_OF
+from prose_kernel.language.vvm.blocks import Block, Compound, Try
+from prose_kernel.language.vvm.brackets import Trouble
 from prose_kernel.language.vvm.diagnostics import Finding
-from prose_kernel.language.vvm.expressions import ExpressionParser
 from prose_kernel.language.vvm.keywords import CLAUSES, RESERVED
-from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, STRING, WORD
-from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program, Template
+from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
+from prose_kernel.language.vvm.statements import HANDLERS, PARTS, StatementParser
+from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
 
-_assign = maker(Assign)
-_expression = maker(ExpressionStatement)
-_skill_import = maker(tree.SkillImport)
-_module_import = maker(tree.ModuleImport)
-_export = maker(tree.Export)
-_export_pack = maker(tree.ExportPack)
-_agent = maker(tree.AgentDeclaration)
-_return = maker(tree.Return)
-_raise = maker(tree.Raise)
-_string = maker(tree.String)
-_name = maker(Name)
-_arm = maker(tree.Arm)
-_error_pattern = maker(tree.ErrorPattern)
-_require = maker(tree.Require)
-_criterion_pattern = maker(tree.CriterionPattern)
-_PARTS: Final = {"match": "case", "choose": "option", "constrain": "require"}
 _COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)
+_NEVER: Final = re.compile("[\ud800-\udfff]")
+_FIRST_SPACES: Final = re.compile(r"^( ++)[^\s#]", re.MULTILINE)
+_MOST: Final = 100  # such characters reported
+_PART_CLASSES: Final = {"case": tree.Case, "option": tree.Option, "require": tree.Require}
+_expression = maker(ExpressionStatement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +37,7 @@ class Parsed:
 
     `incomplete` tells that the text stops in the middle: something is unclosed (`unclosed` says what: a bracket, a
     string, a template), or a header waits for its body. `ends_indented` tells that its last line stands in a block.
+    `awaited` are those diagnostics that further lines may still mend: a missing body, a missing `except`.
     """
 
     program: Program
@@ -54,6 +45,7 @@ class Parsed:
     incomplete: bool = False
     unclosed: str | None = None
     ends_indented: bool = False
+    awaited: tuple[Finding, ...] = ()
 
 
 def parse(source: Source) -> Parsed:
@@ -62,116 +54,35 @@ def parse(source: Source) -> Parsed:
         return Parser(source).parse()
 
 
-class Compound:
-    """A statement with a body, while it is being read. `make` is called with start, end, all of `head`, the body."""
-
-    clauses: frozenset[str] = frozenset()
-    """The words with which it may go on after the body that was read last."""
-
-    def __init__(self, word: str, start: int, make: Callable[..., Any], *head: Any) -> None:
-        self.word = word
-        self.start = start
-        self.make = make
-        self.head = head
-        self.body: Body = ()
-        self.end = start
-
-    def close(self, body: Body, end: int) -> None:
-        """Its body ends."""
-        self.body = body
-        self.end = end
-
-    def node(self) -> Any:
-        return self.make(self.start, self.end, *self.head, self.body)
-
-
-class _If(Compound):
-    def __init__(self, start: int, condition: Any) -> None:
-        super().__init__("if", start, maker(tree.If))
-        self.arms: list[tree.Arm] = []
-        self.otherwise: Body | None = None
-        self.clauses = frozenset({"elif", "else"})
-        self.begin("if", start, condition)
-
-    def begin(self, word: str, start: int, condition: Any) -> None:
-        self.word, self.clause, self.condition = word, start, condition
-        if word == "else":
-            self.clauses = frozenset()
-
-    def close(self, body: Body, end: int) -> None:
-        self.end = end
-        if self.word == "else":
-            self.otherwise = body
-        else:
-            self.arms.append(_arm(self.clause, end, self.condition, body))
-
-    def node(self) -> Any:
-        return self.make(self.start, self.end, tuple(self.arms), self.otherwise)
-
-
-class _Try(Compound):
-    def __init__(self, start: int) -> None:
-        super().__init__("try", start, maker(tree.Try))
-        self.handler: tree.Handler | None = None
-        self.final: Body | None = None
-        self.clauses = frozenset({"except", "finally"})
-
-    def begin(self, word: str, start: int, target: Any) -> None:
-        self.word, self.clause, self.target = word, start, target
-        self.clauses = frozenset({"finally"}) if word == "except" else frozenset()
-
-    def close(self, body: Body, end: int) -> None:
-        self.end = end
-        if self.word == "try":
-            self.body = body
-        elif self.word == "except":
-            self.handler = tree.Handler(self.target, body, span=(self.clause, end))  # type: ignore[arg-type]
-        else:
-            self.final = body
-
-    def node(self) -> Any:
-        return self.make(self.start, self.end, self.body, self.handler, self.final)
-
-
-class Block:
-    """A body that is being read: the column of its lines, its statements, the statement that it belongs to.
-
-    `only` is the word that all its statements begin with, where that is so; `open` the last statement, if it may go on.
-    """
-
-    __slots__ = ("column", "items", "only", "open", "owner")
-
-    def __init__(self, column: int, owner: Compound | None, items: list[Any] | None = None) -> None:
-        self.column = column
-        self.owner = owner
-        self.items: list[Any] = [] if items is None else items
-        self.only = _PARTS.get(owner.word) if owner is not None else None
-        self.open: Compound | None = None
-
-
-class Parser(ExpressionParser):
+class Parser(StatementParser):
     """One parse."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.text = self.tokens.text
-        self.blocks = [Block(0, None)]
-        self.header: Compound | None = None  # its body comes next
         self.tabs = "\t" in self.text
+        self.tab_width = 0
 
     def parse(self) -> Parsed:
         self.read()
+        waits = self.header is not None
         ends_indented = len(self.blocks) > 1
-        self.close_all()
+        before = len(self.findings.found)
+        self._close_all()
+        awaited = tuple(self.findings.found[before:])
+        if _NEVER.search(self.text):
+            self._report_unprintable()
         last = self.tokens.last
+        make: Any = Program
         items = tuple(self.blocks[0].items)
-        program = Program(items, self.tokens.comments(), span=(0, self.span(last)[0]))  # type: ignore[arg-type]
+        program = make(items, self.tokens.comments(), self.text, span=(0, self.span(last)[0]))
         return Parsed(
             program,
-            tuple(in_order(self.findings.found)),
-            False,
+            in_order(self.findings.found),
+            waits or self.unclosed is not None,
             self.unclosed,
             ends_indented,
+            awaited,
         )
 
     # ---- lines
@@ -179,429 +90,282 @@ class Parser(ExpressionParser):
     def read(self) -> None:
         """Read all statements."""
         texts, starts, last, blocks = self.texts, self.starts, self.tokens.last, self.blocks
-        kind_of, handlers, name_of, assign_of = KINDS.get, _HANDLERS.get, Name, Assign
-        expression: Any = self.expression
+        kind_of, handler_of = KINDS.get, HANDLERS.get
+        make_name: Any = Name
+        make_assign: Any = Assign
+        expression = self.expression
         block = blocks[-1]
-        line = self.at
+        line = self.at  # index of the line's end before the statement
         while line + 1 < last:
-            first = line + 1
-            column = starts[first] - starts[line] - len(texts[line])
-            if column != block.column or self.header is not None or self.tabs:
-                block = self.layout(line, column)
+            if self.is_inline:
+                self.is_inline = False
+                first = line
+                block = blocks[-1]
+            else:
+                first = line + 1
+                column = starts[first] - starts[line] - len(texts[line])
+                if column != block.column or self.header is not None or self.tabs:
+                    block = self._layout(line, column)
             word = texts[first]
-            self.at = first
+            self.at = self.first = first
+            self.column = block.column
             if block.open is not None and word not in CLAUSES:
-                block.items.append(block.open.node())
-                block.open = None
+                self.finish(block)
+            made: Any = None
             try:
-                if texts[first + 1] == "=" and kind_of(word[0]) == WORD and word not in RESERVED and block.only is None:
-                    start = starts[first]
-                    name: Any = name_of(word, span=(start, start + len(word)))  # type: ignore[arg-type]
-                    self.at = first + 2
-                    value = expression()
-                    block.items.append(assign_of(name, value, span=(start, self.end)))  # type: ignore[arg-type]
-                else:
-                    handler = handlers(word)
-                    if block.only is not None:
-                        self.part(block, word)
-                    elif handler is None:
-                        value = expression()
-                        block.items.append(_expression(starts[first], self.end, value))
+                if texts[first + 1] == "=" and kind_of(word[0]) == WORD and block.only is None:
+                    if word in RESERVED:
+                        made = self._assign_reserved()
                     else:
-                        made = handler(self)
-                        if made is not None:
-                            block.items.append(made)
+                        start = starts[first]
+                        name = make_name(word, span=(start, start + len(word)))
+                        self.at = first + 2
+                        value = expression()
+                        made = make_assign(name, value, span=(start, self.end))
+                elif block.only is not None:
+                    made = self._part(block, word)
+                elif (handler := handler_of(word)) is not None:
+                    made = handler(self)
+                else:
+                    value = expression()
+                    made = _expression(starts[first], self.end, value)
                 line = self.at
-                if texts[line][0] not in LINE_STARTS:
-                    raise self.behind_statement(line)
+                if texts[line][0] not in LINE_STARTS and not self.is_inline:
+                    raise self._behind_statement(line)
+                if made is not None:
+                    block.items.append(made)
             except Trouble as trouble:
-                line = self.recover(first, trouble)
+                line = self._recover(trouble)
                 block = blocks[-1]
         self.at = line
 
-    def layout(self, line: int, column: int) -> Block:
+    def _recover(self, trouble: Trouble) -> int:
+        from prose_kernel.language.vvm.recovery import recover
+
+        return recover(self, trouble)
+
+    def _assign_reserved(self) -> Any:
+        """`word = value`, where the word is reserved: the value."""
+        at = self.at
+        if self.texts[at] == "it":
+            hint = "`with input value:` gives `it` another value in its body"
+            self.report("E060", *self.span(at), "`it` cannot be assigned", hint)
+        else:
+            self.reserved_name(at)
+        self.at = at + 2
+        value = self.expression()
+        return _expression(value.span.start, self.end, value)
+
+    def _part(self, block: Block, word: str) -> Any:
+        """A line where only `case`, `option` or `require` may stand."""
+        assert block.only is not None
+        at = self.at
+        if word == block.only and self.texts[at + 1] != "=":
+            return PARTS[word](self)
+        if block.is_told:
+            raise Trouble(at)
+        block.is_told = True
+        owner = next(owner for owner, part in PART_OF.items() if part == block.only)
+        hint = None
+        if owner == "match" and word in ("else", "default", "_"):
+            hint = "the last case is written `case _:`"
+        elif owner == "constrain" and word in ("?", "`"):
+            hint = "write ``require ?`criterion` ``"
+        raise self.trouble(at, f"only `{block.only}` stands in the body of `{owner}`", hint)
+
+    # ---- blocks
+
+    def _layout(self, line: int, column: int) -> Block:
         """End and begin the blocks that the line behind the token at `line` ends and begins; the block of the line."""
         blocks = self.blocks
         header = self.header
+        plain = column
+        if self.tabs:
+            column = self._tabbed(line, column)
+        is_told = column != plain
         if header is not None:
             self.header = None
             if column > blocks[-1].column:
                 blocks.append(Block(column, header))
                 return blocks[-1]
-            self.without_body(header, line)
+            self._without_body(header, line)
         elif column > blocks[-1].column:
-            self.report("E002", self.starts[line + 1], self.starts[line + 1], "unexpected indentation")
-            blocks.append(Block(column, None, blocks[-1].items))
+            if blocks[-1].is_inline:
+                blocks[-1].is_inline = False
+                blocks[-1].column = column
+            else:
+                self._indented(line, column, is_told)
         end = self.tokens.end(line - 1) if line else 0
+        columns = [block.column for block in blocks[-2:]] if column < blocks[-1].column else []
         while column < blocks[-1].column:
-            self.close_block(end)
+            self._close_block(end)
         if column > blocks[-1].column:
-            self.report("E002", self.starts[line + 1], self.starts[line + 1], "this fits no block above")
-            blocks.append(Block(column, None, blocks[-1].items))
+            self._misaligned(line, column, columns, is_told)
         return blocks[-1]
 
-    def without_body(self, header: Compound, line: int) -> None:
-        """Nothing deeper than a header follows it: comments make an empty body, else there is none."""
-        self.attach(header, (), self.tokens.end(line - 1))
-        comments = _COMMENT.finditer(self.text, self.starts[line], self.tokens.end(line))
-        if not any(len(comment[1]) > self.blocks[-1].column for comment in comments):
-            self.report("E002", header.start, header.start, f"the body of `{header.word}` is missing")
+    def _tabbed(self, line: int, column: int) -> int:
+        """The column of a line that may be indented with tabs; they are reported."""
+        begin = self.starts[line] + len(self.texts[line])
+        indent = self.text[begin : begin + column]
+        if "\t" not in indent:
+            return column
+        tab = begin + indent.index("\t")
+        self.report("E002", tab, tab + 1, "tab in indentation", "indent with spaces (two for each level)")
+        if not self.tab_width:
+            first = _FIRST_SPACES.search(self.text)
+            self.tab_width = len(first[1]) if first else 2
+        return len(indent.expandtabs(self.tab_width))
 
-    def close_block(self, end: int) -> None:
+    def _indented(self, line: int, column: int, is_told: bool) -> None:
+        """A line is deeper than the one above, which begins no block."""
+        block = self.blocks[-1]
+        if not is_told:
+            above = block.column
+            hint = f"begin it {_spaces(above)}, as the line above" if above else "begin it at the start of the line"
+            self.report("E002", *self.span(line + 1), "unexpected indentation", hint)
+        self._go_deeper(column)
+
+    def _misaligned(self, line: int, column: int, columns: list[int], is_told: bool) -> None:
+        """A line ends a block, but begins where no other does."""
+        if not is_told:
+            hint = f"begin it {' or '.join(_spaces(column) for column in columns[-2:])}"
+            message = f"the line begins {_spaces(column)}, where no block above it does"
+            self.report("E002", *self.span(line + 1), message, hint)
+        self._go_deeper(column)
+
+    def _go_deeper(self, column: int) -> None:
+        """What follows at `column` belongs to the block that it stands in."""
+        block = self.blocks[-1]
+        deeper = Block(column, None, block.items)
+        deeper.only = block.only
+        deeper.open, block.open = block.open, None
+        deeper.is_told = True
+        self.blocks.append(deeper)
+
+    def _without_body(self, header: Compound, line: int) -> None:
+        """Nothing deeper than a header follows it: comments make an empty body, else there is none."""
+        block = self.blocks[-1]
+        comments = _COMMENT.finditer(self.text, self.starts[line], self.tokens.end(line))
+        if any(len(comment[1]) > block.column for comment in comments if comment.start() > self.starts[line]):
+            if part := PART_OF.get(header.word):
+                self._report_parts(header, part)
+        elif line + 1 == self.tokens.last:
+            message = f"the body of `{header.word}` is missing"
+            self._report_head("E002", header, message, "write it below, indented; `pass` for an empty one")
+        else:
+            message = f"the body of `{header.word}` is missing, or not indented"
+            hint = "indent the lines of the body; write `pass` for an empty one"
+            self.report("E002", *self.span(line + 1), message, hint)
+            block.lost = header.clauses
+            header.is_lost = True
+        self.attach(header, (), self.tokens.end(line - 1))
+
+    def _report_head(self, code: str, header: Compound, message: str, hint: str) -> None:
+        self.report(code, header.clause, header.clause + len(header.word), message, hint)
+
+    def _report_parts(self, header: Compound, part: str) -> None:
+        self._report_head(
+            "E001", header, f"`{header.word}` needs at least one `{part}`", f"write `{part}` below it, indented"
+        )
+
+    def _close_block(self, end: int) -> None:
         block = self.blocks.pop()
         if block.open is not None:
-            block.items.append(block.open.node())
-        if block.owner is not None:
-            self.attach(block.owner, tuple(block.items), end)
+            self.finish(block)
+        if block.owner is None:
+            return
+        items = block.items
+        if block.only is not None:
+            items = [item for item in items if isinstance(item, _PART_CLASSES[block.only])]
+            if not items and not block.is_told:
+                self._report_parts(block.owner, block.only)
+        self.attach(block.owner, tuple(items), end)
 
     def attach(self, compound: Compound, body: Body, end: int) -> None:
         """Give a statement its body; it stays open if it may go on."""
         compound.close(body, end)
         block = self.blocks[-1]
         if compound.clauses:
-            block.open = compound
+            block.open = compound  # type: ignore[assignment]
         else:
             block.items.append(compound.node())
 
-    def close_all(self) -> None:
+    def finish(self, block: Block) -> None:
+        """The statement that could have gone on does not."""
+        compound = block.open
+        assert compound is not None
+        block.open = None
+        if isinstance(compound, Try) and compound.is_bare and not compound.is_lost:
+            hint = "write `except as err:` below its body"
+            self.report("E082", compound.start, compound.start + 3, "`try` has neither `except` nor `finally`", hint)
+        block.items.append(compound.node())
+
+    def _close_all(self) -> None:
         """The text ends."""
         end = self.span(self.tokens.last)[0]
         if self.header is not None:
             header, self.header = self.header, None
-            self.without_body(header, self.tokens.last - 1)
+            self._without_body(header, self.tokens.last - 1)
         while len(self.blocks) > 1:
-            self.close_block(end)
-        block = self.blocks[0]
-        if block.open is not None:
-            block.items.append(block.open.node())
-            block.open = None
+            self._close_block(end)
+        if self.blocks[0].open is not None:
+            self.finish(self.blocks[0])
 
-    def behind_statement(self, at: int) -> Trouble:
-        return self.wrong(at, "the end of the line")
+    # ---- what is left to say
 
-    def recover(self, first: int, trouble: Trouble) -> int:
-        """The statement that begins at `first` cannot be read: the index of the line's end behind it."""
-        at = trouble.at
-        while at < self.tokens.last and self.texts[at][0] not in LINE_STARTS:
-            at += 1
-        return min(at, self.tokens.last)
+    def _behind_statement(self, at: int) -> Trouble:
+        """A statement is complete, but its line goes on with the token at `at`."""
+        first, text = self.first, self.texts[at]
+        word = self.texts[first]
+        is_word = KINDS.get(word[0]) == WORD
+        if is_word and at == first + 1 and word not in RESERVED and word in hints.WORDS and text not in (".", "="):
+            return self.trouble(first, f"`{word}` begins no statement", hints.WORDS[word])
+        if text == "=":
+            return self._no_target(at)
+        if len(text) == 2 and text[1] == "=" and text[0] in "+-" and at == first + 1:
+            return self.trouble(at, f"there is no `{text}`", f"write `{word} = {word} {text[0]} …`")
+        if text == "," and word not in RESERVED and "=" in self.texts[at : at + 20]:
+            return self.trouble(at, "an assignment has one name", "assign each name on a line of its own")
+        if text == ",":
+            return self.wrong(at, "the end of the line", "a list is written `[a, b]`")
+        if text == ":" and is_word and at == first + 1 and not self.is_end(at + 1):
+            return self.wrong(at, "the end of the line", f"write `{word} = …` to assign")
+        return self.behind_value(at, "the end of the line")
 
-    # ---- what statements are made of
+    def _no_target(self, at: int) -> Trouble:
+        """`=` behind something that cannot be assigned to."""
+        first = self.first
+        before = self.texts[first:at]
+        if (
+            len(before) % 2
+            and all(text == "-" for text in before[1::2])
+            and all(KINDS.get(t[0]) == WORD for t in before[::2])
+        ):
+            name = hints.shown("".join(before))
+            return self.trouble(at, f"`{name}` is not a name", f"write `{name.replace('-', '_')}`")
+        if before[0] == "@":
+            return self.trouble(
+                at, "only a plain name can be assigned", "leave the `@` out, or declare `agent name(…)`"
+            )
+        if before[0] in RESERVED:
+            return self.behind_value(at, "the end of the line")
+        hint = "values are never changed: assign a new one, such as `x = x + [item]`"
+        return self.trouble(
+            at, "only a plain name can be assigned", hint if before[-1] == "]" or "." in before else None
+        )
 
-    def name(self, at: int, what: str = "a name") -> Name:
-        """The name at `at`."""
-        word = self.texts[at]
-        if KINDS.get(word[0]) != WORD:
-            raise self.wrong(at, what)
-        start, end = self.starts[at], self.tokens.end(at)
-        if word in RESERVED:
-            self.report("E010", start, end, f"`{word}` is a reserved word, not a name")
-        self.at = at + 1
-        return _name(start, end, word)
-
-    def string_node(self, at: int, what: str) -> tree.String:
-        if KINDS.get(self.texts[at][0]) != STRING:
-            raise self.wrong(at, what)
-        text = self.string(at)
-        self.at = at + 1
-        self.end = self.tokens.end(at)
-        return _string(self.starts[at], self.end, text)
-
-    def word(self, word: str) -> None:
-        """The next token must be `word`."""
-        if self.texts[self.at] != word:
-            raise self.wrong(self.at, f"`{word}`")
-        self.at += 1
-
-    def keywords(self) -> tuple[tree.Keyword, ...]:
-        """`(name=value, …)`."""
-        at = self.at
-        self.word("(")
-        found: tuple[tree.Keyword, ...] = self.expression(Bracket(KEYWORDS, at, self.starts[at]))
-        return found
-
-    def criterion(self) -> Template:
-        """``?`text` ``."""
-        self.word("?")
-        task, self.end = self.criterion_text(self.at)
-        return task
-
-    def body(self, compound: Compound) -> None:
-        """`:` and the end of the line; the body comes next."""
-        self.word(":")
-        self.header = compound
-        if self.texts[self.at][0] not in LINE_STARTS:
-            raise self.wrong(self.at, "the end of the line")
-
-    def part(self, block: Block, word: str) -> None:
-        """A line where only `case`, `option` or `require` may stand."""
-        if word != block.only:
-            raise self.wrong(self.at, f"`{block.only}`")
-        made = _PART_HANDLERS[word](self)
-        if made is not None:
-            block.items.append(made)
-
-    # ---- simple statements
-
-    def import_(self) -> Any:
-        start = self.starts[self.at]
-        name = self.string_node(self.at + 1, "the name of a skill in quotes")
-        self.word("from")
-        source = self.string_node(self.at, "where the skill comes from, in quotes")
-        return _skill_import(start, self.end, name, source)
-
-    def from_(self) -> Any:
-        start = self.starts[self.at]
-        path = self.string_node(self.at + 1, "the path of a module in quotes")
-        self.word("import")
-        agent = self.texts[self.at] == "@"
-        name = self.name(self.at + agent)
-        alias = None
-        if self.texts[self.at] == "as":
-            alias = self.name(self.at + 1)
-        return _module_import(start, (alias or name).span.end, path, name, agent, alias)
-
-    def export(self) -> Any:
-        at = self.at
-        start = self.starts[at]
-        if self.texts[at + 1] == "pack" and self.texts[at + 2] == "(":
-            self.at = at + 1
-            value = self.expression()
-            if isinstance(value, tree.Call) and isinstance(value.callee, Name):
-                return _export_pack(start, self.end, value.arguments, value.keywords)
-            raise self.wrong(at + 1, "a name")
-        agent = self.texts[at + 1] == "@"
-        name = self.name(at + 1 + agent)
-        return _export(start, self.tokens.end(self.at - 1), name, agent)
-
-    def agent(self) -> Any:
-        start = self.starts[self.at]
-        name = self.name(self.at + 1)
-        keywords = self.keywords()
-        return _agent(start, self.end, name, keywords)
-
-    def return_(self) -> Any:
-        start = self.starts[self.at]
-        self.at += 1
-        if self.texts[self.at][0] in LINE_STARTS:
-            return _return(start, start + 6, None)
-        value = self.expression()
-        return _return(start, self.end, value)
-
-    def raise_(self) -> Any:
-        start = self.starts[self.at]
-        self.at += 1
-        if self.texts[self.at][0] in LINE_STARTS:
-            return _raise(start, start + 5, None)
-        message = self.string_node(self.at, "a string")
-        return _raise(start, self.end, message)
-
-    def pass_(self) -> Any:
-        self.at += 1
-        start = self.starts[self.at - 1]
-        return tree.Pass(span=(start, start + 4))  # type: ignore[arg-type]
-
-    def break_(self) -> Any:
-        self.at += 1
-        start = self.starts[self.at - 1]
-        return tree.Break(span=(start, start + 5))  # type: ignore[arg-type]
-
-    def continue_(self) -> Any:
-        self.at += 1
-        start = self.starts[self.at - 1]
-        return tree.Continue(span=(start, start + 8))  # type: ignore[arg-type]
-
-    def require(self) -> Any:
-        start = self.starts[self.at]
-        self.at += 1
-        criterion = self.criterion()
-        return _require(start, self.end, criterion)
-
-    # ---- statements with a body
-
-    def def_(self) -> None:
-        start = self.starts[self.at]
-        name = self.name(self.at + 1)
-        self.word("(")
-        parameters = []
-        while True:
-            self.at = self.behind_lines(self.at)
-            if self.texts[self.at] == ")":
+    def _report_unprintable(self) -> None:
+        """Halves of surrogate pairs, in texts too: no file can hold them."""
+        told = {d.span.start for d in self.findings.found}
+        for count, match in enumerate(_NEVER.finditer(self.text)):
+            if count == _MOST:
                 break
-            parameters.append(self.name(self.at))
-            self.at = self.behind_lines(self.at)
-            if self.texts[self.at] == ",":
-                self.at += 1
-            elif self.texts[self.at] != ")":
-                raise self.wrong(self.at, "`,` or `)`")
-        self.at += 1
-        self.body(Compound("def", start, _def, name, tuple(parameters)))
-
-    def if_(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        condition = self.expression()
-        self.body(_If(start, condition))
-
-    def clause(self) -> Any:
-        """The statement above that goes on with the next word."""
-        block = self.blocks[-1]
-        word = self.texts[self.at]
-        if block.open is None or word not in block.open.clauses:
-            raise self.wrong(self.at, "a statement")
-        return block.open
-
-    def elif_(self) -> None:
-        owner = self.clause()
-        start = self.starts[self.at]
-        self.at += 1
-        condition = self.expression()
-        self.go_on(owner, "elif", start, condition)
-
-    def else_(self) -> None:
-        owner = self.clause()
-        start = self.starts[self.at]
-        self.at += 1
-        self.go_on(owner, "else", start, None)
-
-    def go_on(self, owner: Any, word: str, start: int, head: Any) -> None:
-        owner.begin(word, start, head)
-        self.blocks[-1].open = None
-        self.body(owner)
-
-    def while_(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        condition = self.expression()
-        self.body(Compound("while", start, _while, condition))
-
-    def for_(self) -> None:
-        start = self.starts[self.at]
-        target = self.name(self.at + 1)
-        self.word("in")
-        items = self.expression()
-        self.body(Compound("for", start, _for, target, items))
-
-    def try_(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        self.body(_Try(start))
-
-    def except_(self) -> None:
-        owner = self.clause()
-        start = self.starts[self.at]
-        self.at += 1
-        self.word("as")
-        target = self.name(self.at)
-        self.go_on(owner, "except", start, target)
-
-    def finally_(self) -> None:
-        owner = self.clause()
-        start = self.starts[self.at]
-        self.at += 1
-        self.go_on(owner, "finally", start, None)
-
-    def with_(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        self.word("input")
-        value = self.expression()
-        self.body(Compound("with", start, _with_input, value))
-
-    def match(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        value = self.expression()
-        self.body(Compound("match", start, _match, value))
-
-    def case(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        pattern = self.pattern()
-        self.body(Compound("case", start, _case, pattern))
-
-    def pattern(self) -> Any:
-        at = self.at
-        text = self.texts[at]
-        start = self.starts[at]
-        if text == "_":
-            self.at += 1
-            return tree.AnyPattern(span=(start, start + 1))  # type: ignore[arg-type]
-        if text == "?":
-            template = self.criterion()
-            return _criterion_pattern(start, self.end, template)
-        self.word("error")
-        self.word("(")
-        at = self.at = self.behind_lines(self.at)
-        name = kind = None
-        if self.texts[at] == "kind" and self.texts[at + 1] == "=":
-            kind = self.string_node(at + 2, "a string").value
-        elif self.texts[at] == "_":
-            self.at += 1
-        else:
-            name = self.name(at)
-        self.at = self.behind_lines(self.at)
-        self.word(")")
-        return _error_pattern(start, self.tokens.end(self.at - 1), name, kind)
-
-    def choose(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        value = self.expression()
-        self.word("by")
-        criterion = self.criterion()
-        self.word("as")
-        target = self.name(self.at)
-        self.body(Compound("choose", start, _choose, value, criterion, target))
-
-    def option(self) -> None:
-        start = self.starts[self.at]
-        label = self.string_node(self.at + 1, "a label in quotes")
-        self.body(Compound("option", start, _option, label))
-
-    def constrain(self) -> None:
-        start = self.starts[self.at]
-        target = self.name(self.at + 1)
-        bounds = self.keywords()
-        self.body(Compound("constrain", start, _constrain, target, bounds))
+            if match.start() not in told:
+                message = f"{hints.named(match[0])} cannot stand in a program"
+                self.report("E001", match.start(), match.end(), message)
 
 
-_def = maker(tree.Def)
-_while = maker(tree.While)
-_for = maker(tree.For)
-_with_input = maker(tree.WithInput)
-_match = maker(tree.Match)
-_case = maker(tree.Case)
-_choose = maker(tree.Choose)
-_option = maker(tree.Option)
-_constrain = maker(tree.Constrain)
-
-_HANDLERS: Final[dict[str, Callable[[Parser], Any]]] = {
-    "import": Parser.import_,
-    "from": Parser.from_,
-    "export": Parser.export,
-    "agent": Parser.agent,
-    "def": Parser.def_,
-    "return": Parser.return_,
-    "match": Parser.match,
-    "choose": Parser.choose,
-    "constrain": Parser.constrain,
-    "with": Parser.with_,
-    "if": Parser.if_,
-    "elif": Parser.elif_,
-    "else": Parser.else_,
-    "while": Parser.while_,
-    "for": Parser.for_,
-    "try": Parser.try_,
-    "except": Parser.except_,
-    "finally": Parser.finally_,
-    "raise": Parser.raise_,
-    "pass": Parser.pass_,
-    "break": Parser.break_,
-    "continue": Parser.continue_,
-}
-_PART_HANDLERS: Final[dict[str, Callable[[Parser], Any]]] = {
-    "case": Parser.case,
-    "option": Parser.option,
-    "require": Parser.require,
-}
+def _spaces(column: int) -> str:
+    if not column:
+        return "at the start of the line"
+    return f"behind {column} space{'s' if column > 1 else ''}"

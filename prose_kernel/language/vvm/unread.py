@@ -24,11 +24,13 @@ _STRING: Final = re.compile(r'"([^"\n]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The words and strings of a program that are in no statement; `first` is where the first mistake is, if any."""
+    """The words and strings of a program that are in no statement; `first` is where the first mistake is, if any,
+    `misplaced` where the first line with a wrong indentation is."""
 
     words: frozenset[str] = frozenset()
     strings: frozenset[str] = frozenset()
     first: int | None = None
+    misplaced: int | None = None
 
     def added_to(self, known: Known) -> Known:
         """What is known, with everything that a lost line may have bound."""
@@ -42,28 +44,35 @@ class Unread:
         )
 
     def hides_header(self, source: Source, span: Span) -> bool:
-        """Whether a statement may stand in a block whose header was lost: it is indented, below a mistake."""
+        """Whether a statement may stand in a block whose header was lost: it is indented, below a mistake; or a line
+        above it is not indented as it should be."""
+        if self.misplaced is not None and self.misplaced < span.start:
+            return True
         return self.first is not None and self.first < span.start and source.line_column(span.start)[1] > 1
 
 
 def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -> Unread:
-    """What is lost where the parser reported errors: between the statements before and behind each of them."""
+    """What is lost where the parser reported errors: its line, and all between the statements before and behind."""
     errors = sorted(one.span.start for one in found if one.severity == "error")
     if not errors:
         return Unread()
-    starts = sorted(statement.span.start for statement in _statements(program.items))
+    spans = [statement.span for statement in _statements(program.items)]
+    starts = sorted(span.start for span in spans)
+    ends = sorted(span.end for span in spans)
     words: set[str] = set()
     strings: set[str] = set()
     end = 0
     for error in errors:
         if error < end:
             continue
-        at = bisect_right(starts, error)
-        start = max(end, starts[at - 1] if at else 0)
+        at, behind = bisect_right(starts, error), bisect_right(ends, error)
+        begin = max(starts[at - 1] if at else 0, ends[behind - 1] if behind else 0)
+        start = max(end, min(begin, source.text.rfind("\n", 0, error) + 1))  # a statement may be cut short by it
         end = starts[at] if at < len(starts) else len(source.text)
         words.update(_WORD.findall(source.text, start, end))
         strings.update(_STRING.findall(source.text, start, end))
-    return Unread(frozenset(words), frozenset(strings), errors[0])
+    misplaced = min((one.span.start for one in found if one.code == "E002"), default=None)
+    return Unread(frozenset(words), frozenset(strings), errors[0], misplaced)
 
 
 def _statements(items: tree.Body) -> Iterator[tree.Statement]:

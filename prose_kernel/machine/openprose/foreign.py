@@ -27,7 +27,8 @@ from prose_kernel.runtime.shared_names import Agent, Asked, Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
-_ELSEWHERE = Source("", "another language")
+ELSEWHERE = Source("", "another language")
+"""Where a name was bound that is not OpenProse's own."""
 
 
 def adopt(run: ProgramRun, name: str, value: Value) -> None:
@@ -47,11 +48,11 @@ def _adopt_value(run: ProgramRun, name: str, value: Value) -> None:
     """It is kept in the run's store, too: a session's context refers to it there."""
     slot = run.root.table.get(name)
     if slot is None:
-        slot = run.root.table[name] = Slot(name, "let", value, Key(name), _ELSEWHERE, tree.NOWHERE)
+        slot = run.root.table[name] = Slot(name, "let", value, Key(name), ELSEWHERE, tree.NOWHERE)
     if isinstance(slot.value, ExecText):
         run.displaced(slot.value)
     run.root.outputs.pop(name, None)
-    slot.kind, slot.value, slot.source, slot.span = "let", value, _ELSEWHERE, tree.NOWHERE
+    slot.kind, slot.value, slot.source, slot.span = "let", value, ELSEWHERE, tree.NOWHERE
     slot.spawned, slot.cell = None, run.cell
     run.changed(slot)
 

@@ -136,7 +136,9 @@ def _word(value: object) -> str:
 
 def _info(slot: Slot) -> BindingInfo:
     location = slot.source.location(slot.span.start)
-    return BindingInfo(slot.kind, slot.value, slot.key, slot.source.slice(slot.span), location, slot.spawned)
+    adopted = slot.source is foreign.ELSEWHERE
+    text = slot.source.slice(slot.span)
+    return BindingInfo(slot.kind, slot.value, slot.key, text, location, slot.spawned, adopted)
 
 
 class _Variables(Mapping[str, Variable]):

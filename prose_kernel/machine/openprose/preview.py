@@ -11,47 +11,45 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import re
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
 
-from prose_kernel.errors import RunError, Undecided
+from prose_kernel.errors import RunError
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.bindings import bind
 from prose_kernel.machine.openprose.code import Body
 from prose_kernel.machine.openprose.frames import Frame, Kind, Layer, find_home
 from prose_kernel.machine.openprose.program_context import ProgramContext, ProgramRun
-from prose_kernel.machine.openprose.program_text import walk
 from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime import structured_text
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import Host
+from prose_kernel.runtime.foresight import (
+    MOST,
+    PASSES,
+    STEPS,
+    Full,
+    Looking,
+    Nobody,
+    is_unknown,
+    unknown,
+    unknown_in,
+    unknown_names,
+)
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.ports import (
     Binding,
-    Finding,
-    JudgeRequest,
-    Key,
-    Pick,
-    Question,
     SessionRequest,
-    Store,
-    Verdict,
 )
 from prose_kernel.runtime.trampoline import call, drive
 from prose_kernel.runtime.values import Value
 
-MOST: Final = 200
-"""Sessions that a preview tells of."""
-PASSES: Final = 20
-"""Items of a known collection that a loop is run for."""
-_STEPS: Final = 20_000
-_UNKNOWN = re.compile(r"⟦([^⟦⟧\n]{1,200}): not known yet⟧")
 _NOT_COMPUTED: Final = (
     tree.Session,
     tree.Resume,
@@ -72,23 +70,14 @@ _NOT_COMPUTED: Final = (
 )
 
 
-def unknown(name: str) -> str:
-    """What stands for a value that nobody knows before the program runs."""
-    return f"⟦{name}: not known yet⟧"
-
-
 async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
     """Every session of a checked text, in source order, against what the run knows now; at most `MOST`."""
     foresight = Foresight()
     shadow = _shadow(run, foresight)
     context = ProgramContext(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
-    with contextlib.suppress(_Full):
+    with contextlib.suppress(Full):
         await drive(run_text(context, program, {}))
     return tuple(foresight.found[:MOST])
-
-
-class _Full(Exception):
-    """Enough has been told."""
 
 
 class Foresight:
@@ -103,8 +92,8 @@ class Foresight:
     async def before(self, place: Place) -> None:
         """Before each statement: a text that branches without end is left."""
         self._steps += 1
-        if len(self.found) >= MOST or self._steps > _STEPS:
-            raise _Full
+        if len(self.found) >= MOST or self._steps > STEPS:
+            raise Full
 
     # ------------------------------------------------------------ announcing
 
@@ -119,7 +108,7 @@ class Foresight:
         else:
             if request.memory is not None:
                 s.run.started_agents.add(request.memory.agent)
-            self.found.append(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(_open(request)))))
+            self.found.append(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
         return unknown(name or "answer")
 
     def program(self, s: ProgramContext, node: tree.ProgramCall) -> Value:
@@ -135,7 +124,7 @@ class Foresight:
         """What a name is bound to: its value where that is computed from what is known."""
         made_by = getattr(node, "value", None) or getattr(node, "statement", None)
         parts = walk(made_by) if isinstance(made_by, tree.Node) else ()
-        doubtful = any(_in_value(value)) or any(self._is_open(s, part) for part in parts)
+        doubtful = any(unknown_names(value)) or any(self._is_open(s, part) for part in parts)
         return unknown(name) if doubtful else value
 
     def _is_open(self, s: ProgramContext, node: tree.Node) -> bool:
@@ -143,7 +132,7 @@ class Foresight:
             return True
         name = node.id if isinstance(node, tree.Name) else node.name if isinstance(node, tree.Interpolation) else None
         found = s.find(name) if name is not None else None
-        return found is not None and any(_in_value(found.value))
+        return found is not None and any(unknown_names(found.value))
 
     def failed(self, s: ProgramContext, node: tree.Node) -> Value:
         """What a statement that could not be computed leaves: names whose values are not known."""
@@ -178,7 +167,7 @@ class Foresight:
             return [unknown(name)]
 
     def items_of(self, value: Value, name: str) -> list[Value]:
-        if isinstance(value, str) and _UNKNOWN.search(value):
+        if isinstance(value, str) and is_unknown(value):
             return [unknown(name)]
         try:
             return structured_text.collection(value)[:PASSES]
@@ -199,79 +188,9 @@ class Foresight:
 # ---------------------------------------------------------------- the copy of a run
 
 
-class _Looking:
-    """A store that only looks: it knows the places of another one, and keeps nothing."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.chain = store.chain
-        self.by_value = store.by_value
-        self.lost: str | None = None
-
-    def put(self, binding: Binding) -> None:
-        return
-
-    def read(self, key: Key) -> str:
-        return self._store.read(key)
-
-    def mark(self, key: Key) -> object:
-        return None
-
-    def location(self, key: Key) -> str:
-        return self._store.location(key)
-
-    def header(self, binding: Binding) -> str:
-        return self._store.header(binding)
-
-    def memory(self, agent: str, persist: str) -> str:
-        return self._store.memory(agent, persist)
-
-    def has_memory(self, agent: str, persist: str) -> bool:
-        return self._store.has_memory(agent, persist)
-
-    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> Store:
-        return _Nested(self, f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}")
-
-    async def flush(self) -> None:
-        return
-
-
-class _Nested(_Looking):
-    """The store of an imported program's call as it would be: nothing is there yet."""
-
-    def __init__(self, outer: Store, name: str) -> None:
-        super().__init__(outer)
-        self.chain = (*outer.chain, name)
-        self._name = name
-
-    def location(self, key: Key) -> str:
-        before, directory, file = self._store.location(key).rpartition("bindings/")
-        return f"{before}imports/{self._name}/{directory}{file}" if directory else file
-
-
-class _Nobody:
-    """The judge and the person of a preview: what they would say is not known yet."""
-
-    async def ask(self, question: Question) -> str:
-        return unknown(question.name)
-
-    async def decide(self, request: JudgeRequest) -> Verdict:
-        raise Undecided("a preview judges nothing")
-
-    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        raise Undecided("a preview judges nothing")
-
-    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        whole = _UNKNOWN.fullmatch(value)
-        return Finding(unknown(f"{whole[1]}.{path}" if whole else path), "")
-
-    async def items(self, request: JudgeRequest, value: str) -> Finding:
-        return Finding([value], "")
-
-
 def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
-    nobody, store = _Nobody(), _Looking(run.store)
+    nobody, store = Nobody(), Looking(run.store)
     doors = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
     host = Host(doors, (), supplied=run.host.supplied, before=foresight.before)
     host.preview = foresight
@@ -286,31 +205,3 @@ def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     shadow.functions, shadow.other_agents = dict(run.functions), dict(run.other_agents)
     shadow.numbers = copy.deepcopy(run.numbers)
     return shadow
-
-
-# ---------------------------------------------------------------- what is not known
-
-
-def _open(request: SessionRequest) -> Iterator[str]:
-    """The names that a request depends on and that nobody knows yet."""
-    patterns = [p for rule in request.permissions.values() for p in (rule if isinstance(rule, tuple) else (rule,))]
-    for text in (request.task, request.system or "", *patterns):
-        yield from _UNKNOWN.findall(text)
-    for item in request.context or ():
-        yield from _UNKNOWN.findall(item.text or "")
-        yield from _in_value(item.content)
-
-
-def _in_value(value: Value) -> Iterator[str]:
-    """What is not known yet in a value; commands' results, references and errors were made by something that ran."""
-    match value:
-        case str():
-            yield from _UNKNOWN.findall(value)
-        case list():
-            for part in value:
-                yield from _in_value(part)
-        case dict():
-            for part in value.values():
-                yield from _in_value(part)
-        case _:
-            return

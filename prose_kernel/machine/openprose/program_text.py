@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.execution_context import Node
@@ -16,18 +17,6 @@ from prose_kernel.runtime.ports import JudgedText
 
 _NO_VARIABLES = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
 _WITH_LINES: Final = ("STRING", "DISCRETION")
-
-
-def walk(root: tree.Node) -> Iterator[tree.Node]:
-    """A node and everything inside it, in no particular order, however deep."""
-    stack: list[object] = [root]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, tuple):
-            stack.extend(node)
-        elif isinstance(node, tree.Node):
-            yield node
-            stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "span")
 
 
 def declared_names(program: tree.Program) -> frozenset[str]:

@@ -33,9 +33,10 @@ from prose_kernel.language.vvm.configurations import (
     option_fault,
     permissions,
 )
-from prose_kernel.machine.vvm.agents import ConfiguredAgent
+from prose_kernel.machine.vvm.agents import ASKED, ConfiguredAgent
 from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context
+from prose_kernel.machine.vvm.functions import LANGUAGE
 from prose_kernel.machine.vvm.judging import TemplateCode
 from prose_kernel.machine.vvm.memory_patches import split
 from prose_kernel.machine.vvm.rendering import canonical, input_text
@@ -64,9 +65,6 @@ ANSWER: Final = Kind("answer", lambda _: 0)
 SUMMARY: Final = 500
 SENTENCES: Final = 3
 """What a summary is cut to."""
-
-LONGEST_INPUT: Final = 10_000_000
-"""Characters of an input; a longer one is refused, never cut."""
 
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
 _SUMMARY: Final = re.compile(r"(?mi)^[\s>*_`-]*Summary[*_`]*:[*_`]*[ \t]*(.*(?:\n[ \t]*\S.*)*)")
@@ -103,6 +101,7 @@ class AgentTask:
     options: Options
     bound_to: str | None
     model: str | None = None
+    consumed: bool = False
 
 
 # ---------------------------------------------------------------- the expression
@@ -138,7 +137,8 @@ class AgentCallCode(Code):
             return error_value("cancelled", "the call was cancelled")
         if not isinstance(agent, ConfiguredAgent):
             return await _ask_other(s, node, agent, text, value, options, bound_to)
-        task = AgentTask(agent, text, given, options, bound_to)
+        alone = isinstance(s.statement, tree.ExpressionStatement) and s.statement.value is node
+        task = AgentTask(agent, text, given, options, bound_to, consumed=not alone)
         if s.host.preview is not None:
             foreseen: Value = await s.host.preview.session(s, node, bound_to, previewed(s, node, task))
             return foreseen
@@ -228,8 +228,8 @@ def _refused(kind: str, message: str, data: Mapping[str, Value]) -> Failure:
 
 async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure:
     """Ask the agent: memory, binding, attempts, and the memory again (6.4, steps 5 to 9)."""
-    if task.given is not None and len(task.given.text) > LONGEST_INPUT:
-        size = f"{len(task.given.text):,} characters; at most {LONGEST_INPUT:,} can be passed"
+    if task.given is not None and len(task.given.text) > s.run.longest_input:
+        size = f"{len(task.given.text):,} characters; at most {s.run.longest_input:,} can be passed"
         return _refused("rejected", f"the input has {size}", {"permanent": True})
     at = s.at("session")
     binding = memory_binding(task)
@@ -370,6 +370,7 @@ class CallAttempts(SessionAttempts):
             retries=options.retry,
             backoff=options.backoff,
             limit=options.timeout or "",
+            consumed=task.consumed,
         )
         self._target = target
         self.patches: tuple[str, ...] = ()
@@ -459,3 +460,6 @@ async def asked_from_outside(
         return await call(run_task(s, node, task))
     finally:
         s.host.scheduler.hand_on(s, caller)
+
+
+ASKED[LANGUAGE] = asked_from_outside

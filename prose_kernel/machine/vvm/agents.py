@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from prose_kernel.language.vvm import tree
@@ -21,6 +21,12 @@ from prose_kernel.runtime.values import LanguageValue, Value
 
 INLINE: Final = "inline"
 """The name of an agent that has none."""
+
+
+AskedFromOutside = Callable[["ConfiguredAgent", ExecutionContext, Node, Asked], Awaitable[Success | Failure]]
+
+ASKED: Final[dict[str, AskedFromOutside]] = {}
+"""What asks an agent for another language; `agent_calls` registers it."""
 
 
 class ConfiguredAgent(Agent):
@@ -62,9 +68,7 @@ class ConfiguredAgent(Agent):
                 agenda.extend((key, part) for part in (value.values() if isinstance(value, dict) else value))
 
     async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
-        from prose_kernel.machine.vvm.agent_calls import asked_from_outside
-
-        return await asked_from_outside(self, caller, node, asked)
+        return await ASKED[LANGUAGE](self, caller, node, asked)
 
 
 def declare(s: Context, node: tree.AgentDeclaration) -> None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DEPTH: Final = 100
 """Calls that may be under way one inside the other, without a setting."""
 
+LONGEST_INPUT: Final = 10_000_000
+"""Characters of an input, without a setting; a longer one is refused, never cut."""
+
 CALL: Final = Kind("call", lambda _: 0)
 """Calls of functions, numbered for events."""
 
@@ -36,11 +39,12 @@ class Module:
 
     `written` says for each name bound here which statement made its value. `defined` are the functions of `def`
     statements. `foreign` holds what another language has bound, as it is there, until somebody reads it here. `tell` is
-    set for the root of a run, whose names other languages see.
+    set for the root of a run, whose names other languages see. `declarations` are where its own agents are declared.
     """
 
     __slots__ = (
         "agents",
+        "declarations",
         "defined",
         "exported",
         "exported_agents",
@@ -57,26 +61,28 @@ class Module:
         self.table: dict[str, Value] = {}
         self.foreign: dict[str, Value] = {}
         self.agents: dict[str, Agent] = {}
+        self.declarations: dict[str, tuple[Source, Span]] = {}
         self.skills: dict[str, str] = {}
-        self.written: dict[str, tuple[Source, Span]] = {}
+        self.written: dict[str, tuple[Source, Node]] = {}
         self.defined: dict[str, UserFunction] = {}
         self.exported: dict[str, Value] = {}
         self.exported_agents: dict[str, Agent] = {}
         self.tell: Callable[[str, Value], None] | None = None
 
-    def bind(self, name: str, value: Value, source: Source, span: Span) -> None:
+    def bind(self, name: str, value: Value, source: Source, node: Node) -> None:
         """Give a variable of the module its value; another language in the run hears of it."""
         self.table[name] = value
-        self.written[name] = (source, span)
+        self.written[name] = (source, node)
         if self.foreign:
             self.foreign.pop(name, None)
-        if self.tell is not None:
+        if self.tell is not None and self.run.host.names.several:
             self.tell(name, value)
 
     def adopt(self, name: str, value: Value) -> None:
         """Another language has bound a name (13). A session's reply is read only when the name is."""
         if isinstance(value, Agent):
             self.agents[name] = value
+            self.declarations.pop(name, None)
             return
         self.table.pop(name, None)
         self.written.pop(name, None)
@@ -99,12 +105,13 @@ class Module:
 class VvmRun(Run):
     """The run of a program with all its modules: `root` is the program's own, `modules` those that it has imported.
 
-    `depth` limits calls inside calls.
+    `depth` limits calls inside calls, `longest_input` the characters that an agent is passed.
     """
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         super().__init__(host, store, name, program)
         self.depth = DEPTH
+        self.longest_input = LONGEST_INPUT
         self.root = Module(self)
         self.root.tell = self.publish
         self.modules: dict[modules.Module, Module] = {}
@@ -169,12 +176,13 @@ class Context(ExecutionContext):
         """Bind a name in the function or module under way; `node` is the statement that does it."""
         if self.host.preview is not None:
             value = self.host.preview.bound(self, name, value, node)
-        previous = name in self.table
+        listeners = self.host.listeners
+        previous = bool(listeners) and name in self.table
         if self.frame is None:
-            self.module.bind(name, value, self.source, node.span)
+            self.module.bind(name, value, self.source, node)
         else:
             self.table[name] = value
-        if self.host.listeners:
+        if listeners:
             self.emit(Bound(self.place(node), name, "let", value, Key(name), previous=previous))
 
     # ------------------------------------------------------------ events and errors

@@ -7,7 +7,7 @@ from typing import Any
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.language.vvm import tree
-from prose_kernel.machine.vvm.code import expression
+from prose_kernel.machine.vvm.code import awaited, expression
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.operators import OPERATORS
 from prose_kernel.machine.vvm.values import a_type_of, json_view, raised
@@ -133,6 +133,8 @@ def member(s: Context, node: tree.Node, value: Value, name: str) -> Value:
         return value[name]
     found = _viewed(s, node, value)
     if type(found) is not dict:
+        if _is_open(s, value):
+            return without(s, VvmRaise(""), value)
         hint = "a list has items: `[0]`" if type(found) is list else None
         raise raised(s, node, "R210", f"no members: {a_type_of(found)} has no field '{name}'", hint=hint)
     if name not in found:
@@ -146,6 +148,8 @@ def index(s: Context, node: tree.Node, value: Value, at: Value) -> Value:
     if type(at) is str:
         return member(s, node, value, at)
     found = _viewed(s, node, value)
+    if _is_open(s, value) or _is_open(s, at):
+        return without(s, VvmRaise(""), value, at)
     if type(found) is list and type(at) is int:
         if 0 <= at < len(found):
             inner: Value = found[at]
@@ -162,10 +166,25 @@ def _viewed(s: Context, node: tree.Node, value: Value) -> Any:
     if type(value) is not str:
         return value
     found = json_view(value)
+    if found is None and _is_open(s, value):
+        return value
     if found is None:
         hint = "members can be read of a text that is a JSON object or list"
         raise raised(s, node, "R210", "no members: the string is not JSON", hint=hint)
     return found
+
+
+def _is_open(s: Context, value: Value) -> bool:
+    """Whether a preview does not know a value yet."""
+    return s.host.preview is not None and type(value) is str and s.host.preview.instead(value) is not None
+
+
+def without(s: Context, error: VvmRaise, *values: Value) -> Value:
+    """Raise the error; in a preview that does not know one of the values, what stands for the result."""
+    instead: Value = s.host.preview.instead(*values) if s.host.preview is not None else None
+    if instead is None:
+        raise error.with_traceback(None) from None
+    return instead
 
 
 def _has(value: dict[str, Value]) -> str:
@@ -197,17 +216,18 @@ class OperatorCode(Code):
             try:
                 return operate(a, b)
             except VvmRaise as error:
-                raise located(s, error, node) from None
+                return without(s, located(s, error, node), a, b)
 
         self.now = now
 
     async def _run(self, s: Context) -> Value:
-        left = await value_of(self.parts[0], s)
-        right = await value_of(self.parts[1], s)
+        one, two = self.parts
+        left = one.now(s) if one.now is not None else await awaited(one, s)
+        right = two.now(s) if two.now is not None else await awaited(two, s)
         try:
             return self._operate(left, right)
         except VvmRaise as error:
-            raise located(s, error, self.node) from None
+            return without(s, located(s, error, self.node), left, right)
 
 
 for _binary in (tree.Compare, tree.Sum):

@@ -18,6 +18,7 @@ from prose_kernel.machine.vvm.code import (
     Left,
     Scope,
     Step,
+    awaited,
     compile_expression,
     current_scope,
     expression,
@@ -28,7 +29,7 @@ from prose_kernel.machine.vvm.code import (
 )
 from prose_kernel.machine.vvm.context import CALL, Context, Frame, Module
 from prose_kernel.machine.vvm.values import a_type_of, adopted, raised
-from prose_kernel.runtime.compiled_code import Code, value_of
+from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
 from prose_kernel.runtime.shared_names import Function
@@ -85,6 +86,9 @@ async def from_outside(
     module: Module, function: Value, caller: ExecutionContext, node: Node, arguments: Sequence[Value]
 ) -> Value:
     """Call a function from another language: the caller's line of control goes on here, and back."""
+    if caller.host.preview is not None:
+        foreseen: Value = caller.host.preview.unknown(str(getattr(function, "name", "function")))
+        return foreseen
     run = module.run
     s = Context(run, module, caller.source, caller.cwd, caller.path).go_on_from(caller)
     try:
@@ -109,6 +113,9 @@ async def apply(
         return await enter(s, node, function, table)
     if isinstance(function, LibraryFunction):
         return await function.run(s, node, arguments, keywords or {})
+    if isinstance(function, Function) and s.host.preview is not None:
+        foreseen: Value = s.host.preview.unknown(function.name)
+        return foreseen
     if isinstance(function, Function):
         if keywords:
             message = f"bad arguments to {function.name}: a function of another language takes no keywords"
@@ -122,6 +129,10 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
     if s.depth >= s.run.depth:
         hint = f"{s.run.depth} calls are under way; the setting vvm_depth allows more"
         raise raised(s, node, "R218", f"recursion limit: {function.name} is called too deeply", hint=hint)
+    preview = s.host.preview
+    if preview is not None and not preview.enters(s, function):
+        unknown: Value = preview.unknown(function.name)
+        return unknown
     turns = s.host.scheduler
     if turns.due():
         await s.breathe()
@@ -132,11 +143,12 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
     body = function.code.body
     outer = s.frame, s.table, s.module, s.source, s.statement, s.handling
     frame = Frame(function, table, function.outer, s.frame, (s.source, node))
-    s.frame, s.table, s.module, s.source, s.handling = frame, table, function.module, function.source, None
+    module = function.module if preview is None else preview.module_of(function.module)
+    s.frame, s.table, s.module, s.source, s.handling = frame, table, module, function.source, None
     s.depth += 1
     try:
         ways = body.flat(s)
-        left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+        left: Left = await body.run(s) if ways is None else run_flat(ways, body, s)
     except RunError as error:
         error.__traceback__ = None  # a deep recursion must not leave a trace as long as itself
         raise
@@ -146,7 +158,8 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
         frame.caller = None  # a closure may keep the frame
     if announced is not None:
         s.emit(BlockLeft(announced[0], function.name, announced[1]))
-    return left.value if left is not None else None
+    value = left.value if left is not None else None
+    return value if preview is None else preview.result(frame, function.name, value)
 
 
 # ---------------------------------------------------------------- arguments
@@ -188,9 +201,14 @@ Bound = dict[str, Value]
 
 
 class LibraryFunction(Function):
-    """A function of the standard library. `work` gets its checked arguments; with `at_once` it cannot wait."""
+    """A function of the standard library. `work` gets its checked arguments; with `at_once` it cannot wait.
+
+    `computes` tells that its result is made from its arguments, not merely of them.
+    """
 
     __slots__ = ("_name", "_parameters", "at_once", "optional", "work")
+
+    computes: ClassVar[bool] = True
 
     language: ClassVar[str] = LANGUAGE
 
@@ -226,6 +244,10 @@ class LibraryFunction(Function):
     async def run(self, s: Context, node: Node, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
         given = self.bind(s, node, arguments, keywords)
         if self.at_once is not None:
+            if s.host.preview is not None and self.computes:
+                unknown: Value = s.host.preview.instead(*given.values())
+                if unknown is not None:
+                    return unknown
             return self.at_once(s, node, given)
         assert self.work is not None
         return await self.work(s, node, given)
@@ -249,9 +271,12 @@ class CallCode(Code):
         self.keys = tuple(keyword.name for keyword in node.keywords)
 
     async def _run(self, s: Context) -> Value:
-        values = [part.now(s) if part.now is not None else await call(part.run(s)) for part in self.parts]
+        values = [part.now(s) if part.now is not None else await awaited(part, s) for part in self.parts]
         function = values[0]
         if not self.keys:
+            if isinstance(function, UserFunction) and len(function.code.parameters) == len(values) - 1:
+                table = dict(zip(function.code.parameters, values[1:], strict=True))
+                return await enter(s, self.node, function, table)
             return await apply(s, self.node, function, values[1:])
         end = len(values) - len(self.keys)
         keywords = dict(zip(self.keys, values[end:], strict=True))
@@ -273,7 +298,7 @@ class DefStep(Step):
 
 @statement(tree.Return)
 class ReturnStep(Step):
-    __slots__ = ("code",)
+    __slots__ = ()
 
     def __init__(self, node: tree.Return, used: bool) -> None:
         super().__init__(node, used)
@@ -285,16 +310,13 @@ class ReturnStep(Step):
             way = code.now
             self.now = lambda s: Leave("return", way(s))  # type: ignore[assignment]
 
-    async def _run(self, s: Context) -> Left:
-        if self.now is not None:
-            return self.now(s)
-        assert self.code is not None
-        return Leave("return", await value_of(self.code, s))
+    def finish(self, s: Context, value: Value) -> Left:
+        return Leave("return", value)
 
 
 def define(s: Context, node: tree.Def, source: Source) -> UserFunction:
     """Hoist a `def` of the module."""
     function = UserFunction(FunctionCode(node), s.module, None, source)
     s.module.defined[node.name.id] = function
-    s.module.bind(node.name.id, function, source, node.span)
+    s.module.bind(node.name.id, function, source, node)
     return function

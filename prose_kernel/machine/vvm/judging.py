@@ -136,6 +136,14 @@ class PredicateCode(Code):
         return await decide(s, self.node, self.template.render(s, value), value)
 
 
+async def scrutinee(s: Context, code: Code) -> Value:
+    """The value that a statement is about."""
+    if s.host.preview is not None:
+        looked: Value = await s.host.preview.value(s, code, "value")
+        return looked
+    return await value_of(code, s)
+
+
 # ---------------------------------------------------------------- match
 
 
@@ -152,14 +160,33 @@ class MatchStep(Step):
 
     async def _run(self, s: Context) -> Left:
         outer = s.it
-        value = await value_of(self.value, s)
+        value = await scrutinee(s, self.value)
         s.it = value
         try:
             if s.host.preview is not None:
-                return await call(s.host.preview.ways(s, [body for _, _, body in self.cases]))
+                return await call(self._previewed(s, value))
             return await self._first(s, value)
         finally:
             s.it = outer
+
+    async def _previewed(self, s: Context, value: Value) -> Left:
+        """The case that will run, where the value tells; else all that may."""
+        preview = s.host.preview
+        open_value = preview.instead(value) is not None
+        possible: list[Body] = []
+        for pattern, template, body in self.cases:
+            sure = isinstance(pattern, tree.AnyPattern) or (not open_value and template is None)
+            if sure and not _matches(pattern, value):
+                continue
+            if isinstance(pattern, tree.ErrorPattern) and pattern.name is not None:
+                name = pattern.name.id
+                s.bind(name, value if sure else preview.unknown(name), pattern)
+            if sure and not possible:
+                return await call(body.run(s))
+            possible.append(body)
+            if sure:
+                break
+        return await call(preview.ways(s, possible))
 
     async def _first(self, s: Context, value: Value) -> Left:
         chosen, body = 0, None
@@ -209,7 +236,7 @@ class ChooseStep(Step):
     async def _run(self, s: Context) -> Left:
         node: tree.Choose = self.node
         outer = s.it
-        value = await value_of(self.value, s)
+        value = await scrutinee(s, self.value)
         s.it = value
         try:
             if s.host.preview is not None:
@@ -244,12 +271,12 @@ class ConstrainStep(Step):
 
     async def _run(self, s: Context) -> Left:
         node: tree.Constrain = self.node
-        value = self.value(s)
-        for bound, (name, code) in zip(node.bounds, self.bounds, strict=True):
-            check_bound(s, bound, name, await value_of(code, s))
         if s.host.preview is not None:
             s.bind(node.target.id, s.host.preview.unknown(node.target.id), node)
             return
+        value = self.value(s)
+        for bound, (name, code) in zip(node.bounds, self.bounds, strict=True):
+            check_bound(s, bound, name, await value_of(code, s))
         texts: list[Value] = []
         violations: list[Value] = []
         outer, s.it = s.it, value

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.configurations import (
+    PERMISSION_KEYS,
+    PERMISSION_LISTS,
+    PERMISSION_MODES,
+    PERMISSION_WORDS,
+    permissions,
+)
 from prose_kernel.machine.vvm.context import LIBRARY, Context
 from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
@@ -16,8 +23,6 @@ from prose_kernel.runtime.forks import iterate
 from prose_kernel.runtime.shared_names import Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
-
-MODES: Final = ("allow", "deny", "prompt")
 
 # ---------------------------------------------------------------- plain functions
 
@@ -44,18 +49,18 @@ def _whole(s: Context, node: Node, function: str, name: str, value: Value) -> in
 
 def _perm(s: Context, node: Node, given: Bound) -> Value:
     """All five keys; what is not given is denied (6.2)."""
-    permissions: Bound = {"read": [], "write": [], "execute": [], "bash": "deny", "network": "deny", **given}
-    for key in ("read", "write", "execute"):
-        value = permissions[key]
+    made = permissions(given)
+    for key in PERMISSION_LISTS:
+        value = made[key]
         if type(value) is not list or any(type(pattern) is not str for pattern in value):
             raise raised(s, node, "R215", f"perm: expected a list of strings for '{key}', not {_shown(value)}")
-    for key in ("bash", "network"):
-        value = permissions[key]
-        if type(value) is not str or value not in MODES:
+    for key in PERMISSION_MODES:
+        value = made[key]
+        if type(value) is not str or value not in PERMISSION_WORDS:
             raise raised(
                 s, node, "R215", f'perm: expected "allow", "deny" or "prompt" for \'{key}\', not {_shown(value)}'
             )
-    return permissions
+    return made
 
 
 def _shown(value: Value) -> str:
@@ -79,6 +84,8 @@ class _Pack(LibraryFunction):
     """`pack` makes an object of whatever keywords; a positional argument is a bare name, which becomes the key."""
 
     __slots__ = ()
+
+    computes = False
 
     def bind(self, s: Context, node: Node, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Bound:
         if not arguments:
@@ -116,6 +123,8 @@ def _packed_name(node: tree.Node) -> str | None:
 def _items(s: Context, node: Node, function: str, given: Bound, callback: str) -> list[Value]:
     """The checked list; the callback is checked too, also for an empty one (A23)."""
     items = given["items"]
+    if s.host.preview is not None:
+        items = s.host.preview.items(items, "item")
     if type(items) is not list:
         found = "an error value" if is_error(items) else a_type_of(items)
         raise raised(s, node, "R215", f"{function}: expected a list for 'items', not {found}")
@@ -131,6 +140,8 @@ def _callable(s: Context, node: Node, function: str, name: str, value: Value) ->
 def _truth(s: Context, node: Node, function: str, name: str, value: Value) -> bool:
     if value is True or value is False:
         return value
+    if s.host.preview is not None and s.host.preview.instead(value) is not None:
+        return True
     message = f"condition is not a boolean: {function} got {a_type_of(value)} from '{name}'"
     raise raised(s, node, "R203", message)
 
@@ -189,6 +200,8 @@ async def _reduce(s: Context, node: Node, given: Bound) -> Value:
 async def _refine(s: Context, node: Node, given: Bound) -> Value:
     """The algorithm of the reference; error values are nothing special here (F6)."""
     limit = _whole(s, node, "refine", "max", given["max"])
+    if s.host.preview is not None:
+        return await _refine_once(s, node, given)
     done, step = given["done"], given["step"]
     _callable(s, node, "refine", "done", done)
     _callable(s, node, "refine", "step", step)
@@ -198,6 +211,14 @@ async def _refine(s: Context, node: Node, given: Bound) -> Value:
             return current
         current = await call(apply(s, node, step, (current, number)))
     return current
+
+
+async def _refine_once(s: Context, node: Node, given: Bound) -> Value:
+    """One round, for a preview."""
+    await call(apply(s, node, given["done"], (given["seed"], 0)))
+    await call(apply(s, node, given["step"], (given["seed"], 0)))
+    unknown: Value = s.host.preview.unknown("refine")
+    return unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +253,7 @@ LIBRARY.update(
         for function in (
             LibraryFunction("len", ("value",), at_once=_length),
             LibraryFunction("range", ("n",), at_once=_range),
-            _Perm("perm", ("read", "write", "execute", "bash", "network"), optional=5, at_once=_perm),
+            _Perm("perm", PERMISSION_KEYS, optional=5, at_once=_perm),
             _Pack("pack", (), at_once=lambda s, node, given: given),
             LibraryFunction("map", ("items", "f"), work=_map),
             LibraryFunction("pmap", ("items", "f"), work=_pmap),

@@ -15,10 +15,10 @@ from prose_kernel.language.vvm.names import Known
 from prose_kernel.machine.vvm import agent_calls, functions, judging, library, statements  # noqa: F401 - each registers its code
 from prose_kernel.machine.vvm.context import Context, VvmRun
 from prose_kernel.machine.vvm.program import data_alone, run_text, valued_kind
-from prose_kernel.runtime.machine import BindingInfo, Definition
+from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
 from prose_kernel.runtime.ports import Key
-from prose_kernel.runtime.shared_names import Function
+from prose_kernel.runtime.shared_names import Agent, Function
 from prose_kernel.runtime.values import Value
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -45,6 +45,11 @@ class Machine(RuntimeMachine):
     def _result(self, value: Value) -> Value:
         return self.outputs()
 
+    async def preview(self, program: tree.Program, source: Source) -> tuple[Preview, ...]:
+        from prose_kernel.machine.vvm.preview import preview
+
+        return await preview(self._run, program, source, self.cwd)
+
     # ------------------------------------------------------------ settings
 
     @property
@@ -55,6 +60,15 @@ class Machine(RuntimeMachine):
     @depth.setter
     def depth(self, limit: int) -> None:
         self._run.depth = limit
+
+    @property
+    def longest_input(self) -> int:
+        """How many characters the input of an agent call may have (6.5)."""
+        return self._run.longest_input
+
+    @longest_input.setter
+    def longest_input(self, limit: int) -> None:
+        self._run.longest_input = limit
 
     # ------------------------------------------------------------ looking
 
@@ -72,11 +86,11 @@ class Machine(RuntimeMachine):
     def bindings(self) -> dict[str, BindingInfo]:
         root, exported = self._run.root, self._run.root.exported
         found: dict[str, BindingInfo] = {}
-        for name, (source, span) in root.written.items():
+        for name, (source, node) in root.written.items():
             value = root.table[name]
-            if root.defined.get(name) is not value:
+            if name not in root.defined or root.defined[name] is not value:
                 kind = "output" if name in exported else "let"
-                text, place = source.slice(span), source.location(span.start)
+                text, place = source.slice(node.span), source.location(node.span.start)
                 found[name] = BindingInfo(kind, value, Key(name), text, place)  # type: ignore[arg-type]
         return found
 
@@ -93,6 +107,8 @@ class Machine(RuntimeMachine):
                 text = function.source.slice(function.code.node.span)
                 facts = {"parameters": ", ".join(function.parameters), "statements": str(len(function.code.node.body))}
                 yield Definition("function", name, text, facts)
+        for name, (source, span) in root.declarations.items():
+            yield Definition("agent", name, source.slice(span), _agent_facts(root.agents[name]))
 
     # ------------------------------------------------------------ other languages of the run
 
@@ -105,3 +121,13 @@ class Machine(RuntimeMachine):
         own: dict[str, Value] = {name: agent for name, agent in root.agents.items() if agent.language == "vvm"}
         own.update((name, root.table[name]) for name in root.written)
         return own
+
+
+def _agent_facts(agent: Agent) -> dict[str, str]:
+    """Its model and prompt, as far as it has them, and whether it keeps a memory, and which."""
+    configuration: Mapping[str, object] = getattr(agent, "configuration", {})
+    facts = {key: str(configuration[key]) for key in ("model", "prompt") if configuration.get(key)}
+    memory = configuration.get("memory")
+    if isinstance(memory, Mapping):
+        facts |= {"memory": "yes", "persist": f"{memory.get('scope', '')} {memory.get('key', '')}".strip()}
+    return facts

@@ -57,7 +57,7 @@ async def run_text(s: Context, program: tree.Program) -> Value:
 def valued_kind(program: tree.Program) -> str:
     """The kind of the statement that gives a text its value, "" without one."""
     executable = list(_executable(program))
-    if executable and isinstance(executable[-1], tree.ExpressionStatement):
+    if executable and isinstance(executable[-1], tree.ExpressionStatement | tree.Assign):
         return kind_of(executable[-1])
     return "export" if any(isinstance(item, tree.Export | tree.ExportPack) for item in program.items) else ""
 
@@ -67,7 +67,7 @@ def _executable(program: tree.Program) -> Iterator[tree.Statement]:
 
 
 def _ends_in_expression(program: tree.Program) -> bool:
-    return valued_kind(program) not in ("", "export")
+    return valued_kind(program) not in ("", "assign", "export")
 
 
 def _hoist(s: Context, program: tree.Program) -> None:
@@ -76,6 +76,8 @@ def _hoist(s: Context, program: tree.Program) -> None:
         if declare is not None:
             try:
                 declare(s, item)
+                if isinstance(item, tree.AgentDeclaration):
+                    s.module.declarations[item.name.id] = (s.source, item.span)
             except RunError as error:
                 s.announce(error, item)
                 raise
@@ -100,15 +102,15 @@ async def _execute(s: Context, node: tree.Statement) -> Value:
 class _ShownStep(Step):
     """An expression at the top level, whose value may be shown."""
 
-    __slots__ = ("code", "value")
+    __slots__ = ("value",)
 
     def __init__(self, node: tree.ExpressionStatement, used: bool) -> None:
         super().__init__(node, used)
         self.code = compile_expression(node.value)
         self.value: Value = None
 
-    async def _run(self, s: Context) -> Left:
-        self.value = await value_of(self.code, s)
+    def finish(self, s: Context, value: Value) -> Left:
+        self.value = value
 
 
 # ---------------------------------------------------------------- imports
@@ -179,7 +181,7 @@ def _import(s: Context, node: tree.ModuleImport, found: Any) -> None:
     if node.agent:
         s.module.declare(node.local.id, exports[name])
     else:
-        s.module.bind(node.local.id, exports[name], s.source, node.span)
+        s.module.bind(node.local.id, exports[name], s.source, node)
 
 
 # ---------------------------------------------------------------- exports

@@ -14,6 +14,7 @@ from prose_kernel.machine.vvm.code import (
     Body,
     Left,
     Step,
+    awaited,
     compile_expression,
     flat_ways,
     may_be_flat,
@@ -23,11 +24,13 @@ from prose_kernel.machine.vvm.code import (
 )
 from prose_kernel.machine.vvm.context import Context
 from prose_kernel.machine.vvm.expressions import not_boolean
+from prose_kernel.machine.vvm.judging import scrutinee
 from prose_kernel.machine.vvm.values import a_type_of, error_value, raised
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, LoopLeft, LoopPass, TryEntered
 from prose_kernel.runtime.execution_context import forget_trace, located
 from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
 
 _LEAVING: Final = (RunError, asyncio.CancelledError)
 
@@ -36,7 +39,7 @@ _LEAVING: Final = (RunError, asyncio.CancelledError)
 
 @statement(tree.Assign)
 class AssignStep(Step):
-    __slots__ = ("code",)
+    __slots__ = ()
 
     def __init__(self, node: tree.Assign, used: bool) -> None:
         super().__init__(node, used)
@@ -45,15 +48,15 @@ class AssignStep(Step):
         if way is not None:
             self.now = lambda s: s.bind(name, way(s), node)
 
-    async def _run(self, s: Context) -> Left:
-        s.bind(self.node.target.id, await value_of(self.code, s), self.node)
+    def finish(self, s: Context, value: Value) -> Left:
+        s.bind(self.node.target.id, value, self.node)
 
 
 @statement(tree.ExpressionStatement)
 class ExpressionStep(Step):
     """Its value is dropped; the last one of a cell is shown, which the program as a whole sees to."""
 
-    __slots__ = ("code",)
+    __slots__ = ()
 
     def __init__(self, node: tree.ExpressionStatement, used: bool) -> None:
         super().__init__(node, used)
@@ -66,8 +69,8 @@ class ExpressionStep(Step):
 
             self.now = now
 
-    async def _run(self, s: Context) -> Left:
-        await call(self.code.as_statement(s))
+    def finish(self, s: Context, value: Value) -> Left:
+        return None
 
 
 @statement(tree.Pass)
@@ -102,7 +105,7 @@ class ContinueStep(Step):
 
 async def holds(s: Context, code: Code) -> bool:
     """Whether a condition holds. Raises R203."""
-    value = code.now(s) if code.now is not None else await call(code.run(s))
+    value = code.now(s) if code.now is not None else await awaited(code, s)
     if value is True or value is False:
         return value
     raise not_boolean(s, code.node, value)
@@ -153,7 +156,7 @@ class IfStep(Step):
 
     async def _run(self, s: Context) -> Left:
         if s.host.preview is not None:
-            return await call(s.host.preview.ways(s, [body for _, body in self.arms] + [self.otherwise]))
+            return await call(s.host.preview.arms(s, self.arms, self.otherwise))
         arm, body = 0, None
         for number, (condition, candidate) in enumerate(self.arms, 1):
             if await holds(s, condition):
@@ -206,11 +209,19 @@ class WhileStep(Step):
 
     async def _run(self, s: Context) -> Left:
         if s.host.preview is not None:
-            return await call(s.host.preview.ways(s, [self.body]))
+            if await s.host.preview.truth(s, self.condition) is False:
+                return None
+            return await call(s.host.preview.passes(s, self.body))
         condition, body, turns = self.condition, self.body, s.host.scheduler
         passes = _Passes(s, self.node, None)
+        way = condition.now
         try:
-            while await holds(s, condition):
+            while True:
+                value = way(s) if way is not None else await awaited(condition, s)
+                if value is not True:
+                    if value is False:
+                        break
+                    raise not_boolean(s, condition.node, value)
                 passes.begins()
                 ways = body.flat(s)
                 left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
@@ -240,7 +251,7 @@ class ForStep(Step):
     async def _run(self, s: Context) -> Left:
         node, body, turns, name = self.node, self.body, s.host.scheduler, self.node.target.id
         if s.host.preview is not None:
-            items = await s.host.preview.items(s, self.items, name)
+            items = s.host.preview.items(await s.host.preview.value(s, self.items, name), name)
         else:
             items = await value_of(self.items, s)
         if type(items) is not list:
@@ -279,7 +290,7 @@ class WithInputStep(Step):
         self.body = Body(node.body)
 
     async def _run(self, s: Context) -> Left:
-        value = await value_of(self.value, s)
+        value = await scrutinee(s, self.value)
         outer, s.it = s.it, value
         try:
             return await run_body(self.body, s)
@@ -372,12 +383,11 @@ class TryStep(Step):
         return await call(self.final.run(s))
 
     async def _previewed(self, s: Context) -> Left:
-        """All parts, one after the other."""
-        await call(self.body.run(s))
+        """All parts, one after the other; nobody knows whether the handler will run."""
+        left = await call(self.body.run(s))
         if self.handler is not None:
             name: str = self.node.handler.target.id
             s.bind(name, s.host.preview.unknown(name), self.node.handler)
-            await call(self.handler.run(s))
-        if self.final is not None:
-            await call(self.final.run(s))
-        return None
+            await call(s.host.preview.ways(s, [self.handler]))
+        after = await call(self.final.run(s)) if self.final is not None else None
+        return left if after is None else after

@@ -14,7 +14,7 @@ from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value
 from prose_kernel.sessions.providers.acp import AcpSessions
-from prose_kernel.sessions.providers.model_judge import ANSWERS, SYSTEM, message
+from prose_kernel.sessions.providers.model_judge import ANSWERS, SYSTEM, message, statement
 from prose_kernel.sessions.usage import consumed, discarded, plain, reported
 
 TRIES = 2
@@ -42,7 +42,7 @@ class AgentJudge:
         """Yes, no, uncertain; of a loop also that it makes no progress."""
         words = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
         form = f'{{"reason": "one short sentence", "answer": {_either(words)}}}'
-        question = f"Is this statement true?\n{request.question}\n\n`uncertain` when the material does not settle it."
+        question = f"{statement(request)}\n\n`uncertain` when the material does not settle it."
         if request.loop is not None:
             question += " `no_progress` when the passes of the loop change nothing any more."
         answer, reason, details = await self._ask(message(request, question), form, lambda said: _one_of(said, words))

@@ -56,11 +56,11 @@ class ModelJudge:
     async def decide(self, request: JudgeRequest) -> Verdict:
         """Yes, no, uncertain; of a loop also that it makes no progress."""
         options = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
-        about = "Is the statement true? `uncertain` when the material does not settle it."
+        about = f"{asked_of(request)} `uncertain` when the material does not settle it."
         if request.loop is not None:
             about += " `no_progress` when the passes of the loop change nothing any more."
         asked = Field("answer", about, "one of", options)
-        said, details = await self._ask(request, f"Is this statement true?\n{request.question}", asked)
+        said, details = await self._ask(request, statement(request), asked)
         answer = str(said["answer"])
         return Verdict(ANSWERS[answer], "model", _reason(said), answer == "no_progress", details)
 
@@ -139,6 +139,18 @@ def _reason(said: Mapping[str, object]) -> str:
 
 
 # ---------------------------------------------------------------- what the judge is shown
+
+
+def asked_of(request: JudgeRequest) -> str:
+    """What yes means, in one sentence."""
+    return "Does the value meet the criterion?" if request.subject is not None else "Is the statement true?"
+
+
+def statement(request: JudgeRequest) -> str:
+    """The question that yes or no answers: about a statement, or about the one value of a criterion of VVM."""
+    if request.subject is not None:
+        return f"Does the value meet this criterion?\n{request.question}"
+    return f"Is this statement true?\n{request.question}"
 
 
 def message(request: JudgeRequest, question: str, text: str | None = None) -> str:

@@ -1,5 +1,5 @@
-/* OpenProse in JupyterLab: colours, indentation and comments, in Prose notebooks, `%%prose` cells of Python notebooks,
- * `.prose` files and ```prose fences.
+/* OpenProse and VVM in JupyterLab: colours, indentation and comments, in their notebooks, in `%%prose` and `%%vvm` cells
+ * of other notebooks, in `.prose` and `.vvm` files, in ```prose and ```vvm fences.
  *
  * This file is a module federation container written by hand, so that no bundler is needed: JupyterLab calls
  * `init` with the modules that it shares, then `get('./extension')` for the plugins.
@@ -12,7 +12,9 @@
 
   const NAME = 'prose-kernel';
 
-  // ---------------------------------------------------------------- the words of the language
+  const words = (text) => new Set(text.split(' '));
+
+  // ---------------------------------------------------------------- OpenProse: its words
 
   const IDENT = '[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*';
   const PATH = `${IDENT}(?:\\.${IDENT}|\\[(?:[0-9]+|${IDENT})\\])*`;
@@ -60,7 +62,6 @@
       assert: '(?![ \\t]*=(?!=))',
     }).map(([word, rest]) => [word, new RegExp(`^(?:${rest})`)]),
   );
-  const words = (text) => new Set(text.split(' '));
   // Where a statement can begin besides the start of a line, and which ones.
   const SPAWNS = words('session resume exec');
   const VALUES = words('session resume exec do parallel for repeat loop try choice if');
@@ -80,7 +81,7 @@
   const SAMPLE_OPENS = /(?:[:=][ \t]*|\b(?:session|exec|throw)[ \t]+)"""$/;
   const MARKER_OPENS = /^(?:[^*]|\*(?!\*))*?[ \t]\*\*[A-Za-z0-9{'(]/;
 
-  // ---------------------------------------------------------------- state
+  // ---------------------------------------------------------------- OpenProse: state
 
   /* inside    what the line begins in: null, '"', '"""', '**' or '***'
    * nested    how many samples with quotes of their own a `"""` string is in; null where it cannot hold any
@@ -104,7 +105,7 @@
   });
   const copyState = (state) => ({ ...state, arms: state.arms.slice(), brackets: state.brackets.slice() });
 
-  // ---------------------------------------------------------------- literals
+  // ---------------------------------------------------------------- OpenProse: literals
 
   /* Prompts quote programs. In a string whose opener ends its line, quotes that open a string there and end their line
    * begin a sample, and quotes alone on a line end it. */
@@ -162,7 +163,7 @@
     return state.inside !== '**' || !stream.match(MARKER_OPENS, false);
   };
 
-  // ---------------------------------------------------------------- lines
+  // ---------------------------------------------------------------- OpenProse: lines
 
   const startLine = (stream, state) => {
     const column = stream.indentation();
@@ -311,34 +312,33 @@
 
   // ---------------------------------------------------------------- indentation
 
-  /* The column of `else` and the like: that of the innermost statement that can have such an arm, and for a line that
-   * is further out already (somebody has moved it there), of the one it has been moved to. */
-  const armColumn = (word, state, context) => {
-    const columns = state.arms.filter(([, owner]) => ARMS[word].split(' ').includes(owner)).map(([column]) => column);
-    const typed = context.simulatedBreak == null && context.pos != null;
-    const most = typed ? /^[ \t]*/.exec(context.lineAt(context.pos).text)[0].length : Infinity;
-    const fitting = columns.filter((column) => column <= most);
-    return fitting.length ? fitting[fitting.length - 1] : null;
-  };
-
-  const indent = (state, after, context) => {
-    const unit = state.unit || 2; // Prose is written with two spaces, whatever JupyterLab's settings say for Python
+  /* How deep a new line is. `arm` matches the words that go on with a statement above; `columns` are the columns that
+   * such a word may have, the innermost last. A line that is further out already (somebody has moved it there) takes
+   * that of the statement it has been moved to. */
+  const indentation = (arm, columns) => (state, after, context) => {
+    const unit = state.unit || 2; // both languages are written with two spaces, whatever the settings say for Python
     if (state.inside) return null; // text keeps the indentation of the line before
     if (state.brackets.length) {
       const column = state.brackets[state.brackets.length - 1];
       return /^[)\]}]/.test(after) ? column : column + unit;
     }
-    const arm = ARM.exec(after);
-    if (arm) return armColumn(arm[1], state, context);
-    return state.indent + (state.before === ':' ? unit : 0);
+    const found = arm.exec(after);
+    if (!found) return state.indent + (state.before === ':' ? unit : 0);
+    const typed = context.simulatedBreak == null && context.pos != null;
+    const most = typed ? /^[ \t]*/.exec(context.lineAt(context.pos).text)[0].length : Infinity;
+    const fitting = columns(found[1], state, unit).filter((column) => column <= most);
+    return fitting.length ? fitting[fitting.length - 1] : null;
   };
 
-  const parser = {
+  const owned = (word, state) =>
+    state.arms.filter(([, owner]) => ARMS[word].split(' ').includes(owner)).map(([column]) => column);
+
+  const prose = {
     name: 'prose',
     startState,
     copyState,
     token,
-    indent,
+    indent: indentation(ARM, owned),
     languageData: {
       commentTokens: { line: '#' },
       closeBrackets: { brackets: ['(', '[', '{', '"', '"""'] },
@@ -346,6 +346,152 @@
       wordChars: '-',
     },
   };
+
+  // ---------------------------------------------------------------- VVM
+
+  const vvm = (() => {
+    const IDENT = /^[A-Za-z_][A-Za-z0-9_]*/;
+    const RESERVED = words(
+      'import from as export agent def return match case choose by option constrain require with input if elif else ' +
+        'while for in try except finally raise pass break continue error',
+    );
+    const LIBRARY = words('len range perm pack map pmap filter reduce refine');
+    const OPENERS = words('if elif try except match case choose option');
+    const OWNERS = { elif: 'if elif', else: 'if elif', except: 'try', finally: 'try except', case: 'match', option: 'choose' };
+    const ARM = /^(elif|else|except|finally|case|option)(?![\w])/;
+    const PLACEHOLDER = /^\{(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?\}/;
+    const KEY = /^[ \t]*(?:=(?!=)|:)/; // behind the name of an argument or the key of an object
+    // A line that must be a statement: it ends brackets that somebody forgot to close.
+    const STATEMENT =
+      /^[ \t]*(?:(?:agent|def|for|match|choose|constrain|while|if|elif|import|from|export)[ \t]+[\w"@?]|(?:else|try|finally)[ \t]*:[ \t]*(?:#.*)?$)/;
+
+    /* As for OpenProse; `before` is the token before: 'line' at the start of a statement, a sign, a reserved word, or
+     * 'value'. `naming`: whether the names of a bracket are a function's parameters. */
+    const start = () => ({ inside: null, before: 'line', column: 0, indent: 0, unit: 0, arms: [], brackets: [], naming: false });
+
+    const literal = (stream, state) => {
+      const { inside } = state;
+      if (stream.match(inside)) {
+        state.inside = null;
+        state.before = 'value';
+        return inside === '`' ? 'string.special' : 'string';
+      }
+      if (inside === '`') {
+        if (stream.match(/^(?:\\`|\{\{|\}\})/)) return 'string';
+        if (stream.match(PLACEHOLDER)) return 'variableName.special';
+        if (!stream.match(/^[^`\\{}]+/)) stream.next();
+        return 'string.special';
+      }
+      if (stream.match(/^\\(?:u[0-9A-Fa-f]{4}|.)/)) return 'string.special';
+      if (!stream.match(/^[^"\\]+/)) stream.next();
+      return 'string';
+    };
+
+    const startLine = (stream, state) => {
+      const column = stream.indentation();
+      state.column = column;
+      if (state.brackets.length) {
+        const deeper = column - state.brackets[state.brackets.length - 1];
+        if (deeper > 0 && '([{'.includes(state.before)) state.unit = deeper;
+        if (column > state.brackets[0] || !stream.match(STATEMENT, false)) return;
+        state.brackets = [];
+      }
+      state.naming = false;
+      if (column > state.indent) state.unit = column - state.indent;
+      state.indent = column;
+      state.before = 'line';
+      while (state.arms.length && state.arms[state.arms.length - 1][0] >= column) state.arms.pop();
+    };
+
+    const word = (text, stream, state) => {
+      const { before } = state;
+      state.before = 'value';
+      if (before === '@') return 'attributeName';
+      if (before === '.') return 'variableName';
+      if (state.brackets.length && stream.match(KEY, false)) return 'propertyName';
+      if (text === 'true' || text === 'false') return 'bool';
+      if (text === 'it') return 'self';
+      if (text === 'and' || text === 'or' || text === 'not') {
+        state.before = text;
+        return 'operatorKeyword';
+      }
+      if (RESERVED.has(text)) {
+        state.before = text;
+        if (OPENERS.has(text)) state.arms.push([state.indent, text]);
+        return 'keyword';
+      }
+      if (before === 'def') state.naming = true;
+      if (state.naming || before === 'agent' || before === 'for' || before === 'as') return 'variableName.definition';
+      return LIBRARY.has(text) ? 'variableName.standard' : 'variableName';
+    };
+
+    const bracket = (sign, state) => {
+      state.before = sign;
+      if ('([{'.includes(sign)) state.brackets.push(state.column);
+      else if (')]}'.includes(sign)) {
+        state.brackets.pop();
+        state.before = 'value';
+        state.naming = false;
+      }
+      return SIGNS[sign] || 'operator';
+    };
+
+    const code = (stream, state) => {
+      if (stream.eatSpace()) return null;
+      let found = stream.match(/^(?:"""|"|`)/);
+      if (found) {
+        state.inside = found[0];
+        return found[0] === '`' ? 'string.special' : 'string';
+      }
+      found = stream.match(IDENT);
+      if (found) return word(found[0], stream, state);
+      if (stream.match(/^\d+(?:\.\d+)?/)) {
+        state.before = 'value';
+        return 'number';
+      }
+      if (stream.match('@')) {
+        state.before = '@';
+        return 'attributeName';
+      }
+      found = stream.match(/^(?:[=!<>]=|[=<>+(){}[\]:,.?-])/);
+      if (found) return bracket(found[0], state);
+      stream.next(); // nothing of ours
+      state.before = 'value';
+      return null;
+    };
+
+    const token = (stream, state) => {
+      if (stream.sol()) {
+        if (state.inside === '"') state.inside = null;
+        if (!state.inside && stream.match(/^%.*/)) {
+          Object.assign(state, start(), { unit: state.unit });
+          return 'meta';
+        }
+        if (!state.inside && !stream.match(/^[ \t]*(?:#|$)/, false)) startLine(stream, state);
+      }
+      if (state.inside) return literal(stream, state);
+      return stream.match(/^[ \t]*#.*/) ? 'comment' : code(stream, state);
+    };
+
+    const columns = (word, state, unit) => {
+      const owners = OWNERS[word].split(' ');
+      const inner = word === 'case' || word === 'option' ? unit : 0;
+      return state.arms.filter(([, owner]) => owners.includes(owner)).map(([column]) => column + inner);
+    };
+
+    return {
+      name: 'vvm',
+      startState: start,
+      copyState,
+      token,
+      indent: indentation(ARM, columns),
+      languageData: {
+        commentTokens: { line: '#' },
+        closeBrackets: { brackets: ['(', '[', '{', '"', '"""', '`'] },
+        indentOnInput: /^\s*(?:(?:elif|except|case|option)\b.*:|else\s*:|finally\s*:|[)\]}])$/,
+      },
+    };
+  })();
 
   // ---------------------------------------------------------------- JupyterLab
 
@@ -368,64 +514,74 @@
     return factory();
   };
 
-  /* `%%prose` cells: a compartment that outranks the cell's own language. It follows the text by transactions alone,
-   * so it does not matter when JupyterLab loads that language. */
-  const cellMagics = (state, view, support) => {
+  /* `%%prose` and `%%vvm` cells: a compartment that outranks the cell's own language. It follows the text by
+   * transactions alone, so it does not matter when JupyterLab loads that language. */
+  const cellMagics = (state, view, supports) => {
     const slot = new state.Compartment();
     const wanted = (doc) => {
       for (let number = 1; number <= doc.lines; number++) {
         const line = doc.line(number).text;
-        if (line.trim()) return /^\s*%%prose(?![\w-])/.test(line);
+        if (!line.trim()) continue;
+        const magic = /^\s*%%(\w+)(?![\w-])/.exec(line);
+        return (magic && supports.get(magic[1])) || none;
       }
-      return false;
+      return none;
     };
-    const isOn = (editor) => slot.get(editor) === support;
+    const none = [];
+    const current = (editor) => slot.get(editor) || none;
     return [
-      state.Prec.highest(slot.of([])),
+      state.Prec.highest(slot.of(none)),
       state.EditorState.transactionExtender.of((transaction) => {
-        const on = wanted(transaction.newDoc);
-        return on === isOn(transaction.startState) ? null : { effects: slot.reconfigure(on ? support : []) };
+        const support = wanted(transaction.newDoc);
+        return support === current(transaction.startState) ? null : { effects: slot.reconfigure(support) };
       }),
       view.ViewPlugin.define((editor) => {
         // Text that was there from the start had no transaction: send an empty one.
         Promise.resolve().then(() => {
-          if (wanted(editor.state.doc) && !isOn(editor.state)) editor.dispatch({});
+          if (wanted(editor.state.doc) !== current(editor.state)) editor.dispatch({});
         });
         return {};
       }),
     ];
   };
 
+  const LANGUAGES = [
+    { parser: prose, displayName: 'Prose', alias: ['openprose'], mime: 'text/x-prose' },
+    { parser: vvm, displayName: 'VVM', alias: [], mime: 'text/x-vvm' },
+  ];
+
   const plugins = async () => {
     const [lab, language, state, view] = await Promise.all(
       ['@jupyterlab/codemirror', '@codemirror/language', '@codemirror/state', '@codemirror/view'].map(shared),
     );
-    const support = new language.LanguageSupport(language.StreamLanguage.define(parser));
+    const supports = new Map(
+      LANGUAGES.map(({ parser }) => [
+        parser.name,
+        new language.LanguageSupport(language.StreamLanguage.define(parser)),
+      ]),
+    );
     return [
       {
         id: `${NAME}:language`,
-        description: 'OpenProse in editors and code fences.',
+        description: 'OpenProse and VVM in editors and code fences.',
         autoStart: true,
         requires: [lab.IEditorLanguageRegistry],
-        activate: (app, languages) =>
-          languages.addLanguage({
-            name: 'prose',
-            displayName: 'Prose',
-            alias: ['openprose'],
-            mime: 'text/x-prose',
-            extensions: ['prose'],
-            support,
-          }),
+        activate: (app, languages) => {
+          for (const { parser, ...names } of LANGUAGES) {
+            const { name } = parser;
+            languages.addLanguage({ name, ...names, extensions: [name], support: supports.get(name) });
+          }
+        },
       },
       {
         id: `${NAME}:magics`,
-        description: 'OpenProse in `%%prose` cells.',
+        description: 'OpenProse in `%%prose` cells, VVM in `%%vvm` cells.',
         autoStart: true,
         requires: [lab.IEditorExtensionRegistry],
         activate: (app, extensions) =>
           extensions.addExtension({
             name: `${NAME}:magics`,
-            factory: () => lab.EditorExtensionRegistry.createImmutableExtension(cellMagics(state, view, support)),
+            factory: () => lab.EditorExtensionRegistry.createImmutableExtension(cellMagics(state, view, supports)),
           }),
       },
     ];

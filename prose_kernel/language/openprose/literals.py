@@ -1,0 +1,49 @@
+"""Python values as literals of OpenProse, for values that come from outside."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from prose_kernel.errors import UsageError
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "{": "\\{", "}": "\\}"})
+_NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)
+
+
+def binding(name: str, value: object, what: str) -> str:
+    """The statement that binds a Python value to a name. Raises `UsageError`, which begins with `what`."""
+    return f"let {name} = {expression(value, what)}\n"
+
+
+def expression(value: object, what: str) -> str:
+    """A Python value as an expression of the language. Raises `UsageError`, which begins with `what`, where there is no
+    counterpart."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float() if math.isfinite(value):
+            return _decimal(value)
+        case str():
+            return f'"{value.translate(_ESCAPES)}"'
+        case list() | tuple():
+            return "[" + ", ".join(expression(item, what) for item in value) + "]"
+        case dict() if all(isinstance(key, str) and _NAME.match(key) for key in value):
+            return "{" + ", ".join(f"{key}: {expression(item, what)}" for key, item in value.items()) + "}"
+        case _:
+            raise UsageError(
+                f"{what}: a {type(value).__name__} has no counterpart in Prose",
+                hint="text, numbers, booleans, None, lists, and dicts whose keys are names can be given",
+            )
+
+
+def _decimal(value: float) -> str:
+    """A float without an exponent."""
+    text = repr(value)
+    if "e" in text:
+        text = f"{value:.340f}".rstrip("0")
+    return text + "0" if text.endswith(".") else text

@@ -1,0 +1,122 @@
+"""Statements with a body while they are being read, and the bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from prose_kernel.language.nodes import maker
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.tree import Body
+
+PARTS: Final = {"match": "case", "choose": "option", "constrain": "require"}
+"""What the body of some statements holds."""
+_arm = maker(tree.Arm)
+_if = maker(tree.If)
+_try = maker(tree.Try)
+_handler = maker(tree.Handler)
+
+
+class Compound:
+    """A statement with a body. `make` is called with start, end, all of `head`, the body."""
+
+    clauses: frozenset[str] = frozenset()
+    """The words with which it may go on after the body that was read last."""
+
+    def __init__(self, word: str, start: int, make: Callable[..., Any], *head: Any) -> None:
+        self.word = word
+        self.start = start
+        self.clause = start  # where its last clause begins
+        self.make = make
+        self.head = head
+        self.body: Body = ()
+        self.end = start
+        self.is_lost = False  # its body was not found, so what belongs to it is not missed
+
+    def close(self, body: Body, end: int) -> None:
+        """Its body ends."""
+        self.body = body
+        self.end = end
+
+    def node(self) -> Any:
+        return self.make(self.start, self.end, *self.head, self.body)
+
+
+class ClausedCompound(Compound):
+    """A statement that may go on after a body. `argument` is what stands in the head of the clause."""
+
+    def begin(self, word: str, start: int, argument: Any) -> None:
+        """Another clause begins."""
+        self.word, self.clause, self.argument = word, start, argument
+
+
+class If(ClausedCompound):
+    def __init__(self, start: int, condition: Any) -> None:
+        super().__init__("if", start, _if)
+        self.arms: list[tree.Arm] = []
+        self.otherwise: Body | None = None
+        self.clauses = frozenset({"elif", "else"})
+        self.argument = condition
+
+    def begin(self, word: str, start: int, argument: Any) -> None:
+        super().begin(word, start, argument)
+        if word == "else":
+            self.clauses = frozenset()
+
+    def close(self, body: Body, end: int) -> None:
+        self.end = end
+        if self.word == "else":
+            self.otherwise = body
+        else:
+            self.arms.append(_arm(self.clause, end, self.argument, body))
+
+    def node(self) -> Any:
+        return self.make(self.start, self.end, tuple(self.arms), self.otherwise)
+
+
+class Try(ClausedCompound):
+    def __init__(self, start: int) -> None:
+        super().__init__("try", start, _try)
+        self.handler: tree.Handler | None = None
+        self.final: Body | None = None
+        self.clauses = frozenset({"except", "finally"})
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it has neither `except` nor `finally`."""
+        return self.handler is None and self.final is None
+
+    def begin(self, word: str, start: int, argument: Any) -> None:
+        super().begin(word, start, argument)
+        self.clauses = frozenset({"finally"}) if word == "except" else frozenset()
+
+    def close(self, body: Body, end: int) -> None:
+        self.end = end
+        if self.word == "try":
+            self.body = body
+        elif self.word == "except":
+            self.handler = _handler(self.clause, end, self.argument, body)
+        else:
+            self.final = body
+
+    def node(self) -> Any:
+        return self.make(self.start, self.end, self.body, self.handler, self.final)
+
+
+class Block:
+    """A body that is being read: the column of its lines, its statements, the statement that it belongs to.
+
+    `only` is the word that all its statements begin with, where that is so; `open` the last statement, if it may go on.
+    """
+
+    __slots__ = ("column", "is_inline", "is_told", "items", "lost", "only", "open", "owner")
+
+    def __init__(self, column: int, owner: Compound | None, items: list[Any] | None = None) -> None:
+        self.column = column
+        self.owner = owner
+        self.items: list[Any] = [] if items is None else items
+        self.only = PARTS.get(owner.word) if owner is not None else None
+        self.open: ClausedCompound | None = None
+        self.is_inline = False  # it began on the line of its header; its column is not known
+        self.is_told = False  # a statement that may not stand here has been reported
+        self.lost: frozenset[str] = frozenset()  # clauses of a statement whose body was not indented

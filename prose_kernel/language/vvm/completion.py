@@ -1,0 +1,328 @@
+"""What completion offers in a VVM text that is being written: keywords, names, agents, keys and their values.
+
+The text before the cursor is cut into tokens, not parsed, because it need not be correct. The open bracket around the
+cursor tells what may stand there; on a new line the open blocks tell it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
+from prose_kernel.language.vvm.names import LIBRARY, Known
+from prose_kernel.language.vvm.word_docs import (
+    AGENT,
+    CALL,
+    CONSTRAIN,
+    ERROR_KINDS,
+    FUNCTIONS,
+    KEYWORDS,
+    MEMORY,
+    PERMISSIONS,
+    PROPERTIES,
+)
+from prose_kernel.language.words import Offer
+
+_PLACEHOLDER: Final = re.compile(r"\{([\w.]*)\Z")
+_OPEN_STRING: Final = re.compile(r'(?<!\\)"[^"\n]*\Z')
+_MODULE_WORDS: Final = ("import", "from", "export", "agent")
+_STATEMENT_WORDS: Final = (
+    *("if", "while", "for", "match", "choose", "constrain", "with", "try"),
+    *("raise", "pass", "def"),
+)
+_BODIES: Final = {"match": "case", "choose": "option", "constrain": "require"}
+"""Statements whose bodies hold one kind of clause alone."""
+_CLAUSES: Final = {
+    "if": ("elif", "else"),
+    "elif": ("elif", "else"),
+    "try": ("except", "finally"),
+    "except": ("finally",),
+}
+_IMPORTS: Final = {("import", 2): "from", ("from", 2): "import", ("from", 4): "as", ("from", 5): "as"}
+"""What comes next in an import of so many tokens."""
+_KEYS_ALONE: Final = frozenset({AGENT, PERMISSIONS, MEMORY, CONSTRAIN, "error"})
+"""Owners of brackets that hold keys and no other values."""
+_NEW_NAME: Final = frozenset({"def", "agent", "for", "as"})
+_VALUE_WORDS: Final = ("true", "false", "it", "not")
+_BRACKETS: Final = frozenset("([{")
+
+
+def offers(before: str, inside: str, known: Known | None, values: Mapping[str, Any]) -> Iterable[Offer]:
+    """What fits at the end of `before`, in code, a `string`, a `triple`-quoted one or a template (`marker`).
+
+    `values` are the values of names, for their members.
+    """
+    known = known or Known()
+    if inside == "marker":
+        found = _PLACEHOLDER.search(before)
+        if found is None:
+            return []
+        path = found[1].split(".")[:-1]
+        return _members(path, values) if path else _Text(before[: found.start()]).variables(known)
+    if inside == "string":
+        opened = _OPEN_STRING.search(before)
+        return _Text(before[: opened.start()]).in_string(known) if opened else []
+    return [] if inside == "triple" else _Text(before).in_code(known, values)
+
+
+def _members(path: list[str], values: Mapping[str, Any]) -> list[Offer]:
+    """The fields of the object at a path, also of a text that is JSON (docs/reference/vvm.md 3.5)."""
+    value: Any = values
+    for name in path:
+        value = _fields(value).get(name)
+    return [Offer(name, "property") for name in _fields(value) if isinstance(name, str) and name.isidentifier()]
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, Mapping) else {}
+
+
+def _keys(owner: str) -> list[Offer]:
+    return [Offer(f"{name}=", "property", entry.summary) for name, entry in PROPERTIES.items() if owner in entry.owners]
+
+
+def _keywords(words: Iterable[str]) -> list[Offer]:
+    return [Offer(word, "keyword", KEYWORDS[word].summary) for word in words]
+
+
+class _Text:
+    """The tokens before a cursor without comments, the open brackets among them, and the logical lines."""
+
+    def __init__(self, before: str) -> None:
+        tokens = Tokens(before)
+        self.tokens: list[str] = []
+        self.open: list[int] = []  # indexes of the brackets that are open
+        self.lines: list[tuple[int, int]] = []  # of each logical line its column and the index of its first token
+        fresh = True
+        for start, text in zip(tokens.starts, tokens.texts, strict=True):
+            if start >= len(before) or not text.strip() or text == END or (text[0] == "#" and not self.tokens):
+                fresh = fresh or (text[:1] == "\n" and start < len(before) and not self.open)
+                continue
+            if text[0] in LINE_STARTS:
+                fresh = fresh or not self.open
+                continue
+            if fresh and not self.open:
+                self.lines.append((start - before.rfind("\n", 0, start) - 1, len(self.tokens)))
+            fresh = False
+            if text in _BRACKETS:
+                self.open.append(len(self.tokens))
+            elif text in ")]}" and self.open:
+                self.open.pop()
+            self.tokens.append(text)
+        self.fresh = fresh and not self.open
+        line = before.rpartition("\n")[2]
+        self.column = len(line) - len(line.lstrip(" "))
+
+    def _at(self, index: int) -> str:
+        return self.tokens[index] if -len(self.tokens) <= index < len(self.tokens) else ""
+
+    # ---- names
+
+    def variables(self, known: Known) -> list[Offer]:
+        """Names that may be read: those of this text first, then those of earlier cells, then the library."""
+        own = [Offer(name, kind, "declared in this cell") for name, kind in self._declared() if kind != "agent"]
+        earlier = [
+            Offer(name, "function" if name in known.functions else "variable")
+            for name in sorted(known.variables | set(known.functions))
+        ]
+        return [*own, *earlier, *(Offer(name, "function", entry.summary) for name, entry in FUNCTIONS.items())]
+
+    def agents(self, known: Known) -> list[Offer]:
+        own = [name for name, kind in self._declared() if kind == "agent"]
+        return [Offer(name, "agent") for name in dict.fromkeys([*own, *known.agents])]
+
+    def _declared(self) -> Iterator[tuple[str, str]]:
+        """Names that this text binds, each with what it is."""
+        tokens = self.tokens
+        for index, token in enumerate(tokens):
+            if KINDS.get(token[0]) != WORD or token in RESERVED:
+                continue
+            before, after = tokens[index - 1] if index else "", self._at(index + 1)
+            if before in ("agent", "def"):
+                yield token, before.replace("def", "function")
+            elif before == "@":
+                if self._at(index - 2) == "import" and after != "as":
+                    yield token, "agent"
+            elif before == "as":
+                yield token, "agent" if self._at(index - 3) == "@" else "variable"
+            elif before in ("for", "import") and after != "as":
+                yield token, "variable"
+        starts = {first for _, first in self.lines}
+        for first in starts:
+            if self._at(first + 1) == "=" and self._at(first) not in RESERVED:
+                yield self._at(first), "variable"
+            elif self._at(first) == "def" and self._at(first + 2) == "(":
+                for index in range(first + 3, len(tokens)):
+                    if tokens[index] == ")":
+                        break
+                    if tokens[index] != ",":
+                        yield tokens[index], "variable"
+
+    # ---- strings
+
+    def in_string(self, known: Known) -> list[Offer]:
+        """Values of the key that the string belongs to."""
+        if self._at(-1) == "from":
+            return [Offer("", "paths")]
+        index = -1
+        while self._at(index) in ("[", ",") or (self._at(index)[:1] == '"' and self.open):
+            index -= 1  # the elements before it in a list
+        key = self._at(index - 1)
+        if self._at(index) not in ("=", ":"):
+            return []
+        if key == "kind":
+            return [Offer(kind, "value", f"error: {meaning}") for kind, meaning in ERROR_KINDS.items()]
+        if key == "skills":
+            own = [t.strip('"') for at, t in enumerate(self.tokens) if at and self.tokens[at - 1] == "import"]
+            return [Offer(name, "value") for name in dict.fromkeys([*own, *known.skills])]
+        entry = PROPERTIES.get(key)
+        return [Offer(value.strip('"'), "value") for value in entry.values if value[:1] == '"'] if entry else []
+
+    # ---- code
+
+    def in_code(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
+        before = self._at(-1)
+        if self.fresh:
+            return self._statements(known)
+        if before == "@":
+            return [*self.agents(known), *self.variables(known)]
+        if before == ".":
+            return self._after_dot(known, values)
+        if before in _NEW_NAME and not self.open:
+            return []
+        if self.open:
+            return self._in_brackets(known)
+        return self._in_line(known)
+
+    def _statements(self, known: Known) -> list[Offer]:
+        """What may begin a line here: the blocks around it decide."""
+        blocks: list[tuple[int, str]] = []
+        beside = ""
+        for column, first in [*self.lines, (self.column, -1)]:
+            beside = ""
+            while blocks and blocks[-1][0] >= column:
+                at, word = blocks.pop()
+                beside = word if at == column else ""
+            if first >= 0:
+                blocks.append((column, self.tokens[first]))
+        around = [word for _, word in blocks]
+        clauses = _CLAUSES.get(beside, ())
+        if around and around[-1] in _BODIES:
+            return _keywords([_BODIES[around[-1]]])
+        words = [*clauses, *_STATEMENT_WORDS, *(_MODULE_WORDS if not around else ())]
+        words += ["return"] if "def" in around else []
+        words += ["break", "continue"] if {"while", "for"} & set(around) else []
+        return [*_keywords(words), *self.variables(known)]
+
+    def _after_dot(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
+        path: list[str] = []
+        index = len(self.tokens) - 1
+        while index >= 1 and self.tokens[index] == "." and KINDS.get(self.tokens[index - 1][0]) == WORD:
+            path.insert(0, self.tokens[index - 1])
+            index -= 2
+        derive = [Offer("with", "keyword", "Derive an agent: `.with(key=value)`.")]
+        if index >= 0 and self.tokens[index] == "@":
+            return derive
+        agents = {offer.text for offer in self.agents(known)}
+        return [*_members(path, values), *(derive if len(path) == 1 and path[0] in agents else [])]
+
+    def _in_brackets(self, known: Known) -> list[Offer]:
+        opened = self.open[-1]
+        before = self._at(-1)
+        names = [*self.variables(known), *self.agents(known)]
+        owner = self._owner(opened)
+        if before in ("=", ":"):
+            entry = PROPERTIES.get(self._at(-2))
+            found = [Offer(value, "value") for value in entry.values] if entry else []
+            return [*found, *_keywords(_VALUE_WORDS), *names]
+        if before in ("(", "{", "["):
+            return self._first(opened, owner, known, names)
+        if before == ",":
+            keys = [] if self.tokens[opened] == "[" else self._owned(opened, owner, known)
+            return keys if owner in _KEYS_ALONE else [*keys, *_keywords(_VALUE_WORDS), *names]
+        return self._after_value(names)
+
+    def _first(self, opened: int, owner: str, known: Known, names: list[Offer]) -> list[Offer]:
+        keys = self._owned(opened, owner, known)
+        if owner in _KEYS_ALONE:
+            return keys
+        if self.tokens[opened] == "{":
+            return []  # a new key
+        return [*keys, *_keywords(_VALUE_WORDS), *names]
+
+    def _owner(self, opened: int) -> str:
+        """What the keys in a bracket belong to."""
+        sign, before, further = self.tokens[opened], self._at_or(opened - 1), self._at_or(opened - 2)
+        if sign == "{":
+            if before == "@":
+                return AGENT
+            return {"permissions": PERMISSIONS, "memory": MEMORY}.get(further, "") if before in ("=", ":") else ""
+        if sign != "(":
+            return ""
+        if further == "agent" or (before == "with" and further == "."):
+            return AGENT
+        if further == "constrain":
+            return CONSTRAIN
+        if before == "error" and further == "case":
+            return "error"
+        if before == "perm":
+            return PERMISSIONS
+        return CALL if before[:1] == "`" and further != "?" else ""
+
+    def _at_or(self, index: int) -> str:
+        return self.tokens[index] if index >= 0 else ""
+
+    def _owned(self, opened: int, owner: str, known: Known) -> list[Offer]:
+        """The keys that may stand in a bracket."""
+        if owner == "error":
+            return [Offer("kind=", "property", "Error values of one kind."), Offer("_", "keyword", "Any error value.")]
+        if owner:
+            colon = self.tokens[opened] == "{" and self._at_or(opened - 1) != "@"
+            return [offer._replace(text=f"{offer.text[:-1]}: ") if colon else offer for offer in _keys(owner)]
+        name = self._at_or(opened - 1)
+        parameters = known.functions.get(name) or LIBRARY.get(name, ())
+        return [Offer(f"{one}=", "property", f"of {name}") for one in parameters]
+
+    def _in_line(self, known: Known) -> list[Offer]:
+        """Inside of a statement, outside of brackets."""
+        first = self.tokens[self.lines[-1][1] :]
+        names = [*self.variables(known), *self.agents(known)]
+        if first == ["with"]:
+            return _keywords(["input"])
+        if first == ["export"]:
+            exported = [Offer("pack", "function", FUNCTIONS["pack"].summary)]
+            return [*(offer for offer in self.variables(known) if offer.text not in FUNCTIONS), *exported]
+        if first[0] in ("import", "from"):
+            after = _IMPORTS.get((first[0], len(first)))
+            return _keywords([after] if after and self._at(-1) != "@" else [])
+        if first == ["except"]:
+            return _keywords(["as"])
+        if first == ["case"]:
+            return [*_keywords(["error"]), Offer("_", "keyword", "Any value.")]
+        if first[0] in ("raise", "option", "require", "pass", "break", "continue", "else", "try", "finally"):
+            return []
+        return self._after_value(names)
+
+    def _after_value(self, names: list[Offer]) -> list[Offer]:
+        """Operators behind a value, a value behind an operator or a word that wants one."""
+        before = self._at(-1)
+        kind = KINDS.get(before[:1])
+        ends = before in (*")]}", "it", "true", "false") or kind in (NUMBER, STRING, TEMPLATE)
+        if not ends and not (kind == WORD and before not in RESERVED):
+            return [*_keywords(_VALUE_WORDS), *names]
+        words = ["and", "or"]
+        line = self.tokens[self.lines[-1][1] :] if self.lines else []
+        if not self.open and line and line[0] == "for" and len(line) == 2:
+            return _keywords(["in"])
+        if not self.open and line and line[0] == "choose":
+            words = ["as"] if "by" in line else ["by", *words]
+        return _keywords(words)

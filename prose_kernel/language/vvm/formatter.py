@@ -1,0 +1,352 @@
+"""The canonical form of a VVM program (docs/reference/vvm.md 14): what `prose fmt` prints.
+
+Two spaces a level, one statement a line, at most 100 columns where a bracket can be broken; comments stay where they
+are, and so do single blank lines. What is printed parses to an equal program, and printing it again changes nothing.
+
+Three steps, none of which recurses, so that no program is nested too deeply and time grows with the text alone:
+`_lines` flattens the tree into its logical lines; `line_pieces.Header` turns one of them into pieces, with the comments
+inside of its brackets; `layout.Layout` decides which brackets are broken. `_Writer` puts lines and comments together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.layout import STEP, Layout, shown
+from prose_kernel.language.vvm.line_pieces import NEVER, Header, quoted, template
+from prose_kernel.language.vvm.tree import Body, Comment, Expression, Statement
+
+
+def format_program(program: tree.Program) -> str:
+    """The canonical text of a program; "" for an empty one, else it ends with a line break. Never raises."""
+    return _Writer(program).text()
+
+
+# ---------------------------------------------------------------- logical lines
+
+
+_Write = Callable[[Header], None]
+
+
+@dataclass(slots=True)
+class _Line:
+    """A logical line: the level of its block, where it begins, what it consists of. `word` is that of a clause whose
+    place the tree does not tell (`else`, `finally`), to be looked for from `start` on."""
+
+    level: int
+    start: int
+    write: _Write
+    node: object
+    opens: bool = False
+    clause: bool = False
+    word: str = ""
+
+
+def _lines(items: Body) -> Iterator[_Line]:
+    """All logical lines of a program in order."""
+    agenda: list[_Line | tuple[Iterator[Statement], int]] = [(iter(items), 0)]
+    while agenda:
+        entry = agenda.pop()
+        if isinstance(entry, _Line):
+            yield entry
+            continue
+        body, level = entry
+        statement = next(body, None)
+        if statement is not None:
+            agenda += [(body, level), *reversed(_parts(statement, level))]
+
+
+def _parts(node: Statement, level: int) -> list[_Line | tuple[Iterator[Statement], int]]:
+    """The logical lines of a statement, and bodies between them."""
+    start, inner = node.span.start, level + 1
+
+    def opening(write: _Write, at: int, deep: int = level, clause: bool = False, word: str = "") -> _Line:
+        return _Line(deep, at, write, node, opens=True, clause=clause, word=word)
+
+    found: list[_Line | tuple[Iterator[Statement], int]] = []
+    match node:
+        case tree.If():
+            end = start
+            for index, arm in enumerate(node.arms):
+                begins = arm.span.start if index else start
+                found += [opening(_valued("elif " if index else "if ", arm.condition), begins, clause=index > 0),
+                          (iter(arm.body), inner)]  # fmt: skip
+                end = _end(arm.body, arm.condition.span.end)
+            if node.otherwise is not None:
+                found += [opening(fixed("else:"), end, clause=True, word="else"), (iter(node.otherwise), inner)]
+        case tree.Try():
+            found += [opening(fixed("try:"), start), (iter(node.body), inner)]
+            end = _end(node.body, start + len("try"))
+            if node.handler is not None:
+                handler = node.handler
+                write = fixed(f"except as {handler.target.id}:")
+                found += [opening(write, handler.span.start, clause=True), (iter(handler.body), inner)]
+                end = _end(handler.body, handler.target.span.end)
+            if node.final is not None:
+                found += [opening(fixed("finally:"), end, clause=True, word="finally"), (iter(node.final), inner)]
+        case tree.Match():
+            found.append(opening(_valued("match ", node.value), start))
+            for case in node.cases:
+                found += [opening(_case(case.pattern), case.span.start, inner), (iter(case.body), inner + 1)]
+        case tree.Choose():
+            found.append(opening(_choose(node), start))
+            for option in node.options:
+                found += [opening(_option(option), option.span.start, inner), (iter(option.body), inner + 1)]
+        case tree.Constrain():
+            found.append(opening(_constrain(node), start))
+            for one in node.requirements:
+                found.append(_Line(inner, one.span.start, fixed(f"require ?{template(one.criterion)}"), one))
+        case tree.While():
+            found += [opening(_valued("while ", node.condition), start), (iter(node.body), inner)]
+        case tree.For():
+            found += [opening(_valued(f"for {node.target.id} in ", node.items), start), (iter(node.body), inner)]
+        case tree.WithInput():
+            found += [opening(_valued("with input ", node.value), start), (iter(node.body), inner)]
+        case tree.Def():
+            found += [opening(_def(node), start), (iter(node.body), inner)]
+        case _:
+            found.append(_Line(level, start, _simple(node), node))
+    return found
+
+
+def _end(body: Body, otherwise: int) -> int:
+    return body[-1].span.end if body else otherwise
+
+
+def fixed(text: str) -> _Write:
+    return lambda header: header.put([text])
+
+
+def _valued(before: str, value: Expression, after: str = ":") -> _Write:
+    def write(header: Header) -> None:
+        header.put([before])
+        header.value(value)
+        header.put([after])
+
+    return write
+
+
+def _choose(node: tree.Choose) -> _Write:
+    return _valued("choose ", node.value, f" by ?{template(node.criterion)} as {node.target.id}:")
+
+
+def _option(node: tree.Option) -> _Write:
+    return lambda header: header.put(["option ", header.string(node.label), ":"])
+
+
+def _constrain(node: tree.Constrain) -> _Write:
+    def write(header: Header) -> None:
+        bounds = header.bracketed("(", header.keywords(node.bounds), ")")
+        header.put([f"constrain {node.target.id}", *bounds, ":"])
+
+    return write
+
+
+def _def(node: tree.Def) -> _Write:
+    def write(header: Header) -> None:
+        names = [(name.span.start, (name.id,)) for name in node.parameters]
+        header.put([f"def {node.name.id}", *header.bracketed("(", names, ")"), ":"])
+
+    return write
+
+
+def _case(pattern: tree.Pattern) -> _Write:
+    if isinstance(pattern, tree.AnyPattern):
+        return fixed("case _:")
+    if isinstance(pattern, tree.CriterionPattern):
+        return fixed(f"case ?{template(pattern.template)}:")
+    shown = pattern.name.id if pattern.name else "_" if pattern.kind is None else f"kind={quoted(pattern.kind)}"
+
+    def write(header: Header) -> None:
+        inside = header.bracketed("error(", [(0, (shown,))], ")", pattern.span.end, comma=False)
+        header.put(["case ", *inside, ":"])
+
+    return write
+
+
+def _simple(node: Statement) -> _Write:
+    match node:
+        case tree.Assign():
+            return _valued(f"{node.target.id} = ", node.value, "")
+        case tree.ExpressionStatement():
+            return _valued("", node.value, "")
+        case tree.Return(value=None):
+            return fixed("return")
+        case tree.Return(value=value) if value is not None:
+            return _valued("return ", value, "")
+        case tree.Raise(message=None):
+            return fixed("raise")
+        case tree.Raise(message=message) if message is not None:
+            return lambda header: header.put([f"raise {header.string(message)}"])
+        case tree.SkillImport():
+            return lambda header: header.put([f"import {header.string(node.name)} from {header.string(node.source)}"])
+        case tree.ModuleImport():
+            name = f"{'@' * node.agent}{node.name.id}" + (f" as {node.alias.id}" if node.alias else "")
+            return lambda header: header.put([f"from {header.string(node.path)} import {name}"])
+        case tree.Export():
+            return fixed(f"export {'@' * node.agent}{node.name.id}")
+        case tree.ExportPack():
+            return lambda header: header.put(
+                ["export pack", *header.called(node.arguments, node.keywords, node.span.end)]
+            )
+        case tree.AgentDeclaration():
+            return lambda header: header.put(
+                [f"agent {node.name.id}", *header.bracketed("(", header.keywords(node.keywords), ")", node.span.end)]
+            )
+    return fixed(type(node).__name__.lower())  # pass, break, continue
+
+
+# ---------------------------------------------------------------- the text
+
+
+class _Writer:
+    """Puts lines and comments together: which comment stands on which line, in which block; where lines are blank."""
+
+    def __init__(self, program: tree.Program) -> None:
+        self.source = program.text
+        self.comments = program.comments
+        self.next = 0  # the first comment that has not been written yet
+        self._starts = [comment.span.start for comment in program.comments]
+        self._lines = list(_lines(program.items))
+        self._out: list[str] = []
+        self._opened = True  # nothing stands in the block yet
+        self._columns = [0]  # of the statements of each open block
+        self._level = 0  # of the block that comments may stand in
+        self._functions: list[int] = []  # the levels of the functions that are open
+        self._agent = False  # whether the line before declares an agent
+        self._tall = False  # whether it has several lines
+        for index, line in enumerate(self._lines):
+            if line.word:
+                line.start = self._find(line.word, line.start)
+            elif index and not self.source:
+                line.start = max(line.start, self._lines[index - 1].start)
+
+    def text(self) -> str:
+        previous: _Line | None = None
+        for index, line in enumerate(self._lines):
+            above = self._above(line.start)
+            after = self._lines[index + 1].start if index + 1 < len(self._lines) else NEVER
+            text = self._line(line, bisect_right(self._starts, after - 1))
+            self._gap(above, previous, line, "\n" in text)
+            self._put(line.level, text, opens=line.opens)
+            self._enter(line, "\n" in text)
+            previous = line
+        self._gap(self._above(NEVER), previous, None, tall=False)
+        return "".join(f"{line}\n" for line in self._out)
+
+    def _above(self, offset: int) -> Sequence[Comment]:
+        """The comments before an offset that have not been written yet."""
+        begin, self.next = self.next, max(self.next, bisect_right(self._starts, offset - 1))
+        return self.comments[begin : self.next]
+
+    def _find(self, word: str, begin: int) -> int:
+        """Where a word of a clause is: the first one from an offset on that is in no comment."""
+        while (found := self.source.find(word, begin)) >= 0:
+            at = bisect_right(self._starts, found) - 1
+            if at < 0 or self.comments[at].span.end <= found:
+                return found
+            begin = self.comments[at].span.end
+        return begin
+
+    # ---- one line
+
+    def _line(self, line: _Line, limit: int) -> str:
+        """A line with the comments in it and the one behind it; `limit` is the index of the next line's first."""
+        beside = [index for index in range(self.next, limit) if not self.comments[index].alone]
+        inside = beside[-1] if beside else self.next
+        header = Header(self.source, self.comments, self.next, limit, inside, wrap=False)
+        line.write(header)
+        if header.misplaced:
+            header = Header(self.source, self.comments, self.next, limit, inside, wrap=True)
+            line.write(header)
+        self.next = header.next
+        text = Layout(header.pieces, line.level).text()
+        if self.next < limit and not self.comments[self.next].alone:
+            text += f"  {shown(self.comments[self.next])}"
+            self.next += 1
+        return text
+
+    def _enter(self, line: _Line, tall: bool) -> None:
+        """What the next line has to know of this one."""
+        self._agent = isinstance(line.node, tree.AgentDeclaration)
+        self._tall = tall
+        if isinstance(line.node, tree.Def):
+            self._functions.append(line.level)
+        column = self._column(line.start)
+        self._columns[line.level :] = [column, column + 1] if line.opens else [column]
+
+    def _put(self, level: int, text: str, *, opens: bool = False) -> None:
+        self._out.append(" " * (level * STEP) + text)
+        self._opened = opens
+
+    def _blank(self) -> None:
+        """A blank line, but not at the beginning of a block and never two."""
+        if not self._opened:
+            self._out.append("")
+            self._opened = True
+
+    # ---- between two lines
+
+    def _gap(self, above: Sequence[Comment], before: _Line | None, after: _Line | None, tall: bool) -> None:
+        """Write the comments and blank lines between two lines; `tall` tells that the second one has several rows."""
+        rows = self._levels(above, before, after)
+        if before and before.opens and not (after and after.level > before.level) and not (
+            rows and rows[0][0] > before.level
+        ):  # fmt: skip
+            self._put(before.level + 1, "pass")  # no text says this: a body holds a comment at least
+        separate = self._separate(after, tall)
+        blank = after is not None and not after.clause and self._blank_before(after.start)
+        leading = len(rows)  # the first of the comments that belong to the line: a blank line stands before them
+        apart = blank
+        while after and leading and not apart and rows[leading - 1][0] == after.level:
+            leading -= 1
+            apart = rows[leading][2]
+        for index, (level, comment, spaced) in enumerate(rows):
+            if spaced or (separate and index == leading):
+                self._blank()
+            self._put(level, shown(comment))
+        if blank or (separate and leading == len(rows)):
+            self._blank()
+
+    def _levels(
+        self, above: Sequence[Comment], before: _Line | None, after: _Line | None
+    ) -> list[tuple[int, Comment, bool]]:
+        """The comments between two lines, each with the level of the block that its column shows, and whether a blank
+        line stands before it."""
+        lowest = after.level if after else 0
+        level = before.level + before.opens if before else 0
+        rows = []
+        for comment in above:
+            column = self._column(comment.span.start)
+            while self.source and level > lowest and column < self._columns[level]:
+                level -= 1
+            rows.append((level, comment, self._blank_before(comment.span.start)))
+        return rows
+
+    def _separate(self, after: _Line | None, tall: bool) -> bool:
+        """Whether a blank line belongs before a line: functions stand apart, and agents but for rows of short ones."""
+        closed = False
+        while self._functions and (after is None or self._functions[-1] >= after.level):
+            self._functions.pop()
+            closed = True
+        if after is None or after.clause:
+            return False
+        if isinstance(after.node, tree.AgentDeclaration):
+            return closed or not self._agent or self._tall or tall
+        return closed or self._agent or isinstance(after.node, tree.Def)
+
+    # ---- the text that was read
+
+    def _line_start(self, offset: int) -> int:
+        return self.source.rfind("\n", 0, max(offset, 0)) + 1
+
+    def _column(self, offset: int) -> int:
+        return offset - self._line_start(offset) if self.source else 0
+
+    def _blank_before(self, offset: int) -> bool:
+        """Whether the line before that of an offset is blank."""
+        end = self._line_start(offset) - 1
+        return end >= 0 and not self.source[self.source.rfind("\n", 0, end) + 1 : end].strip()

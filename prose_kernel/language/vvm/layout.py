@@ -1,0 +1,162 @@
+"""One logical line of VVM as text: which of its brackets are broken, and where its comments go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from prose_kernel.language.vvm.tree import Comment
+
+STEP: Final = 2
+"""Columns that a block or a broken bracket is indented."""
+_WIDTH: Final = 100
+_DEEPEST: Final = 60
+"""Nothing inside of brackets is indented beyond this column: else deep nesting would cost the square of its depth."""
+
+
+class Mark:
+    """A piece that is no text: where a line may be broken, where a group of such places begins and ends."""
+
+    __slots__ = ("broken", "flat")
+
+    def __init__(self, flat: str = "", broken: str = "") -> None:
+        self.flat, self.broken = flat, broken
+
+
+GROUP: Final = Mark()
+ELEMENTS: Final = Mark()  # a group that is broken when one of its parts has several lines
+END: Final = Mark()
+SOFT: Final = Mark()
+SPACE: Final = Mark(" ")
+OUT: Final = Mark()  # before a closing bracket
+COMMA: Final = Mark("", ",")
+OPENING: Final = Mark("", "(")
+CLOSING: Final = Mark("", ")")
+_BREAKS: Final = frozenset({SOFT, SPACE, OUT})
+
+
+Piece = str | Mark | Comment
+
+
+class Layout:
+    """One logical line as text: its pieces are laid out from left to right, each group flat if it fits.
+
+    A group fits when the text up to the next place after it that may be broken ends within the width. A text of several
+    lines counts with its first line before it and with its last one behind it. Sums over all pieces are made once, so
+    that each question costs the same however much a group holds.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], level: int) -> None:
+        self._pieces = pieces
+        self._indent = level * STEP
+        self._out: list[str] = []
+        self._measure()
+
+    def _measure(self) -> None:
+        pieces = self._pieces
+        size = len(pieces)
+        self._width = width = [0] * (size + 1)  # of all flat texts before a piece
+        self._comments = comments = [0] * (size + 1)  # how many stand before a piece
+        self._tall = tall = [-1] * (size + 1)  # the last text of several lines before a piece
+        self._ends = ends = [0] * size
+        opened: list[int] = []
+        for index, piece in enumerate(pieces):
+            text = piece if isinstance(piece, str) else piece.flat if isinstance(piece, Mark) else ""
+            width[index + 1] = width[index] + len(text)
+            comments[index + 1] = comments[index] + isinstance(piece, Comment)
+            tall[index + 1] = index if "\n" in text else tall[index]
+            if piece is GROUP or piece is ELEMENTS:
+                opened.append(index)
+            elif piece is END:
+                ends[opened.pop()] = index
+        self._break = after = [size] * (size + 1)  # the first place from a piece on that may be broken
+        self._next_tall = next_tall = [size] * (size + 1)
+        for index in range(size - 1, -1, -1):
+            piece = pieces[index]
+            breaks = isinstance(piece, Comment) or piece in _BREAKS
+            after[index] = index if breaks else after[index + 1]
+            next_tall[index] = index if tall[index + 1] == index else next_tall[index + 1]
+
+    def _first_line(self, index: int) -> int:
+        piece = self._pieces[index]
+        return piece.index("\n") if isinstance(piece, str) else 0
+
+    def _last_line(self, index: int) -> int:
+        piece = self._pieces[index]
+        return len(piece) - piece.rindex("\n") - 1 if isinstance(piece, str) else 0
+
+    def _reach(self, begin: int, end: int) -> int:
+        """The width from one piece on, to the first line break after it or to where one may be put from `end` on."""
+        tall = self._next_tall[begin]
+        stop = self._break[end]
+        if tall < stop:
+            return self._width[tall] - self._width[begin] + self._first_line(tall)
+        return self._width[stop] - self._width[begin]
+
+    def _fits(self, begin: int, column: int) -> bool:
+        end = self._ends[begin]
+        if self._comments[end] > self._comments[begin]:
+            return False
+        last = self._tall[end]
+        if last < begin:
+            return column + self._reach(begin, end) <= _WIDTH
+        if self._pieces[begin] is ELEMENTS:
+            return False
+        behind = self._last_line(last) + self._reach(last + 1, max(last + 1, end))
+        return column + self._reach(begin, end) <= _WIDTH and behind <= _WIDTH
+
+    def text(self) -> str:
+        out = self._out
+        base = min(self._indent, _DEEPEST - STEP)
+        groups: list[tuple[bool, int, int]] = [(False, base, base)]  # broken, its own indentation, that of its end
+        broken, inner, outer = groups[0]
+        column, fresh = self._indent, -1  # `fresh`: the indentation of a line with nothing in it, or -1
+        for index, piece in enumerate(self._pieces):
+            if isinstance(piece, Comment):
+                if fresh >= 0 or piece.alone:
+                    self._break_line(fresh >= 0)
+                    out.append(f"{' ' * inner}{shown(piece)}")
+                else:
+                    self._strip()
+                    out.append(f"  {shown(piece)}")
+                out.append("\n")
+                fresh = inner
+            elif piece is GROUP or piece is ELEMENTS:
+                breaks = not self._fits(index, fresh if fresh >= 0 else column)
+                groups.append((breaks, min(inner + STEP, _DEEPEST) if breaks else inner, inner))
+                broken, inner, outer = groups[-1]
+            elif piece is END:
+                groups.pop()
+                broken, inner, outer = groups[-1]
+            elif broken and piece in _BREAKS:
+                self._break_line(fresh >= 0)
+                fresh = outer if piece is OUT else inner
+            else:
+                text = piece if isinstance(piece, str) else (piece.broken if broken else piece.flat)
+                if not text or (fresh >= 0 and text == " "):
+                    continue
+                if fresh >= 0:
+                    text = text.lstrip(" ")
+                    out.append(" " * fresh)
+                    column, fresh = fresh, -1
+                out.append(text)
+                cut = text.rfind("\n")
+                column = len(text) - cut - 1 if cut >= 0 else column + len(text)
+        if fresh >= 0:
+            out.pop()  # the line break behind a comment
+        return "".join(out)
+
+    def _break_line(self, fresh: bool) -> None:
+        if not fresh:
+            self._strip()
+            self._out.append("\n")
+
+    def _strip(self) -> None:
+        if self._out:
+            self._out[-1] = self._out[-1].rstrip(" ")
+
+
+def shown(comment: Comment) -> str:
+    if comment.span.start == 0 and comment.text.startswith("!"):
+        return f"#{comment.text}"  # the system reads a script's first line so
+    return f"# {comment.text}".rstrip()

@@ -1,0 +1,331 @@
+"""One logical line of VVM as pieces of text, places that may be broken, and the comments inside of its brackets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.layout import (
+    CLOSING,
+    COMMA,
+    ELEMENTS,
+    END,
+    GROUP,
+    OPENING,
+    OUT,
+    SOFT,
+    SPACE,
+    Mark,
+    Piece,
+)
+from prose_kernel.language.vvm.tree import Comment, Expression, Keyword
+
+NEVER: Final = 1 << 62
+"""An offset behind every text."""
+_DEEPER: Final = Mark()
+_HIGHER: Final = Mark()
+
+
+@dataclass(frozen=True, slots=True)
+class _Comments:
+    """Here stand the comments that begin before an offset."""
+
+    before: int
+
+
+_Part = str | Mark | _Comments | tuple[Expression, int]
+
+# ---------------------------------------------------------------- texts and numbers
+
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_ESCAPED: Final = re.compile(r'[\\"\x00-\x1f\x7f\ud800-\udfff]')
+_TRIPLE_ESCAPED: Final = re.compile(r'[\\\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]|"(?=""|\Z)')
+_SHORT: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
+_TEMPLATE_ESCAPES: Final = str.maketrans({"`": "\\`", "{": "{{", "}": "}}"})
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    return _SHORT.get(character) or f"\\u{ord(character):04x}"
+
+
+def quoted(text: str, triple: bool = False) -> str:
+    """A string literal, `"…"` or `\"""…\"""`, with no more escapes than it needs."""
+    if triple:
+        return f'"""{_TRIPLE_ESCAPED.sub(_escape, text)}"""'
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def template(node: tree.Template) -> str:
+    shown = [
+        part.translate(_TEMPLATE_ESCAPES) if isinstance(part, str) else f"{{{'.'.join(part.path)}}}"
+        for part in node.parts
+    ]
+    return f"`{''.join(shown)}`"
+
+
+def _number(value: int | float) -> str:
+    if isinstance(value, float):
+        if value == float("inf"):
+            return "1" + "0" * 309 + ".0"  # what a number of so many digits means
+        shown = format(Decimal(repr(value)), "f")
+        return shown if "." in shown or not shown.isdigit() else f"{shown}.0"
+    return format(Decimal(value), "f")  # `str` refuses more than 4,300 digits
+
+
+# ---------------------------------------------------------------- expressions
+
+# How tightly an expression binds, loosest first.
+_OR, _AND, _NOT, _COMPARE, _SUM, _POSTFIX = range(6)
+_Operation = tree.Logical | tree.Compare | tree.Sum
+_OPERATIONS: Final = (tree.Logical, tree.Compare, tree.Sum)
+
+
+def _binds(node: Expression) -> int:
+    if isinstance(node, tree.Logical):
+        return _OR if node.operator == "or" else _AND
+    if isinstance(node, tree.Not):
+        return _NOT
+    if isinstance(node, tree.Compare):
+        return _COMPARE
+    return _SUM if isinstance(node, tree.Sum) else _POSTFIX
+
+
+class Header:
+    """The pieces of one logical line, with the comments that stand inside of it.
+
+    Comments are counted by their index: `next` is the first one that is not written yet, `limit` that of the next line,
+    `inside` is the index behind the last comment that must stand inside, because another one follows it on the line.
+    When a comment is met outside of all brackets, `misplaced` tells that the line's value needs parentheses.
+    """
+
+    def __init__(
+        self, source: str, comments: Sequence[Comment], next: int, limit: int, inside: int, *, wrap: bool
+    ) -> None:
+        self.pieces: list[Piece] = []
+        self.next = next
+        self.misplaced = False
+        self._source = source
+        self._comments = comments
+        self._limit = limit
+        self._inside = inside
+        self._wrap = wrap
+        self._depth = 0
+
+    def put(self, parts: Iterable[_Part]) -> None:
+        """Add what `parts` stand for, expanding expressions; the agenda stands for recursion."""
+        agenda: list[_Part] = list(parts)
+        agenda.reverse()
+        while agenda:
+            part = agenda.pop()
+            if isinstance(part, tuple):
+                node, at_least = part
+                if _binds(node) < at_least:
+                    agenda += [")", _HIGHER, (node, _OR), _DEEPER, "("]
+                else:
+                    self._flush(_start(node))
+                    agenda.extend(reversed(_EXPANSIONS[type(node)](self, node)))
+            elif isinstance(part, _Comments):
+                self._flush(part.before)
+            elif part is _DEEPER:
+                self._depth += 1
+            elif part is _HIGHER:
+                self._depth -= 1
+            else:
+                self.pieces.append(part)
+
+    def _flush(self, before: int) -> None:
+        last = self._inside if before == NEVER else self._limit
+        while self.next < last and self._comments[self.next].span.start < before:
+            if not self._depth:
+                self.misplaced = True
+                return
+            self.pieces.append(self._comments[self.next])
+            self.next += 1
+
+    def value(self, node: Expression) -> None:
+        """The one expression of a line, in parentheses if it has to be broken and is not bracketed itself."""
+        parts: list[_Part]
+        if self._wrap or (isinstance(node, (*_OPERATIONS, tree.Not)) and not _ends_bracketed(node)):
+            inner = self._chain(node) if isinstance(node, _OPERATIONS) else [(node, _OR)]
+            parts = [GROUP, OPENING, _DEEPER, _Comments(_start(node)), SOFT, *inner, _Comments(NEVER), OUT,
+                     _HIGHER, CLOSING, END]  # fmt: skip
+        elif isinstance(node, tree.Sum):
+            parts = [(node.left, _SUM), f" {node.operator} ", (node.right, _POSTFIX)]
+        else:
+            parts = [(node, _OR)]
+        self.put(parts)
+        self.misplaced = self.misplaced or self.next < self._inside
+
+    # ---- operators
+
+    def _chain(self, node: _Operation) -> list[_Part]:
+        """Operations of one precedence that lean to the left, as one row of operands."""
+        binds = _binds(node)
+        rights: list[tuple[str, Expression]] = []
+        first: Expression = node
+        while isinstance(first, _OPERATIONS) and _binds(first) == binds:
+            rights.append((first.operator, first.right))
+            first = first.left
+        parts: list[_Part] = [(first, binds + 1)]
+        for operator, right in reversed(rights):
+            parts += [_Comments(_start(right)), SPACE, f"{operator} ", (right, binds + 1)]
+        return parts
+
+    def _operation(self, node: _Operation) -> list[_Part]:
+        return [GROUP, *self._chain(node), END]
+
+    def _not(self, node: tree.Not) -> list[_Part]:
+        return ["not ", (node.value, _NOT)]
+
+    # ---- brackets
+
+    def bracketed(
+        self,
+        opening: str,
+        elements: Sequence[tuple[int, Sequence[_Part]]],
+        closing: str,
+        end: int = NEVER,
+        *,
+        comma: bool = True,
+        hug: bool = False,
+    ) -> list[_Part]:
+        """A bracket with elements, each with the offset where it begins; `end` is where the bracket ends."""
+        parts: list[_Part] = [opening, _DEEPER]
+        if hug:
+            (start, element), = elements  # fmt: skip
+            return [*parts, _Comments(start), *element, _Comments(end), _HIGHER, closing]
+        parts = [ELEMENTS if len(elements) > 1 else GROUP, *parts]
+        for index, (start, element) in enumerate(elements):
+            parts += [*([","] if index else []), _Comments(start), SPACE if index else SOFT, *element]
+        parts += [*([COMMA] if elements and comma else []), _Comments(end), OUT, _HIGHER, closing, END]
+        return parts
+
+    def keywords(self, keywords: Iterable[Keyword]) -> list[tuple[int, Sequence[_Part]]]:
+        return [(one.span.start, (f"{one.name}=", (one.value, _OR))) for one in keywords]
+
+    def arguments(self, values: Iterable[Expression]) -> list[tuple[int, Sequence[_Part]]]:
+        return [(_start(value), ((value, _OR),)) for value in values]
+
+    def _list(self, node: tree.List) -> list[_Part]:
+        return self.bracketed("[", self.arguments(node.elements), "]", node.span.end, hug=_hugs(node.elements))
+
+    def _object(self, node: tree.Object) -> list[_Part]:
+        pairs = [
+            (
+                pair.span.start,
+                (
+                    f"{pair.key if _WORD.match(pair.key) else quoted(pair.key)}: ",
+                    (pair.value, _OR),
+                ),
+            )
+            for pair in node.pairs
+        ]
+        return self.bracketed("{", pairs, "}", node.span.end)
+
+    def _call(self, node: tree.Call) -> list[_Part]:
+        callee = node.callee
+        base: list[_Part] = [(callee, _POSTFIX)]
+        if isinstance(callee, tree.AgentName | tree.InlineAgent) or (
+            isinstance(callee, tree.Predicate) and callee.argument is None
+        ) or (isinstance(callee, tree.Member) and callee.name == "with") or _is_reference(callee):  # fmt: skip
+            base = ["(", _DEEPER, *base, _HIGHER, ")"]
+        return [*base, *self.called(node.arguments, node.keywords, node.span.end)]
+
+    def called(self, arguments: Sequence[Expression], keywords: Sequence[Keyword], end: int) -> list[_Part]:
+        elements = [*self.arguments(arguments), *self.keywords(keywords)]
+        return self.bracketed("(", elements, ")", end, hug=not keywords and _hugs(arguments))
+
+    # ---- the rest
+
+    def _base(self, node: Expression) -> list[_Part]:
+        return ["(", _DEEPER, (node, _OR), _HIGHER, ")"] if isinstance(node, tree.Number) else [(node, _POSTFIX)]
+
+    def _member(self, node: tree.Member) -> list[_Part]:
+        return [*self._base(node.value), _Comments(node.span.end - len(node.name)), f".{node.name}"]
+
+    def _index(self, node: tree.Index) -> list[_Part]:
+        elements = self.arguments([node.index])
+        return [(node.value, _POSTFIX), *self.bracketed("[", elements, "]", node.span.end, comma=False)]
+
+    def _with(self, node: tree.With) -> list[_Part]:
+        elements = self.keywords(node.keywords)
+        return [*self._base(node.agent), *self.bracketed(".with(", elements, ")", node.span.end)]
+
+    def _inline(self, node: tree.InlineAgent) -> list[_Part]:
+        return self.bracketed("@{", self.keywords(node.keywords), "}", node.span.end)
+
+    def _predicate(self, node: tree.Predicate) -> list[_Part]:
+        shown = f"?{template(node.template)}"
+        if node.argument is None:
+            return [shown]
+        elements = self.arguments([node.argument])
+        hug = _hugs([node.argument])
+        return [shown, *self.bracketed("(", elements, ")", node.span.end, comma=False, hug=hug)]
+
+    def _agent_call(self, node: tree.AgentCall) -> list[_Part]:
+        given = () if node.argument is None else (node.argument,)
+        call = self.called(given, node.options, node.span.end)
+        return [(node.agent, _POSTFIX), _Comments(node.template.span.start), f" {template(node.template)}", *call]
+
+    def _string(self, node: tree.String) -> list[_Part]:
+        return [self.string(node)]
+
+    def string(self, node: tree.String) -> str:
+        """Triple-quoted if it has line breaks and was written so."""
+        start = node.span.start
+        written = not node.span.end or not self._source or self._source.startswith('"""', start)
+        return quoted(node.value, "\n" in node.value and written)
+
+
+def _start(node: Expression) -> int:
+    return node.span.start
+
+
+def _hugs(elements: Sequence[Expression]) -> bool:
+    """Whether a bracket's one element is bracketed itself, so that both brackets are broken as one."""
+    return len(elements) == 1 and isinstance(elements[0], tree.List | tree.Object)
+
+
+def _ends_bracketed(node: Expression) -> bool:
+    """`notes + [ … ]`: what is too long is inside of the bracket."""
+    return (
+        isinstance(node, tree.Sum)
+        and isinstance(node.left, tree.Name | tree.String | tree.It | tree.Number)
+        and isinstance(node.right, tree.List | tree.Object | tree.Call | tree.AgentCall)
+    )
+
+
+def _is_reference(node: Expression) -> bool:
+    """`@name` or `@{…}`, with any number of `.with(…)` behind it."""
+    while isinstance(node, tree.With):
+        node = node.agent
+    return isinstance(node, tree.AgentName | tree.InlineAgent)
+
+
+_EXPANSIONS: Final[dict[type, Callable[[Header, Any], list[_Part]]]] = {
+    tree.Name: lambda header, node: [node.id],
+    tree.Unit: lambda header, node: ["()"],
+    tree.It: lambda header, node: ["it"],
+    tree.Boolean: lambda header, node: ["true" if node.value else "false"],
+    tree.Number: lambda header, node: [_number(node.value)],
+    tree.AgentName: lambda header, node: [f"@{node.id}"],
+    tree.String: Header._string,
+    tree.List: Header._list,
+    tree.Object: Header._object,
+    tree.Not: Header._not,
+    tree.Logical: Header._operation,
+    tree.Compare: Header._operation,
+    tree.Sum: Header._operation,
+    tree.Member: Header._member,
+    tree.Index: Header._index,
+    tree.Call: Header._call,
+    tree.Predicate: Header._predicate,
+    tree.InlineAgent: Header._inline,
+    tree.With: Header._with,
+    tree.AgentCall: Header._agent_call,
+}

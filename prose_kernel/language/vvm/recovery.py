@@ -1,0 +1,167 @@
+"""Going on behind a statement that cannot be read, so that every independent mistake of a file is reported, and once.
+
+The statement ends with its line, or with the lines of its open brackets; lines below that are deeper belong to it. If
+it is the head of a block, or is meant as one, the block is read: its statements are mistaken or not by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.language.nodes import maker
+from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm.blocks import Compound, If, Try
+from prose_kernel.language.vvm.brackets import Trouble
+from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
+from prose_kernel.language.vvm.tree import Name, Template
+
+if TYPE_CHECKING:
+    from prose_kernel.language.vvm.parser import Parser
+
+_OPENING: Final = frozenset("([{")
+_CLOSING: Final = frozenset(")]}")
+_HEADS: Final = {
+    **{word: word for word in ("if", "elif", "else", "while", "for", "try", "except", "finally", "with", "def")},
+    **{word: word for word in ("match", "choose", "constrain", "case", "option")},
+    **dict.fromkeys(hints.FUNCTIONS, "def"),
+    **dict.fromkeys(hints.LOOPS, "while"),
+    "switch": "match",
+    "choice": "choose",
+    "elseif": "elif",
+    "elsif": "elif",
+    "catch": "except",
+    "default": "case",
+}
+"""The words that begin a block, and which one they mean."""
+_name = maker(Name)
+_unit = maker(tree.Unit)
+
+
+def recover(parser: Parser, trouble: Trouble) -> int:
+    """The index of the line's end behind the statement that `parser` could not read."""
+    first = parser.first
+    parser.stack = []
+    stop = _stop(parser, first, trouble)
+    block = parser.blocks[-1]
+    if parser.header is None:
+        is_deeper = _column(parser, stop) > block.column
+        word = _HEADS.get(parser.texts[first])
+        if word is None and is_deeper and parser.texts[stop - 1] == ":":
+            word = "if"
+        if word is not None and (is_deeper or parser.texts[stop - 1] == ":"):
+            _head(parser, word, first, stop, is_deeper)
+        else:
+            while stop < parser.tokens.last and _column(parser, stop) > block.column:
+                stop = _line_end(parser, stop + 1)
+    return stop
+
+
+def _stop(parser: Parser, first: int, trouble: Trouble) -> int:
+    """The index of the line's end where the statement ends."""
+    texts, at = parser.texts, trouble.at
+    if trouble.ends:
+        return at
+    depth = 0
+    for text in texts[first:at]:
+        depth += (text in _OPENING) - (text in _CLOSING and depth > 0)
+    while at < parser.tokens.last:
+        text = texts[at]
+        if text in _OPENING:
+            depth += 1
+        elif text in _CLOSING:
+            depth = max(0, depth - 1)
+        elif text[0] in LINE_STARTS and (
+            not depth or (_column(parser, at) <= parser.column and texts[at + 1] not in _CLOSING)
+        ):
+            return at
+        at += 1
+    return at
+
+
+def _column(parser: Parser, line: int) -> int:
+    """The column of the line behind the token at `line`; -1 at the end of the text."""
+    if line + 1 >= parser.tokens.last:
+        return -1
+    begin = parser.starts[line] + len(parser.texts[line])
+    column = parser.starts[line + 1] - begin
+    if parser.tabs and "\t" in (indent := parser.text[begin : begin + column]):
+        return len(indent.expandtabs(parser.tab_width or 2))
+    return column
+
+
+def _line_end(parser: Parser, at: int) -> int:
+    while at < parser.tokens.last and parser.texts[at][0] not in LINE_STARTS:
+        at += 1
+    return at
+
+
+# ---- heads of blocks
+
+
+def _head(parser: Parser, word: str, first: int, stop: int, is_deeper: bool) -> None:
+    """The statement is read as the head of a block that it resembles."""
+    block = parser.blocks[-1]
+    compound: Compound | None
+    start = parser.starts[first]
+    if word in ("elif", "else", "except", "finally"):
+        owner = block.open
+        if owner is None or word not in owner.clauses:
+            owner = If(start, _hole(start)) if word in ("elif", "else") else Try(start)
+        argument: Any = _names(parser, first, stop)[-1] if word == "except" else _hole(start)
+        owner.begin(word, start, argument)
+        block.open = None
+        compound = owner
+    else:
+        if block.open is not None:
+            parser.finish(block)
+        compound = _compound(parser, word, first, stop)
+    if is_deeper:
+        parser.header = compound
+    else:
+        compound.is_lost = True
+        parser.attach(compound, (), parser.tokens.end(stop - 1))
+
+
+def _compound(parser: Parser, word: str, first: int, stop: int) -> Compound:
+    start = parser.starts[first]
+    hole = _hole(start)
+    text = Template(("…",))
+    names = _names(parser, first, stop)
+    if word == "try":
+        return Try(start)
+    if word == "def":
+        parameters = tuple({name.id: name for name in names[1:]}.values())
+        return Compound(word, start, maker(tree.Def), names[0], parameters)
+    if word == "while":
+        return Compound(word, start, maker(tree.While), hole)
+    if word == "for":
+        return Compound(word, start, maker(tree.For), names[0], hole)
+    if word == "match":
+        return Compound(word, start, maker(tree.Match), hole)
+    if word == "choose":
+        return Compound(word, start, maker(tree.Choose), hole, text, names[-1])
+    if word == "constrain":
+        return Compound(word, start, maker(tree.Constrain), names[0], ())
+    if word == "case":
+        return Compound(word, start, maker(tree.Case), tree.CriterionPattern(text))
+    if word == "option":
+        return Compound(word, start, maker(tree.Option), tree.String(f"…{start}"))
+    if word == "with":
+        return Compound(word, start, maker(tree.WithInput), hole)
+    return If(start, hole)
+
+
+def _hole(start: int) -> tree.Unit:
+    made: tree.Unit = _unit(start, start)
+    return made
+
+
+def _names(parser: Parser, first: int, stop: int) -> list[Name]:
+    """The names behind the first word of a statement; one at least."""
+    found = []
+    for at in range(first + 1, stop):
+        word = parser.texts[at]
+        if KINDS.get(word[0]) == WORD and word not in RESERVED and word not in hints.FUNCTIONS:
+            found.append(_name(parser.starts[at], parser.tokens.end(at), word))
+    return found or [_name(parser.starts[first], parser.starts[first], "_")]

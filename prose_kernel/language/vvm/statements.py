@@ -1,0 +1,538 @@
+"""Tokens to statements (docs/reference/vvm.md 2): what stands behind the word that a statement begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from prose_kernel.language.nodes import maker
+from prose_kernel.language.source import Source
+from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm.blocks import Block, ClausedCompound, Compound, If, Try
+from prose_kernel.language.vvm.brackets import CALL, KEYWORDS, Bracket, Trouble
+from prose_kernel.language.vvm.expressions import ExpressionParser
+from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
+from prose_kernel.language.vvm.tree import Name, Template
+
+_skill_import = maker(tree.SkillImport)
+_module_import = maker(tree.ModuleImport)
+_export = maker(tree.Export)
+_export_pack = maker(tree.ExportPack)
+_agent = maker(tree.AgentDeclaration)
+_return = maker(tree.Return)
+_raise = maker(tree.Raise)
+_pass = maker(tree.Pass)
+_break = maker(tree.Break)
+_continue = maker(tree.Continue)
+_string = maker(tree.String)
+_name = maker(Name)
+_any_pattern = maker(tree.AnyPattern)
+_error_pattern = maker(tree.ErrorPattern)
+_criterion_pattern = maker(tree.CriterionPattern)
+_require = maker(tree.Require)
+_def = maker(tree.Def)
+_while = maker(tree.While)
+_for = maker(tree.For)
+_with_input = maker(tree.WithInput)
+_match = maker(tree.Match)
+_case = maker(tree.Case)
+_choose = maker(tree.Choose)
+_option = maker(tree.Option)
+_constrain = maker(tree.Constrain)
+
+
+class StatementParser(ExpressionParser):
+    """Reads one statement, or the head of one; `header` is then the statement whose body comes next."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.blocks = [Block(0, None)]
+        self.header: Compound | None = None
+        self.is_inline = False  # the body goes on behind its header
+
+    # ---- what statements are made of
+
+    def name(self, at: int, what: str = "a name") -> Name:
+        """The name at `at`."""
+        word = self.texts[at]
+        if self.kind(at) != WORD:
+            raise self.no_name(at, what)
+        start, end = self.starts[at], self.tokens.end(at)
+        if word in RESERVED:
+            self.reserved_name(at)
+        self.at = at + 1
+        if self.texts[self.at] == "-" and self.starts[self.at] == end and self.kind(self.at + 1) == WORD:
+            hyphenated = f"{word}-{self.texts[self.at + 1]}"
+            hint = f"write `{hyphenated.replace('-', '_')}`"
+            raise self.trouble(self.at, f"`{hyphenated}` is not a name", hint)
+        return _name(start, end, word)
+
+    def no_name(self, at: int, what: str) -> Trouble:
+        hint = None
+        if self.kind(at) == STRING:
+            hint = "a name stands without quotes"
+        return self.wrong(at, what, hint)
+
+    def reserved_name(self, at: int) -> None:
+        """A reserved word stands at `at`, where a name is given."""
+        word = self.texts[at]
+        hint = "`with input value:` gives `it` a value" if word == "it" else f"take another name, such as `{word}_`"
+        self.report("E010", *self.span(at), f"`{word}` is a reserved word, not a name", hint)
+
+    def string_node(self, at: int, what: str, hint: str | None = None) -> tree.String:
+        """The string at `at`."""
+        if self.kind(at) != STRING:
+            text = self.texts[at]
+            if text[0] == "'" and len(text) > 1 and text[-1] == "'":
+                value, start, end = self.odd_operand(at)
+                self.end = end
+                return _string(start, end, value.value)
+            raise self.wrong(at, what, hint)
+        content = self.string(at)
+        self.at = at + 1
+        self.end = self.tokens.end(at)
+        return _string(self.starts[at], self.end, content)
+
+    def word(self, word: str, hint: str | None = None) -> None:
+        """The next token must be `word`."""
+        if self.texts[self.at] != word:
+            raise self.behind_value(self.at, f"`{word}`") if hint is None else self.wrong(self.at, f"`{word}`", hint)
+        self.at += 1
+
+    def keywords(self, example: str) -> tuple[tree.Keyword, ...]:
+        """`(name=value, …)`."""
+        at = self.at
+        self.word("(", f"write `{example}`")
+        found: tuple[tree.Keyword, ...] = self.expression(Bracket(KEYWORDS, at, self.starts[at]))
+        return found
+
+    def criterion(self) -> Template:
+        """``?`text` ``, from the next token on."""
+        at = self.at
+        if self.texts[at][0] == "`":
+            self.report("E001", *self.span(at), "a criterion begins with `?`", "write `?` before the backtick")
+        else:
+            self.word("?", "a criterion is written ``?`text` ``")
+        task, self.end = self.criterion_text(self.at)
+        if self.texts[self.at] == "(":
+            raise self.trouble(self.at, "this criterion takes no input: it is about `it`", "leave the parentheses out")
+        return task
+
+    def body(self, compound: Compound, word: str = "") -> None:
+        """`:` and the end of the line; the body comes next. `word` is what the head begins with."""
+        at = self.at
+        word = word or compound.word
+        if self.texts[at] != ":":
+            if self.texts[at][0] not in LINE_STARTS or at <= self.quiet:
+                raise self.behind_head(at, word)
+            self.report(
+                "E001", *self.span(at), "expected `:`, found the end of the line", "write `:` at the end of the line"
+            )
+        else:
+            self.at = at + 1
+        self.header = compound
+        if self.texts[self.at][0] not in LINE_STARTS:
+            self._inline(compound, word)
+
+    def _inline(self, compound: Compound, word: str) -> None:
+        """The body stands on the line of its header."""
+        at = self.at
+        if self.texts[at] == "{" and self.is_end(at + 1):
+            self.report("E001", *self.span(at), "a body has no braces", "write `:` and indent the body")
+            self.at = at + 1
+            return
+        message = f"the body of `{word}` stands on the same line"
+        if at > self.quiet:
+            self.report("E001", *self.span(at), message, "begin it on the next line, indented")
+        self.quiet = at
+        while not self.is_end(self.quiet):
+            self.quiet += 1
+        block = Block(self.blocks[-1].column + 1, compound)
+        block.is_inline = True
+        self.blocks.append(block)
+        self.header = None
+        self.is_inline = True
+
+    def behind_head(self, at: int, word: str) -> Trouble:
+        """No `:` follows the head of a statement."""
+        text = self.texts[at]
+        if text == "=":
+            return self.wrong(at, "`:`", "write `==` to compare")
+        if text == "->":
+            return self.trouble(at, "a function declares no type", "write `:` behind the parentheses")
+        if text == "as" and word == "with":
+            return self.wrong(at, "`:`", "the value is `it` in the body")
+        if text == "{":
+            return self.wrong(at, "`:`", "write `:` and indent the body; there are no braces around it")
+        if text == "then":
+            return self.wrong(at, "`:`", hints.WORDS["then"])
+        return self.behind_value(at, "`:`")
+
+    # ---- simple statements
+
+    def import_(self) -> Any:
+        start = self.starts[self.at]
+        hint = 'skills: `import "name" from "source"`; modules: `from "path" import name`'
+        name = self.string_node(self.at + 1, "the name of a skill in quotes", hint)
+        self.word("from", 'write `import "name" from "source"`')
+        source = self.string_node(self.at, "where the skill comes from, in quotes", hint)
+        return _skill_import(start, self.end, name, source)
+
+    def from_(self) -> Any:
+        start = self.starts[self.at]
+        path = self.string_node(self.at + 1, "the path of a module in quotes", 'write `from "./file.vvm" import name`')
+        self.word("import", 'write `from "path" import name`')
+        agent = self.texts[self.at] == "@"
+        name = self.name(self.at + agent)
+        alias = None
+        if self.texts[self.at] == "as":
+            at = self.at + 1
+            if self.texts[at] == "@":
+                self.report("E001", *self.span(at), "expected a name, found `@`", "leave the `@` out behind `as`")
+                at += 1
+            alias = self.name(at)
+        if self.texts[self.at] == ",":
+            raise self.trouble(self.at, "one `import` brings one name", "write an `import` of its own for each name")
+        return _module_import(start, (alias or name).span.end, path, name, agent, alias)
+
+    def export(self) -> Any:
+        at = self.at
+        start = self.starts[at]
+        if self.texts[at + 1] == "pack" and self.texts[at + 2] == "(":
+            self.at = at + 1
+            value = self.expression()
+            if isinstance(value, tree.Call) and value.callee.span.end == self.tokens.end(at + 1):
+                return _export_pack(start, self.end, value.arguments, value.keywords)
+            raise self.no_export(at + 1)
+        agent = self.texts[at + 1] == "@"
+        if self.kind(at + 1 + agent) != WORD:
+            raise self.no_export(at + 1)
+        name = self.name(at + 1 + agent)
+        if not self.is_end(self.at):
+            raise self.no_export(self.at)
+        return _export(start, self.tokens.end(self.at - 1), name, agent)
+
+    def no_export(self, at: int) -> Trouble:
+        text = self.texts[at]
+        if text == ",":
+            return self.trouble(at, "one `export` takes one name", "write `export pack(a, b)`, or a line for each name")
+        if text == "=":
+            return self.trouble(at, "an `export` assigns nothing", "assign before: `name = value`, then `export name`")
+        if self.is_end(at):
+            return self.wrong(at, "a name")
+        return self.trouble(at, "only names can be exported", "assign before: `name = value`, then `export name`")
+
+    def agent(self) -> Any:
+        start = self.starts[self.at]
+        if self.texts[self.at + 1] == "@":
+            raise self.wrong(self.at + 1, "a name", "leave the `@` out where an agent is declared")
+        name = self.name(self.at + 1)
+        keywords = self.keywords(f'agent {name.id}(model="…", prompt="…")')
+        if self.texts[self.at] == ":":
+            raise self.trouble(self.at, "an agent has no body", "write everything inside the parentheses")
+        return _agent(start, self.end, name, keywords)
+
+    def return_(self) -> Any:
+        start = self.starts[self.at]
+        self.at += 1
+        if self.is_end(self.at):
+            return _return(start, start + 6, None)
+        value = self.expression()
+        return _return(start, self.end, value)
+
+    def raise_(self) -> Any:
+        start = self.starts[self.at]
+        self.at += 1
+        if self.is_end(self.at):
+            return _raise(start, start + 5, None)
+        hint = "a message is written out; to hand an error value on, write `return`"
+        message = self.string_node(self.at, "a string behind `raise`", hint)
+        if not self.is_end(self.at):
+            raise self.wrong(self.at, "the end of the line", hint)
+        return _raise(start, self.end, message)
+
+    def pass_(self) -> Any:
+        return self._alone(_pass)
+
+    def break_(self) -> Any:
+        return self._alone(_break)
+
+    def continue_(self) -> Any:
+        return self._alone(_continue)
+
+    def _alone(self, make: Callable[..., Any]) -> Any:
+        at = self.at
+        self.at += 1
+        return make(self.starts[at], self.tokens.end(at))
+
+    def require(self) -> Any:
+        start = self.starts[self.at]
+        self.at += 1
+        criterion = self.criterion()
+        return _require(start, self.end, criterion)
+
+    # ---- statements with a body
+
+    def def_(self) -> None:
+        start = self.starts[self.at]
+        name = self.name(self.at + 1, "the name of the function")
+        opening = self.at
+        self.word("(", f"write `def {name.id}():`")
+        self.stack = [(0, Bracket(CALL, opening, start))]  # for messages
+        parameters = []
+        while True:
+            self.at = self.behind_lines(self.at)
+            if self.texts[self.at] == ")":
+                break
+            parameters.append(self._parameter(self.at))
+        self.at += 1
+        self.stack = []
+        self.body(Compound("def", start, _def, name, tuple(parameters)))
+
+    def _parameter(self, at: int) -> Name:
+        text = self.texts[at]
+        if text in ("*", "**"):
+            raise self.trouble(at, f"there is no `{text}` before a parameter", "pass a list or an object")
+        name = self.name(at, "the name of a parameter" if text != "," else "a name before `,`")
+        self.at = self.behind_lines(self.at)
+        text = self.texts[self.at]
+        if text == ",":
+            self.at += 1
+        elif text == "=":
+            raise self.trouble(self.at, "a parameter has no default", "every call gives all values")
+        elif text == ":":
+            raise self.trouble(self.at, "a parameter has no type", "leave `:` and the type out")
+        elif text != ")":
+            raise self.wrong(self.at, "`,` or `)`")
+        return name
+
+    def if_(self) -> None:
+        start = self.starts[self.at]
+        self.at += 1
+        condition = self.expression()
+        self.body(If(start, condition))
+
+    def clause(self) -> ClausedCompound:
+        """The statement above that goes on with the next word."""
+        block = self.blocks[-1]
+        word = self.texts[self.at]
+        if block.open is not None and word in block.open.clauses:
+            return block.open
+        if word not in block.lost:
+            self._without_owner(block, word)
+        return If(self.starts[self.at], None) if word in ("elif", "else") else Try(self.starts[self.at])
+
+    def _without_owner(self, block: Block, word: str) -> None:
+        """No statement above goes on with `word`."""
+        last = block.open.node() if block.open is not None else block.items[-1] if block.items else None
+        hint: str | None = f"it stands below {'an `if`' if word in ('elif', 'else') else 'a `try`'}, in the same column"
+        message = f"`{word}` without {'`if`' if word in ('elif', 'else') else '`try`'}"
+        if isinstance(last, tree.If) and last.otherwise is not None and word in ("elif", "else"):
+            message, hint = f"`{word}` behind `else`", "`else` comes last, and once"
+        elif isinstance(last, tree.Try) and word in ("except", "finally"):
+            message = f"`{word}` behind `{'finally' if last.final is not None else 'except'}`"
+            hint = "a `try` has one `except`, then one `finally`; tell errors apart with `match err:`"
+        elif isinstance(last, tree.Try) and word == "else":
+            message, hint = "`try` has no `else`", "write these statements at the end of the body of `try`"
+        elif isinstance(last, tree.For | tree.While) and word == "else":
+            message, hint = "loops have no `else`", "write these statements behind the loop"
+        elif isinstance(last, tree.Match | tree.Choose) and word in ("else", "elif"):
+            message, hint = f"`{word}` without `if`", "the last case is written `case _:`"
+        self.report("E001", *self.span(self.at), message, hint)
+
+    def elif_(self) -> None:
+        owner = self.clause()
+        start = self.starts[self.at]
+        self.at += 1
+        condition = self.expression()
+        self.go_on(owner, "elif", start, condition)
+
+    def else_(self) -> None:
+        owner = self.clause()
+        start = self.starts[self.at]
+        self.at += 1
+        if self.texts[self.at] == "if":
+            self.report("E001", start, self.tokens.end(self.at), "there is no `else if`", "write `elif`")
+            self.at += 1
+            self.go_on(owner, "elif", start, self.expression())
+        else:
+            self.go_on(owner, "else", start, None)
+
+    def go_on(self, owner: ClausedCompound, word: str, start: int, head: Any) -> None:
+        """Another clause of `owner` begins with the next token, `:`."""
+        block = self.blocks[-1]
+        self.body(owner, word)
+        owner.begin(word, start, head)
+        block.open = None
+
+    def while_(self) -> None:
+        start = self.starts[self.at]
+        self.at += 1
+        condition = self.expression()
+        self.body(Compound("while", start, _while, condition))
+
+    def for_(self) -> None:
+        start = self.starts[self.at]
+        target = self.name(self.at + 1)
+        if self.texts[self.at] == ",":
+            raise self.trouble(self.at, "`for` takes one name", "take the element apart in the body: `x[0]`, `x.name`")
+        self.word("in", "write `for x in items:`")
+        items = self.expression()
+        self.body(Compound("for", start, _for, target, items))
+
+    def try_(self) -> None:
+        start = self.starts[self.at]
+        self.at += 1
+        self.body(Try(start))
+
+    def except_(self) -> None:
+        owner = self.clause()
+        start = self.starts[self.at]
+        self.at += 1
+        if self.texts[self.at] != "as" and self.kind(self.at) == WORD:
+            hint = "write `except as err:`; it catches every error: tell them apart with `match err:`"
+            raise self.wrong(self.at, "`as`", hint)
+        self.word("as", "write `except as err:`")
+        target = self.name(self.at)
+        self.go_on(owner, "except", start, target)
+
+    def finally_(self) -> None:
+        owner = self.clause()
+        start = self.starts[self.at]
+        self.at += 1
+        self.go_on(owner, "finally", start, None)
+
+    def with_(self) -> None:
+        start = self.starts[self.at]
+        self.at += 1
+        self.word("input", "write `with input value:`")
+        value = self.expression()
+        self.body(Compound("with", start, _with_input, value))
+
+    def match(self) -> None:
+        start = self.starts[self.at]
+        self.at += 1
+        value = self.expression()
+        self.body(Compound("match", start, _match, value))
+
+    def case(self) -> None:
+        start = self.starts[self.at]
+        self.at += 1
+        pattern = self.pattern()
+        if self.texts[self.at] != ":" and not self.is_end(self.at):
+            raise self.no_pattern(self.at)
+        self.body(Compound("case", start, _case, pattern))
+
+    def pattern(self) -> Any:
+        """The pattern of a `case`."""
+        at = self.at
+        text = self.texts[at]
+        start = self.starts[at]
+        if text == "_":
+            self.at += 1
+            return _any_pattern(start, start + 1)
+        if text == "?" and self.texts[at + 1][0] == "`":
+            self.at += 1
+            template, self.end = self.criterion_text(self.at)
+            return _criterion_pattern(start, self.end, template)
+        if text != "error" or self.texts[at + 1] != "(":
+            raise self.no_pattern(at)
+        self.stack = [(0, Bracket(CALL, at + 1, self.starts[at + 1]))]  # for messages
+        at = self.behind_lines(at + 2)
+        name = kind = None
+        equals = self.behind_lines(at + 1)
+        if self.texts[at] == "kind" and self.texts[equals] == "=":
+            at = self.behind_lines(equals + 1)
+            if self.kind(at) != STRING:
+                raise self.no_pattern(at)
+            kind = self.string(at)
+            self.at = at + 1
+        elif self.texts[at] == "_":
+            self.at = at + 1
+        elif self.kind(at) == WORD:
+            name = self.name(at)
+        else:
+            raise self.no_pattern(at)
+        self.at = self.behind_lines(self.at)
+        if self.texts[self.at] != ")":
+            raise self.no_pattern(self.at)
+        self.stack = []
+        self.at += 1
+        return _error_pattern(start, self.tokens.end(self.at - 1), name, kind)
+
+    def no_pattern(self, at: int) -> Trouble:
+        """The token at `at` has no place in a pattern."""
+        return self.trouble(at, f"not a pattern: found {self.shown(at)}", hints.PATTERNS, "E050")
+
+    def choose(self) -> None:
+        start = self.starts[self.at]
+        self.at += 1
+        value = self.expression()
+        example = "write ``choose value by ?`criterion` as name:``"
+        self.word("by", example)
+        criterion = self.criterion()
+        self.word("as", example)
+        target = self.name(self.at)
+        self.body(Compound("choose", start, _choose, value, criterion, target))
+
+    def option(self) -> None:
+        start = self.starts[self.at]
+        label = self.string_node(self.at + 1, "a label in quotes", 'write `option "label":`')
+        self.body(Compound("option", start, _option, label))
+
+    def constrain(self) -> None:
+        at = self.at
+        start = self.starts[at]
+        if self.texts[at + 1] == "it":
+            self.report("E060", *self.span(at + 1), "`it` cannot be constrained", "assign it to a name first: `x = it`")
+            self.at = at + 2
+            target = _name(*self.span(at + 1), "it")
+        else:
+            target = self.name(at + 1)
+        bounds = self.keywords(f"constrain {target.id}():")
+        self.body(Compound("constrain", start, _constrain, target, bounds))
+
+    def misplaced(self) -> None:
+        """`case`, `option` or `require` outside of what it belongs to."""
+        word = self.texts[self.at]
+        owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
+        hint = f"it stands in the body of a `{owner}`"
+        if word == "require" and self.kind(self.at + 1) in (STRING, None):
+            hint = hints.WORDS["require"]
+        raise self.trouble(self.at, f"`{word}` without `{owner}`", hint)
+
+
+HANDLERS: Final[dict[str, Callable[[StatementParser], Any]]] = {
+    "import": StatementParser.import_,
+    "from": StatementParser.from_,
+    "export": StatementParser.export,
+    "agent": StatementParser.agent,
+    "def": StatementParser.def_,
+    "return": StatementParser.return_,
+    "match": StatementParser.match,
+    "choose": StatementParser.choose,
+    "constrain": StatementParser.constrain,
+    "with": StatementParser.with_,
+    "if": StatementParser.if_,
+    "elif": StatementParser.elif_,
+    "else": StatementParser.else_,
+    "while": StatementParser.while_,
+    "for": StatementParser.for_,
+    "try": StatementParser.try_,
+    "except": StatementParser.except_,
+    "finally": StatementParser.finally_,
+    "raise": StatementParser.raise_,
+    "pass": StatementParser.pass_,
+    "break": StatementParser.break_,
+    "continue": StatementParser.continue_,
+    "case": StatementParser.misplaced,
+    "option": StatementParser.misplaced,
+    "require": StatementParser.misplaced,
+}
+PARTS: Final[dict[str, Callable[[StatementParser], Any]]] = {
+    "case": StatementParser.case,
+    "option": StatementParser.option,
+    "require": StatementParser.require,
+}
+"""What stands in the bodies of `match`, `choose` and `constrain`."""

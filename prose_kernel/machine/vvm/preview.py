@@ -1,0 +1,220 @@
+"""What the agent calls of a text would be asked: the machine runs it, and each call is announced instead of made.
+
+The text runs over a copy of the run. A value that only the outside can give is not known yet: a visible marker stands
+for it, and what is computed from it is not known either. The constructs ask `host.preview` where to go on: a condition
+that can be computed decides as it will; of any other one all arms run, and what they bind is not known afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from prose_kernel.errors import RunError
+from prose_kernel.language.nodes import walk
+from prose_kernel.language.source import Source
+from prose_kernel.language.vvm import tree
+from prose_kernel.machine.vvm.code import Body, Left, awaited
+from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
+from prose_kernel.machine.vvm.program import run_text
+from prose_kernel.runtime.compiled_code import Code
+from prose_kernel.runtime.events import Place
+from prose_kernel.runtime.execution_context import Host, Node
+from prose_kernel.runtime.foresight import (
+    MOST,
+    PASSES,
+    STEPS,
+    Full,
+    Looking,
+    Nobody,
+    unknown,
+    unknown_in,
+    unknown_names,
+)
+from prose_kernel.runtime.machine import Preview
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.trampoline import call, drive
+from prose_kernel.runtime.values import Value
+
+
+async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
+    """Every agent call of a checked text, in source order, against what the run knows now; at most `MOST`."""
+    foresight = Foresight(run)
+    shadow = _shadow(run, foresight)
+    context = Context(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
+    with contextlib.suppress(Full, RunError):
+        await drive(run_text(context, program))
+    return tuple(foresight.found[:MOST])
+
+
+class Foresight:
+    """What the constructs of the machine ask instead of the outside. `found` grows in source order.
+
+    `_open` counts the constructs around the statement of which nobody knows whether it will run; `_doubtful` are the
+    functions under way whose result depends on one.
+    """
+
+    unknown = staticmethod(unknown)
+
+    def __init__(self, run: VvmRun) -> None:
+        self.found: list[Preview] = []
+        self.root: Module | None = None
+        self._real = run.root
+        self._steps = 0
+        self._open = 0
+        self._doubtful: set[Frame | None] = set()
+
+    async def before(self, place: Place) -> None:
+        """Before each statement: a text that branches without end is left."""
+        self._steps += 1
+        if len(self.found) >= MOST or self._steps > STEPS:
+            raise Full
+
+    # ------------------------------------------------------------ announcing
+
+    async def session(self, s: Context, node: Node, name: str | None, prepared: Awaitable[SessionRequest]) -> Value:
+        """Tell of a call instead of making it."""
+        try:
+            request = await prepared
+        except RunError as problem:
+            self.found.append(Preview(s.source, node.span, name, None, problem=problem))
+        else:
+            self.found.append(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
+        return unknown(name or "answer")
+
+    # ------------------------------------------------------------ values
+
+    def bound(self, s: Context, name: str, value: Value, node: Node) -> Value:
+        """What a name is bound to: its value where that is known."""
+        made_of = isinstance(node, tree.Assign) and self._is_open(s, node.value)
+        return unknown(name) if self._open or made_of or any(unknown_names(value)) else value
+
+    def _is_open(self, s: Context, node: tree.Node) -> bool:
+        """Whether an expression asks somebody, or reads what is not known."""
+        asks = (tree.AgentCall, tree.Predicate)
+        return any(isinstance(part, asks) or any(unknown_names(_read(s, part))) for part in walk(node))
+
+    def instead(self, *values: Value) -> Value:
+        """What stands for the result of an operation on values of which one is not known; None when all are known."""
+        names = [name for value in values for name in unknown_names(value)]
+        return unknown(names[0]) if names else None
+
+    def failed(self, s: Context, node: tree.Node) -> Left:
+        """A statement could not be computed: the name that it binds is not known."""
+        target = getattr(node, "target", None)
+        if isinstance(target, tree.Name):
+            s.bind(target.id, unknown(target.id), node)
+        return None
+
+    # ------------------------------------------------------------ functions
+
+    def enters(self, s: Context, function: Any) -> bool:
+        """Whether to look into a function: not when it is under way already."""
+        frame = s.frame
+        while frame is not None:
+            if frame.function.code is function.code:
+                return False
+            frame = frame.caller
+        return True
+
+    def module_of(self, module: Module) -> Module:
+        """The copy of a module."""
+        return self.root if module is self._real and self.root is not None else module
+
+    def result(self, frame: Frame, name: str, value: Value) -> Value:
+        """What a function gives."""
+        if frame in self._doubtful:
+            self._doubtful.discard(frame)
+            return unknown(name)
+        return value
+
+    # ------------------------------------------------------------ control
+
+    async def truth(self, s: Context, code: Code) -> bool | None:
+        """A condition's value; None when it is not known yet."""
+        with contextlib.suppress(RunError):
+            value = code.now(s) if code.now is not None else await awaited(code, s)
+            if (value is True or value is False) and not self._is_open(s, code.node):
+                return value
+        return None
+
+    async def value(self, s: Context, code: Code, name: str) -> Value:
+        """The value of an expression that decides something."""
+        with contextlib.suppress(RunError):
+            return code.now(s) if code.now is not None else await awaited(code, s)
+        return unknown(name)
+
+    async def ways(self, s: Context, bodies: Sequence[Body | None]) -> Left:
+        """Bodies of which at most one will run: each runs as if it were the one."""
+        before, most = dict(s.counts), dict(s.counts)
+        self._open += 1
+        try:
+            for body in bodies:
+                if body is None:
+                    continue
+                s.counts = dict(before)
+                if await call(body.run(s)) is not None:
+                    self._doubtful.add(s.frame)
+                most = {what: max(most.get(what, 0), s.counts.get(what, 0)) for what in {*most, *s.counts}}
+        finally:
+            self._open -= 1
+        s.counts = most
+        return None
+
+    async def arms(self, s: Context, arms: Sequence[tuple[Code, Body]], otherwise: Body | None) -> Left:
+        """`if`: the arm that will run, as far as the conditions are known."""
+        possible: list[Body | None] = []
+        for condition, body in arms:
+            holds = await self.truth(s, condition)
+            if holds and not possible:
+                return await call(body.run(s))
+            if holds is not False:
+                possible.append(body)
+            if holds:
+                return await self.ways(s, possible)
+        if possible:
+            return await self.ways(s, [*possible, otherwise])
+        return await call(otherwise.run(s)) if otherwise is not None else None
+
+    def items(self, items: Value, name: str) -> list[Value]:
+        """The items of a list, the first ones of many; one that stands for them where they are not known."""
+        return items[:PASSES] if type(items) is list else [unknown(name)]
+
+    async def passes(self, s: Context, body: Body) -> Left:
+        """One pass of a loop that may make any number of them."""
+        return await self.ways(s, [body])
+
+
+def _read(s: Context, node: tree.Node) -> Value:
+    """What a name stands for; nothing for other nodes, and for a name that is not bound."""
+    if isinstance(node, tree.It):
+        return s.it
+    if not isinstance(node, tree.Name):
+        return None
+    frame = s.frame
+    while frame is not None:
+        if node.id in frame.table:
+            return frame.table[node.id]
+        frame = frame.outer
+    return s.module.table.get(node.id)
+
+
+def _shadow(run: VvmRun, foresight: Foresight) -> VvmRun:
+    """A copy of a run, whose names may be changed, and which can do nothing."""
+    nobody = Nobody()
+    doors = structs.replace(run.host.ports, judge=nobody, user=nobody, store=Looking(run.host.ports.store), races=None)
+    host = Host(doors, (), load=run.host.load, before=foresight.before)
+    host.preview = foresight
+    shadow = VvmRun(host, doors.store, run.name, run.program)
+    shadow.depth, shadow.modules = run.depth, dict(run.modules)
+    root, real = shadow.root, run.root
+    for name in ("table", "foreign", "agents", "skills", "written", "defined", "declarations"):
+        setattr(root, name, dict(getattr(real, name)))
+    shadow.progress = copy.copy(run.progress)
+    shadow.numbers = copy.deepcopy(run.numbers)
+    foresight.root = root
+    return shadow

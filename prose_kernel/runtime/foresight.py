@@ -1,0 +1,151 @@
+"""What any language needs to say beforehand what its sessions would be asked, without doing anything.
+
+A value that only the outside can give is not known yet: a visible marker stands for it (`unknown`). The copy of a run
+in which a text is looked at has a store that keeps nothing (`Looking`), and a judge and a person who know nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from prose_kernel.errors import Undecided
+from prose_kernel.runtime.ports import (
+    Binding,
+    Finding,
+    JudgeRequest,
+    Key,
+    Pick,
+    Question,
+    SessionRequest,
+    Store,
+    Verdict,
+)
+from prose_kernel.runtime.values import Value
+
+MOST: Final = 200
+"""Sessions that a preview tells of."""
+PASSES: Final = 20
+"""Items of a known collection that a loop is run for."""
+STEPS: Final = 20_000
+"""Statements after which a text that branches without end is left."""
+
+_UNKNOWN: Final = re.compile(r"⟦([^⟦⟧\n]{1,200}): not known yet⟧")
+
+
+class Full(Exception):
+    """Enough has been told."""
+
+
+# ---------------------------------------------------------------- what is not known
+
+
+def unknown(name: str) -> str:
+    """What stands for a value that nobody knows before the program runs."""
+    return f"⟦{name}: not known yet⟧"
+
+
+def is_unknown(text: str) -> bool:
+    """Whether a text depends on a value that is not known."""
+    return _UNKNOWN.search(text) is not None
+
+
+def unknown_in(request: SessionRequest) -> Iterator[str]:
+    """The names that a request depends on and that nobody knows yet."""
+    patterns = [p for rule in request.permissions.values() for p in (rule if isinstance(rule, tuple) else (rule,))]
+    for text in (request.task, request.system or "", *patterns):
+        yield from _UNKNOWN.findall(text)
+    if request.given is not None:
+        yield from _UNKNOWN.findall(request.given.text)
+    for item in request.context or ():
+        yield from _UNKNOWN.findall(item.text or "")
+        yield from unknown_names(item.content)
+
+
+def unknown_names(value: Value) -> Iterator[str]:
+    """What is not known yet in a value; commands' results, references and errors were made by something that ran."""
+    match value:
+        case str():
+            yield from _UNKNOWN.findall(value)
+        case list():
+            for part in value:
+                yield from unknown_names(part)
+        case dict():
+            for part in value.values():
+                yield from unknown_names(part)
+        case _:
+            return
+
+
+# ---------------------------------------------------------------- ports that do nothing
+
+
+class Looking:
+    """A store that only looks: it knows the places of another one, and keeps nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.chain = store.chain
+        self.by_value = store.by_value
+        self.lost: str | None = None
+
+    def put(self, binding: Binding) -> None:
+        return
+
+    def read(self, key: Key) -> str:
+        return self._store.read(key)
+
+    def mark(self, key: Key) -> object:
+        return None
+
+    def location(self, key: Key) -> str:
+        return self._store.location(key)
+
+    def header(self, binding: Binding) -> str:
+        return self._store.header(binding)
+
+    def memory(self, agent: str, persist: str) -> str:
+        return self._store.memory(agent, persist)
+
+    def has_memory(self, agent: str, persist: str) -> bool:
+        return self._store.has_memory(agent, persist)
+
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> Store:
+        return _Nested(self, f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}")
+
+    async def flush(self) -> None:
+        return
+
+
+class _Nested(Looking):
+    """The store of an imported program's call as it would be: nothing is there yet."""
+
+    def __init__(self, outer: Store, name: str) -> None:
+        super().__init__(outer)
+        self.chain = (*outer.chain, name)
+        self._name = name
+
+    def location(self, key: Key) -> str:
+        before, directory, file = self._store.location(key).rpartition("bindings/")
+        return f"{before}imports/{self._name}/{directory}{file}" if directory else file
+
+
+class Nobody:
+    """The judge and the person of a preview: what they would say is not known yet."""
+
+    async def ask(self, question: Question) -> str:
+        return unknown(question.name)
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        raise Undecided("a preview judges nothing")
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        raise Undecided("a preview judges nothing")
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        whole = _UNKNOWN.fullmatch(value)
+        return Finding(unknown(f"{whole[1]}.{path}" if whole else path), "")
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return Finding([value], "")

@@ -1,0 +1,277 @@
+"""What is checked before a program runs: every code of docs/reference/vvm.md 10.2 and 10.3 beyond the grammar."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from language.marked import cases, places, unmark
+from language.vvm.appendix import EXAMPLES, SEED, SEED_AGENTS, SEED_VARIABLES
+from language.vvm.appendix import TEAM as TEAM_AGENTS
+from language.vvm.programs import PROGRAMS
+from language.vvm.random_trees import programs
+from scaling import assert_linear
+
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.source import Source
+from prose_kernel.language.vvm import Compiled, compile_source, parse
+from prose_kernel.language.vvm.checker import check
+from prose_kernel.language.vvm.contract import contract
+from prose_kernel.language.vvm.modules import Module
+from prose_kernel.language.vvm.names import Known
+
+CHECKS = cases("vvm_checks")
+
+TEAM = "agent lead()\ndef plan(x):\n  return x\nexport plan\nexport @lead\nexport other\n"
+
+
+def module(text: str, name: str, **more) -> Module:
+    source = Source(text, name)
+    program = parse(source).program
+    return Module(f"/p/{name}", source, program, contract(program), **more)
+
+
+def load(path: str) -> Module | None:
+    match path:
+        case "./team.vvm":
+            return module(TEAM, "team.vvm")
+        case "./broken.vvm":
+            return module("def f(:\n", "broken.vvm", whole=False)
+        case "./cycle.vvm":
+            raise ImportProgramError("main.vvm imports itself", code="E201")
+    raise ImportProgramError(f"Module not found: {path[2:]}", code="E090")
+
+
+def compiled(text: str, **given) -> Compiled:
+    return compile_source(Source(text, "main.vvm"), **given)
+
+
+def codes(text: str, **given) -> list[str]:
+    return [d.code for d in compiled(text, **given).diagnostics]
+
+
+@pytest.mark.parametrize("case", CHECKS)
+def test_findings(case):
+    source, expected = unmark(CHECKS[case], "default")
+    found = compile_source(source, load=load).diagnostics
+    if case == "a lost line is not missed":
+        found = tuple(d for d in found if d.code not in ("E001", "E002"))
+    assert places(found) == expected, "\n".join(d.render() for d in found)
+
+
+def test_every_code_has_a_case():
+    marked = " ".join(CHECKS.values())
+    errors = ["E020", "E021", "E030", "E031", "E040", "E041", "E051", "E070", "E080", "E081", "E090"]
+    warnings = ["W001", "W010", "W011", "W020", "W030", "W031"]
+    numbered = [f"{kind}20{number}" for kind in "EW" for number in range(1, 10)]
+    assert [code for code in (*errors, *warnings, *numbered) if code not in marked] == []
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_valid_programs_have_no_errors(name):
+    assert compiled(PROGRAMS[name]).ok
+
+
+# ---------------------------------------------------------------- whole programs
+
+
+def load_example(path: str) -> Module:
+    assert path == "./team-agents.vvm"
+    return module(TEAM_AGENTS, "team-agents.vvm")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_appendix_a_every_row_passes(name):
+    found = compiled(EXAMPLES[name], load=load_example).diagnostics
+    assert [d.render() for d in found if d.code not in ("W206", "W203")] == []
+
+
+@pytest.mark.parametrize("text", SEED)
+def test_the_programs_of_the_founding_document_compile(text):
+    known = Known(SEED_VARIABLES, agents=dict.fromkeys(SEED_AGENTS))
+    assert [d.render() for d in compiled(text, known=known, cell=True).diagnostics] == []
+
+
+# ---------------------------------------------------------------- cells (9.6)
+
+EARLIER = Known(
+    frozenset({"x", "f", "plan", "note"}),
+    {"f": ("a",)},
+    {"writer": object()},
+    {"search": "npm:search"},
+)
+
+
+def test_earlier_names_count_as_known():
+    text = """\
+y = x + f(1)
+@writer `{x} {y} {note}`()
+z = @{skills=["search"]}
+constrain x():
+  require ?`fine`
+export note
+export @writer
+@x `an agent may be in it`()
+"""
+    assert codes(text, known=EARLIER, cell=True) == []
+    assert "E040" in codes(text)
+
+
+def test_earlier_names_may_be_redefined():
+    text = """\
+import "search" from "npm:other"
+from "./team.vvm" import plan
+from "./team.vvm" import @lead as writer
+def f(b):
+  return b
+def x():
+  return 1
+note = 2
+"""
+    assert codes(text, known=EARLIER, load=load, cell=True) == []
+
+
+def test_within_a_cell_all_rules_hold():
+    text = "agent a()\nagent a()\ndef f():\n  pass\ndef f():\n  unread = 1\n"
+    assert codes(text, known=EARLIER, cell=True) == ["E020", "E021", "W030"]
+
+
+def test_a_later_cell_may_read_what_a_cell_assigns():
+    assert codes("a = 1\n", cell=True) == []
+    assert codes("a = 1\n") == ["W030"]
+
+
+def test_a_known_name_is_bound_before_the_first_assignment_here():
+    assert codes("x = x + 1\n", known=EARLIER, cell=True) == []
+    assert codes("def g():\n  x = x + 1\n  return x\n", known=EARLIER, cell=True) == ["W201"]
+
+
+# ---------------------------------------------------------------- messages
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        (
+            "agent scribe()\ntext = @scrib `x`()\nexport text\n",
+            "E040 line 2 col 8: there is no agent `scrib`\n  text = @scrib `x`()\n         ^\nhint: did you mean `@scribe`?",
+        ),
+        (
+            "agent a()\ntitle = 1\nx = @a `{titel}`()\nexport pack(x, title)\n",
+            "E051 line 3 col 9: `titel` in this template is not defined\n"
+            "  x = @a `{titel}`()\n          ^\nhint: did you mean `title`?",
+        ),
+        (
+            'agent a(model=x)\nx = "m"\nexport x\n',
+            "E041 line 1 col 15: `model` of an agent declaration must be a literal, this is computed\n"
+            "  agent a(model=x)\n                ^\nhint: compute it where the agent is used: `@agent.with(model=...)`",
+        ),
+        (
+            "x = 1\n\ndef f():\n  constrain x():\n    require ?`a`\nexport x\n",
+            "E070 line 4 col 13: `constrain x`: nothing above binds `x` in this scope\n    constrain x():\n              ^\n"
+            "hint: a function cannot rebind a name of the module: make `x` a parameter",
+        ),
+        (
+            "def f():\n  pass\n\ndef f():\n  pass\n",
+            "E021 line 4 col 5: there is a function `f` already (line 1, column 5)\n  def f():\n      ^\n"
+            "hint: choose another name",
+        ),
+        (
+            "x = pack(1 + 1)\nexport x\n",
+            "E203 line 1 col 10: a positional argument of `pack` must be a bare name, which becomes the key\n"
+            "  x = pack(1 + 1)\n           ^\nhint: give a computed value a key: `key=...`",
+        ),
+        (
+            'agent a(memory={scope: "team", key: "k"})\n',
+            'E209 line 1 col 24: `memory.scope` must be "project", "user" or "path"\n'
+            '  agent a(memory={scope: "team", key: "k"})\n                         ^\n'
+            'hint: write "project", "user" or "path"',
+        ),
+        (
+            "agent a()\nx = @a `t`(timout=1)\nexport x\n",
+            "W202 line 2 col 12: `timout` is not a call option; it is ignored\n  x = @a `t`(timout=1)\n             ^\n"
+            "hint: did you mean `timeout`?",
+        ),
+        (
+            "x = null\nexport x\n",
+            "W201 line 1 col 5: `null` is not defined; this raises if it is reached\n  x = null\n      ^\n"
+            "hint: write `()`",
+        ),
+        (
+            "if true:\n  export x\nx = 1\nx\n",
+            "E202 line 2 col 3: export inside a block\n    export x\n    ^\nhint: move it out, to the left margin",
+        ),
+    ],
+)
+def test_a_finding_as_people_see_it(text, rendered):
+    assert [d.render() for d in compiled(text).diagnostics] == [rendered]
+
+
+# ---------------------------------------------------------------- cost and robustness
+
+
+def deep_block(depth: int) -> str:
+    return "".join(f"{' ' * at}if x:\n" for at in range(depth)) + " " * depth + "y = x\n"
+
+
+def deep_functions(depth: int) -> str:
+    lines = [f"{' ' * at}def f{at}(x{at}):\n" for at in range(depth)]
+    return "".join(lines) + " " * depth + "return [x0, outer, nothing]\nouter = 1\n"
+
+
+GROWING = {
+    "names": lambda n: "".join(f"x{at} = x{at - 1}\n" for at in range(n)),
+    "unknown names": lambda n: "".join(f"y = unknown{at}\n" for at in range(n)),
+    "functions": lambda n: "".join(f"def f{at}(a, b):\n  c = f{at + 1}(a, b=b)\n  return c\n" for at in range(n)),
+    "one call": lambda n: "f(" + ", ".join(f"k{at}=1" for at in range(n)) + ")\n",
+    "one object": lambda n: "x = {" + ", ".join(f"k{at}: {at}" for at in range(n)) + "}\n",
+    "placeholders": lambda n: "x = ?`" + "{x} {missing} " * n + "`\n",
+    "a long sum": lambda n: "x = " + " + ".join(["x"] * n) + "\n",
+    "a chain of comparisons": lambda n: "x = " + " < ".join(["x"] * n) + "\n",
+    "agents": lambda n: "".join(f'agent a{at}(skills=["s{at}"], permissions=perm(read=["x"]))\n' for at in range(n)),
+    "syntax errors": lambda n: "x = = 1\ny = x\n" * n,
+}
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("shape", GROWING)
+def test_the_cost_is_linear(shape):
+    def work(size: int):
+        source = Source(GROWING[shape](size))
+        parsed = parse(source)
+        return lambda: check(parsed.program, source, read=parsed.diagnostics)
+
+    assert_linear(work, 1500)
+
+
+@pytest.mark.parametrize("make", [deep_block, deep_functions])
+def test_deep_programs_do_not_exhaust_the_stack(make):
+    source = Source(make(3000))
+    parsed = parse(source)
+    assert parsed.diagnostics == ()
+    assert "W201" in {d.code for d in check(parsed.program, source)}
+
+
+def test_deep_expressions_do_not_exhaust_the_stack():
+    depth = 20_000
+    deep = "[" * depth + "missing" + "]" * depth
+    text = f"agent a(skills={deep}, extra={deep})\nx = @a.with(memory={deep}) `t`({deep}, retry={deep})\nexport x\n"
+    assert {"E041", "E209", "E208", "W201"} <= set(codes(text))
+
+
+@settings(deadline=None)
+@given(programs, st.booleans())
+def test_random_programs_are_checked_without_an_exception(program, cell):
+    check(program, Source(""), known=EARLIER, load=load, cell=cell)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(EXAMPLES.values())), st.data())
+def test_damaged_programs_are_compiled_without_an_exception(text, data):
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 30)))
+    damage = data.draw(
+        st.sampled_from(["", "`", '"', "(", "}", ":", "\n", "  ", "= =", "case", "def f(", "\t", "\x00"])
+    )
+    found = compiled(text[:start] + damage + text[end:], load=load).diagnostics
+    assert all(d.code and d.message for d in found)

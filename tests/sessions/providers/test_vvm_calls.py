@@ -1,0 +1,124 @@
+"""Agent calls of VVM answered by models and CLI agents: files written by tools, references read, patches passed on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sessions.providers.agents import agent
+from sessions.providers.models import WIRES, Live
+from stubs.model_server import StubServer
+
+from prose_kernel.errors import PermissionDenied
+from prose_kernel.runtime.ports import Given, SessionRequest, Target
+
+BINDINGS = ".vvm/runs/20260101-000000-9c0d1e/bindings"
+
+
+def target(cwd: Path, number: int = 2) -> Target:
+    (cwd / BINDINGS).mkdir(parents=True, exist_ok=True)
+    return Target(f"b{number:06d}", f"{BINDINGS}/b{number:06d}.md", "")
+
+
+def call(task: str = "Do it.", **more: Any) -> SessionRequest:
+    return SessionRequest("call", task, "c1/1/s0", agent="scribe", **more)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+class TestModels:
+    async def test_the_message_is_the_assembled_one_and_the_prompt_the_system_text(
+        self, stub: StubServer, wire: str, tmp_path: Path
+    ) -> None:
+        request = call(system="Be brief.", prelude="## Memory Context\n---", given=Given("in"), program="x.vvm")
+        async with Live(stub, wire, "echo-0", tmp_path) as live:
+            result = await live.run(request)
+        assert result.text == "## Memory Context\n---\n\nDo it.\n\nInput:\n---\nin\n---"
+        assert stub.last is not None and stub.last.asked.system.strip() == "Be brief."
+
+    async def test_a_model_writes_its_binding_with_a_tool(self, stub: StubServer, wire: str, tmp_path: Path) -> None:
+        goal = target(tmp_path)
+        calls = [{"name": "write", "arguments": {"path": goal.location, "content": "# All of it\n"}}]
+        confirmation = f"Binding written: {goal.name}\nPath: {goal.location}\nSummary: All.\n"
+        model = stub.script("writes", {"calls": calls}, confirmation)
+        async with Live(stub, wire, model, tmp_path, host={"write": "deny"}) as live:
+            result = await live.run(call(target=goal, permissions={"write": ()}))
+        assert (result.text, result.reply, result.writes) == ("# All of it\n", confirmation, ())
+        assert "## Binding Contract" in stub.last.asked.user if stub.last else False
+
+    async def test_a_model_that_has_tools_and_writes_nothing_has_no_answer(
+        self, stub: StubServer, wire: str, tmp_path: Path
+    ) -> None:
+        async with Live(stub, wire, "ok-0", tmp_path) as live:
+            result = await live.run(call(target=target(tmp_path)))
+        assert (result.text, result.reply) == (None, "The answer is forty-two.")
+
+    async def test_r4_without_tools_the_reply_is_the_answer(self, stub: StubServer, wire: str, tmp_path: Path) -> None:
+        async with Live(stub, wire, "ok-0", tmp_path, tools=False) as live:
+            result = await live.run(call(target=target(tmp_path)))
+        assert (result.text, result.reply) == ("The answer is forty-two.", None)
+        assert stub.last is not None and "Binding Contract" not in stub.last.asked.user
+
+    async def test_r9_the_bindings_of_the_run_are_readable_when_the_input_refers_to_one(
+        self, stub: StubServer, wire: str, tmp_path: Path
+    ) -> None:
+        place = target(tmp_path, 1).location
+        (tmp_path / place).write_text("the first answer")
+        (tmp_path / BINDINGS).with_name("state.md").write_text("the log")
+        calls = [
+            {"name": "read", "arguments": {"path": path}} for path in (place, f"{BINDINGS}/../state.md", "other.md")
+        ]
+        (tmp_path / "other.md").write_text("not for you")
+        model = stub.script("reads", {"calls": calls}, "{results}")
+        rules = {"read": (), "write": ()}
+        async with Live(stub, wire, model, tmp_path) as live:
+            result = await live.run(call(given=Given("{}", (place,), BINDINGS), permissions=rules))
+        assert "the first answer" in result.text
+        assert "the log" not in result.text and "not for you" not in result.text
+        assert [use.outcome for use in result.trace] == ["ok", "refused", "refused"]
+        assert result.reads == ()
+        async with Live(stub, wire, model, tmp_path) as live:
+            stub.script("reads", {"calls": calls[:1]}, "{results}")
+            result = await live.run(call(given=Given("{}"), permissions=rules, target=target(tmp_path)))
+        assert result.trace[0].outcome == "refused"  # no reference, nothing to read
+
+
+# ---------------------------------------------------------------- CLI agents
+
+
+async def test_an_agent_gets_the_message_and_its_prompt_apart(tmp_path: Path) -> None:
+    async with agent(tmp_path) as bench:
+        request = call("do: prompt", system="Be brief.", prelude="## Memory Context\n---", given=Given("in"))
+        result = await bench.sessions.run(request, lambda _: None)
+    assert json.loads(result.text or "") == [
+        {"type": "text", "text": "Your instructions (system prompt):\n\nBe brief."},
+        {"type": "text", "text": "## Memory Context\n---\n\ndo: prompt\n\nInput:\n---\nin\n---"},
+    ]
+
+
+async def test_an_agent_writes_its_binding(tmp_path: Path) -> None:
+    goal = target(tmp_path)
+    confirmation = f"Binding written: {goal.name}\\nPath: {goal.location}\\nSummary: A frog."
+    task = f"do: write {goal.location} old pond\ndo: say {confirmation}"
+    async with agent(tmp_path) as bench:
+        result = await bench.sessions.run(call(task, target=goal, permissions={"write": ()}), lambda _: None)
+    assert result.text == "old pond"
+    assert (result.reply or "").startswith(f"Binding written: {goal.name}\n")
+
+
+async def test_an_agent_may_write_no_other_file_of_the_run(tmp_path: Path) -> None:
+    goal, other = target(tmp_path), target(tmp_path, 1)
+    (tmp_path / other.location).write_text("the first")
+    task = f"do: write {other.location} mine now\ndo: write {BINDINGS}/../state.md mine\ndo: say done"
+    async with agent(tmp_path) as bench:
+        await bench.sessions.run(call(task, target=goal, permissions={"write": ("**",)}), lambda _: None)
+    assert (tmp_path / other.location).read_text() == "the first"
+    assert not (tmp_path / BINDINGS).with_name("state.md").exists()
+
+
+async def test_a3_rules_that_an_agent_cannot_be_held_to_are_refused(tmp_path: Path) -> None:
+    rules: dict[str, Any] = {"read": (), "write": (), "execute": (), "bash": "deny", "network": "deny"}
+    async with agent(tmp_path) as bench:
+        with pytest.raises(PermissionDenied, match="cannot be held to"):
+            await bench.sessions.run(call(permissions=rules), lambda _: None)
