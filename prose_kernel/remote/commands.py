@@ -112,8 +112,19 @@ class RemoteCommands:
 
     async def connect(self) -> RemoteState:
         """Connect, if that has not been done. Raises `UsageError` when no worker can be used, with the reason."""
-        await asyncio.shield(asyncio.wrap_future(self._connection.open()))
+        await self._opened()
         return self.state
+
+    async def _opened(self) -> None:
+        opened = self._connection.open()
+        if opened.done():  # no turn is given away then
+            return opened.result()
+        waiting = asyncio.wrap_future(opened)
+        try:
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            waiting.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody wants to know
+            raise
 
     @property
     def state(self) -> RemoteState:
@@ -135,10 +146,7 @@ class RemoteCommands:
         link, loop = self._connection, asyncio.get_running_loop()
         if self._closed:
             return CLOSED
-        opened = link.open()
-        if not opened.done():
-            await asyncio.shield(asyncio.wrap_future(opened))
-        opened.result()
+        await self._opened()
         answer: asyncio.Future[CommandResult] = loop.create_future()
         command: list[RemoteCommand] = []
 

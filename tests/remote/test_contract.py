@@ -300,7 +300,8 @@ async def test_a_display_with_a_limit_does_not_hold_up_the_command(side: Side, r
     await asyncio.sleep(0)
     until((run.directory / "done").exists)  # on purpose: blocks this loop
     result = await task
-    assert (pieces[0][0][:8], pieces[-1][0][-7:]) == ("first\ny\n", "y\nlast\n")
+    shown_text = "".join(text for text, _ in pieces)
+    assert (shown_text[:8], shown_text[-7:]) == ("first\ny\n", "y\nlast\n")
     assert sum(gap.size for _, gap in pieces) + sum(len(text) for text, _ in pieces) == result.stdout_bytes
 
 
