@@ -138,7 +138,7 @@ def _fix(request: JudgeRequest) -> str:
 def _no_label(request: JudgeRequest) -> str:
     if request.subject is None:
         return "no binding it names is one of its options"
-    return "the rules are not asked about criteria of VVM"
+    return "no judge is chosen"
 
 
 def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
@@ -147,7 +147,7 @@ def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
     if rules == "off":
         return "the rules are off"
     if request.subject is not None and not criteria:
-        return "the rules are not asked about criteria of VVM"
+        return "no judge is chosen"
     return ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import (
@@ -16,6 +16,7 @@ from prose_kernel.language.vvm.configurations import (
 )
 from prose_kernel.machine.vvm.context import LIBRARY, Context
 from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
+from prose_kernel.machine.vvm.rendering import int_text
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
 from prose_kernel.runtime.events import PipeProgressed
 from prose_kernel.runtime.execution_context import Node
@@ -23,6 +24,9 @@ from prose_kernel.runtime.forks import iterate
 from prose_kernel.runtime.shared_names import Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
+
+LONGEST_RANGE: Final = 10_000_000
+"""Items of a range: one whose list does not fit into memory would end the kernel, not the program."""
 
 # ---------------------------------------------------------------- plain functions
 
@@ -37,7 +41,11 @@ def _length(s: Context, node: Node, given: Bound) -> Value:
 
 
 def _range(s: Context, node: Node, given: Bound) -> Value:
-    return list(range(_whole(s, node, "range", "n", given["n"])))
+    number = _whole(s, node, "range", "n", given["n"])
+    if number > LONGEST_RANGE:
+        hint = "count with a variable: `while n < …:`"
+        raise raised(s, node, "R215", f"range: expected at most {LONGEST_RANGE:,}, not {int_text(number)}", hint=hint)
+    return list(range(number))
 
 
 def _whole(s: Context, node: Node, function: str, name: str, value: Value) -> int:

@@ -136,6 +136,10 @@ async def test_f3_range() -> None:
     assert await value_of("[range(3), range(0), range(0 - 2), range(n=2)]") == [[0, 1, 2], [], [], [0, 1]]
 
 
+async def test_a_range_that_no_memory_holds_is_refused() -> None:
+    assert (await raised_by("range(10000000000000)"))[1] == "range: expected at most 10,000,000, not 10000000000000"
+
+
 async def test_a23_range_needs_a_whole_number() -> None:
     for text in ("range(2.0)", 'range("2")', "range(true)", "range(())"):
         code, message = await raised_by(text)
