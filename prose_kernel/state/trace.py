@@ -25,7 +25,7 @@ class TraceStore(Protocol):
     def keep(self) -> None: ...
 
 
-DEEPEST: Final = 50
+DEEPEST: Final = 40
 """Enclosing calls that the indentation of a line shows."""
 
 _LONG: Final = 1000
