@@ -136,7 +136,9 @@ def _print_compiled(compiled: Compiled, several: bool, printed: Callable[[Compil
 @click.option("--write", is_flag=True, help="Rewrite the files in place.")
 @click.option("--drop-comments", is_flag=True, help="With --write: rewrite files with comments too, without them.")
 def fmt(names: tuple[str, ...], check_only: bool, write: bool, drop_comments: bool) -> int:
-    """Print programs in canonical form: two spaces, one statement a line, declarations first, no comments.
+    """Print programs in canonical form: two spaces, one statement a line.
+
+    OpenProse: declarations first, no comments. VVM keeps its comments and blank lines.
 
     Exit status: 0 done, 1 a program has errors, would change (--check) or was left alone (--write), 2 unreadable.
     """
@@ -183,4 +185,4 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
 
 def _has_comments(text: str, canonical: str) -> bool:
     """Whether there is a `#` that the canonical form lost: those in strings and markers stay."""
-    return text.count("#") != canonical.count("#")
+    return text.count("#") > canonical.count("#")

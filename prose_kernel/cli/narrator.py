@@ -163,7 +163,10 @@ class Narrator:
             task.end()
         if event.result is not None and event.result.origin == "authored":
             self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
-        if event.error is None and event.bound_to is None and event.consumed:
+        if event.error is not None and event.final and event.request.kind == "call" and not event.error.nobody:
+            # a value of the program, not an error of it: this line may be all that is ever seen of it
+            self._order.say(event.place.branches, _Note(f"{event.request.agent}: {event.error.message}", "yellow"))
+        elif event.error is None and event.bound_to is None and event.consumed:
             text = full_text(event.value)
             self._order.say(event.place.branches, _Note(f"{event.request.agent or 'session'}: {clip(text, 160)}"))
         elif event.error is None and event.bound_to is None:

@@ -213,7 +213,7 @@ def shown(value: Any) -> str:
 
 def command(program: str) -> str:
     """The command that records what is missing."""
-    if program.endswith((".prose", ".ipynb")):
+    if program.endswith((".prose", ".vvm", ".ipynb")):
         return f"record it: `prose run --cassette-mode=auto {program}`, with a provider or a person to answer"
     return "record it: `%cassette --mode auto`, then run the cell again, with a provider or a person to answer"
 

@@ -132,6 +132,13 @@ def test_fmt_write_replaces_but_never_loses_comments(capsys: pytest.CaptureFixtu
     assert Path("commented.prose").read_text() == 'let x = "a"\n'
 
 
+def test_fmt_of_vvm_keeps_comments() -> None:
+    Path("notes.vvm").write_text('# notes\nx=[1, # one\n2]\n\nexport x #\u0020all\n')
+    assert main(["fmt", "--write", "notes.vvm"]) == 0
+    assert Path("notes.vvm").read_text() == "# notes\nx = [\n  1,  # one\n  2,\n]\n\nexport x  # all\n"
+    assert main(["fmt", "--check", "notes.vvm"]) == 0
+
+
 def test_fmt_of_a_broken_program_changes_nothing() -> None:
     assert main(["fmt", "--write", "bad.prose"]) == 1
     assert Path("bad.prose").read_text() == BAD

@@ -304,3 +304,44 @@ def test_a12_stale_recordings_warn_or_fail(prose: Prose, here: Path, stub: StubS
     in_ci = prose("run", "reads.prose", CI="true")
     assert in_ci.returncode == 3 and "notes.md has changed" in in_ci.stderr
     assert "--cassette-stale=warn" in in_ci.stderr
+
+
+# ---------------------------------------------------------------- VVM
+
+VVM = 'agent a(prompt="Be brief.", memory={scope: "project", key: "k"})\nx = @a `Say {}`("this")\nexport x\n'
+
+
+def test_a_vvm_program_is_recorded_and_replayed(prose: Prose, stub: StubServer, here: Path) -> None:
+    (here / "p.vvm").write_text(VVM)
+    done = prose("run", "p.vvm", *RECORD, "--cassette", "main")
+    assert (done.returncode, done.stdout) == (0, f"x: {ANSWER}\n")
+    assert stub.stats.requests == 1 and stub.last is not None
+    assert stub.last.asked.system.strip() == "Be brief."
+    assert stub.last.asked.user.endswith("---\n\nSay this\n\nInput:\n---\nthis\n---")
+    (here / ".vvm/memory/k/meta.json").unlink()
+    again = prose("run", "p.vvm")
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+    assert stub.stats.requests == 1
+    (here / "p.vvm").write_text(VVM.replace("this", "that"))
+    missed = prose("run", "p.vvm", "--provider", "replay", "--cassette", "main")
+    assert missed.returncode == 3 and "nothing is recorded" in missed.stderr
+    assert "prose run --cassette-mode=auto p.vvm" in missed.stderr and "that" in missed.stderr
+
+
+def test_a_vvm_call_whose_model_writes_no_file_has_failed(prose: Prose, stub: StubServer, here: Path) -> None:
+    (here / "p.vvm").write_text("agent a()\nx = @a `Write`(())\nexport x\n")
+    done = prose(
+        "run", "p.vvm", "--provider", "stub:ok-1", "--cassette-mode", "off", "--state", "filesystem", "--format", "json"
+    )
+    value = json.loads(done.stdout)["outputs"]["x"]
+    assert value["error"]["kind"] == "binding_failed"  # this model answers without writing its file
+    assert done.returncode == 0
+    (state,) = (here / ".vvm/runs").glob("*/state.md")
+    assert "x = @a (b000001) failed: binding_failed" in state.read_text()
+
+
+def test_a_vvm_call_that_fails_is_told_though_it_is_a_value(prose: Prose, here: Path) -> None:
+    (here / "p.vvm").write_text('agent a()\n@a `q`((), retry=1)\nx = "went on"\nexport x\n')
+    (here / "s.yaml").write_text('sessions: {"q": [{error: "busy"}, {error: "no"}]}\n')
+    done = prose("run", "p.vvm", "--provider", "scripted", "--script", "s.yaml")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x: went on\n", "retry 1 of 1\na: no\n")
