@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +23,7 @@ def check(name: str, strict: bool) -> int:
     whoever else can answer: a recording, a model, a person. docs/judge-rules.md has the forms. Exit status: 0 rules
     suffice, 1 errors, or a condition that needs a model or a person.
     """
+    from prose_kernel import settings
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.judge.chain import decidable_conditions
     from prose_kernel.language.source import Source
@@ -31,21 +33,25 @@ def check(name: str, strict: bool) -> int:
     if compiled.program is None or not compiled.ok:
         click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
         return 1
-    found = decidable_conditions(compiled.language.judged_texts(compiled.program), Source.of(compiled.text, name))
+    texts = list(compiled.language.judged_texts(compiled.program))
+    criteria = any(text.criterion for text in texts) and settings.load(Path.cwd()).vvm_rules
+    found = decidable_conditions(texts, Source.of(compiled.text, name), criteria=criteria)
     for condition in found:
         mark = "rule" if condition.decidable else "ask "
         text = f"?`{one_line(condition.text)}`" if condition.criterion else f"**{condition.text}**"
-        click.echo(f"{mark}  line {condition.line}: {text} ({_why(condition)})")
+        click.echo(f"{mark}  line {condition.line}: {text} ({_why(condition, criteria)})")
     open_ones = sum(not condition.decidable for condition in found)
     click.echo(f"{len(found) - open_ones} of {len(found)} conditions can be decided by rules")
     return 1 if open_ones else 0
 
 
-def _why(condition: Condition) -> str:
+def _why(condition: Condition, criteria: bool) -> str:
     if condition.decidable:
         return ", ".join(condition.forms)
-    if condition.criterion:
-        return "a choice: the judge picks a label" if condition.choice else "rules are not asked about criteria"
+    if condition.criterion and condition.choice:
+        return "a choice: the judge picks a label"
+    if condition.criterion and not criteria:
+        return "rules decide criteria only with [vvm] rules = true"
     if condition.choice:
         return "a choice: a rule picks only what a binding it names is"
     return "a rule could only say yes to it" if condition.forms else "no rule reads it"

@@ -138,7 +138,7 @@ def _fix(request: JudgeRequest) -> str:
 def _no_label(request: JudgeRequest) -> str:
     if request.subject is None:
         return "no binding it names is one of its options"
-    return "the rules are not asked about criteria of VVM"
+    return "no judge is chosen"
 
 
 def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
@@ -147,7 +147,7 @@ def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
     if rules == "off":
         return "the rules are off"
     if request.subject is not None and not criteria:
-        return "the rules are not asked about criteria of VVM"
+        return "no judge is chosen"
     return ""
 
 
@@ -328,7 +328,7 @@ def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
 
 class Condition(NamedTuple):
     """A question that a program may put to the judge: its line, its text, and whether a rule decides it; the forms
-    that it is made of, if all of it has one; whether it is a `choice`, or a `criterion` of VVM, which has no rules."""
+    that it is made of, if all of it has one; whether it is a `choice`, or a `criterion` of VVM."""
 
     line: int
     text: str
@@ -338,22 +338,25 @@ class Condition(NamedTuple):
     criterion: bool = False
 
 
-def decidable_conditions(questions: Iterable[JudgedText], source: Source) -> list[Condition]:
-    """Every condition and choice of a program in source order, for `prose check`.
+def decidable_conditions(questions: Iterable[JudgedText], source: Source, *, criteria: bool = False) -> list[Condition]:
+    """Every condition and choice of a program in source order, for `prose check`. With `criteria` rules decide VVM's.
 
     `decidable` is about the form alone: a rule reads it and decides it both ways. A value that is not what the rule
     needs (`score >= 85` with a score of "good") still goes to somebody else; a choice always counts as one that does.
     """
     from prose_kernel.judge import rules
 
-    return [
-        Condition(
-            source.line_column(question.span.start)[0],
-            question.text,
-            not question.choice and not question.criterion and rules.decidable(question.sample),
-            () if question.choice or question.criterion else rules.named(question.sample),
-            question.choice,
-            question.criterion,
+    found = []
+    for question in questions:
+        ruled = not question.choice and (criteria or not question.criterion)
+        found.append(
+            Condition(
+                source.line_column(question.span.start)[0],
+                question.text,
+                ruled and rules.decidable(question.sample),
+                rules.named(question.sample) if ruled else (),
+                question.choice,
+                question.criterion,
+            )
         )
-        for question in questions
-    ]
+    return found

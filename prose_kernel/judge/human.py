@@ -41,7 +41,8 @@ class HumanJudge:
                 if said in UNCERTAIN | STUCK:
                     return Verdict(None, "human", no_progress=said in STUCK)
                 if said in ("w", "why"):
-                    self._asker.show("\n".join([f"Not decided by a rule: {ruling.why}.", *_known(request)]))
+                    why = [f"Not decided by a rule: {ruling.why}."] if request.subject is None else []
+                    self._asker.show("\n".join([*why, *_known(request)]))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         folded = {label.casefold(): label for label in reversed(labels)}

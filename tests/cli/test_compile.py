@@ -133,7 +133,7 @@ def test_fmt_write_replaces_but_never_loses_comments(capsys: pytest.CaptureFixtu
 
 
 def test_fmt_of_vvm_keeps_comments() -> None:
-    Path("notes.vvm").write_text('# notes\nx=[1, # one\n2]\n\nexport x #\u0020all\n')
+    Path("notes.vvm").write_text("# notes\nx=[1, # one\n2]\n\nexport x #\u0020all\n")
     assert main(["fmt", "--write", "notes.vvm"]) == 0
     assert Path("notes.vvm").read_text() == "# notes\nx = [\n  1,  # one\n  2,\n]\n\nexport x  # all\n"
     assert main(["fmt", "--check", "notes.vvm"]) == 0
@@ -219,11 +219,17 @@ def test_check_lists_the_criteria_of_vvm(capsys: pytest.CaptureFixture[str]) -> 
     )
     assert main(["check", "c.vvm"]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "ask   line 2: ?`score >= 85` (rules are not asked about criteria)",
-        "ask   line 5: ?`high` (rules are not asked about criteria)",
+        "ask   line 2: ?`score >= 85` (rules decide criteria only with [vvm] rules = true)",
+        "ask   line 5: ?`high` (rules decide criteria only with [vvm] rules = true)",
         "ask   line 7: ?`which way, {score}?` (a choice: the judge picks a label)",
-        "ask   line 12: ?`fair` (rules are not asked about criteria)",
+        "ask   line 12: ?`fair` (rules decide criteria only with [vvm] rules = true)",
         "0 of 4 conditions can be decided by rules",
+    ]
+    Path("prose.toml").write_text("[vvm]\nrules = true\n")
+    assert main(["check", "c.vvm"]) == 1
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "rule  line 2: ?`score >= 85` (number)",
+        "ask   line 5: ?`high` (no rule reads it)",
     ]
     Path("n.vvm").write_text("x = 1\nexport x\n")
     assert main(["check", "n.vvm"]) == 0

@@ -218,6 +218,16 @@ async def test_warnings_of_one_code_are_one_line(cells: Cells) -> None:
     assert "<code>a</code>" in warnings["text/html"]
 
 
+async def test_warnings_of_a_vvm_module_name_its_file(cells: Cells, tmp_path: Path) -> None:
+    cells.show_warnings = True
+    (tmp_path / "lib.vvm").write_text("unread = 1\nx = 1\nexport x\n")
+    warnings = (await fine(cells, '%%vvm\nfrom "./lib.vvm" import x\n')).calls[0][1].data
+    assert warnings["text/plain"] == (
+        "Warning at line 1 of lib.vvm: `unread` is assigned but never read "
+        "(read or export it, or call it `_unread` if that is on purpose) [W030]"
+    )
+
+
 async def test_a_warning_lists_ten_names_and_counts_the_others(cells: Cells) -> None:
     cells.show_warnings = True
     code = "".join(f'let v{n} = "{n}"\n' for n in range(14)) + "".join(f'exec "echo {{v{n}}}"\n' for n in range(14))

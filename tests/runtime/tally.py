@@ -361,6 +361,7 @@ TALLY = Language(
     compile=compile_text,
     format_program=format_text,
     report=lambda program, name: f"{name} counts\n",
+    contract=lambda program: program,
     completeness=lambda text: ("complete", ""),
     expected=lambda text: frozenset(),
     words=lambda: Words({}, {}),

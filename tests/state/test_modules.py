@@ -220,8 +220,10 @@ async def test_the_machine_gets_the_module_with_all_below_it(tmp_path):
 
 
 async def test_a_module_that_broke_after_the_check_is_not_executed(tmp_path):
-    write(tmp_path, a="x = (1\nexport x\n", b='from "./a.vvm" import x\nexport x\n')
-    with pytest.raises(ImportProgramError, match=r'"a\.vvm" cannot be loaded, it has errors: line 2') as raised:
+    write(tmp_path, a="x = @nobody `t`()\nexport x\n", b='from "./a.vvm" import x\nexport x\n')
+    with pytest.raises(
+        ImportProgramError, match=r'"a\.vvm" cannot be loaded, it has errors: line 1, column 5'
+    ) as raised:
         await LocalModules(tmp_path).load_program(LoadRequest("./b.vvm", Source("…"), "c1/l0"))
     assert raised.value.hint == "prose compile a.vvm"
     with pytest.raises(ImportProgramError, match=r"Module not found: gone\.vvm"):

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.configurations import (
+    PERMISSION_KEYS,
+    PERMISSION_LISTS,
+    PERMISSION_MODES,
+    PERMISSION_WORDS,
+    permissions,
+)
 from prose_kernel.machine.vvm.context import LIBRARY, Context
 from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
+from prose_kernel.machine.vvm.rendering import int_text
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
 from prose_kernel.runtime.events import PipeProgressed
 from prose_kernel.runtime.execution_context import Node
@@ -17,7 +25,8 @@ from prose_kernel.runtime.shared_names import Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
-MODES: Final = ("allow", "deny", "prompt")
+LONGEST_RANGE: Final = 10_000_000
+"""Items of a range: one whose list does not fit into memory would end the kernel, not the program."""
 
 # ---------------------------------------------------------------- plain functions
 
@@ -32,7 +41,11 @@ def _length(s: Context, node: Node, given: Bound) -> Value:
 
 
 def _range(s: Context, node: Node, given: Bound) -> Value:
-    return list(range(_whole(s, node, "range", "n", given["n"])))
+    number = _whole(s, node, "range", "n", given["n"])
+    if number > LONGEST_RANGE:
+        hint = "count with a variable: `while n < …:`"
+        raise raised(s, node, "R215", f"range: expected at most {LONGEST_RANGE:,}, not {int_text(number)}", hint=hint)
+    return list(range(number))
 
 
 def _whole(s: Context, node: Node, function: str, name: str, value: Value) -> int:
@@ -44,18 +57,18 @@ def _whole(s: Context, node: Node, function: str, name: str, value: Value) -> in
 
 def _perm(s: Context, node: Node, given: Bound) -> Value:
     """All five keys; what is not given is denied (6.2)."""
-    permissions: Bound = {"read": [], "write": [], "execute": [], "bash": "deny", "network": "deny", **given}
-    for key in ("read", "write", "execute"):
-        value = permissions[key]
+    made = permissions(given)
+    for key in PERMISSION_LISTS:
+        value = made[key]
         if type(value) is not list or any(type(pattern) is not str for pattern in value):
             raise raised(s, node, "R215", f"perm: expected a list of strings for '{key}', not {_shown(value)}")
-    for key in ("bash", "network"):
-        value = permissions[key]
-        if type(value) is not str or value not in MODES:
+    for key in PERMISSION_MODES:
+        value = made[key]
+        if type(value) is not str or value not in PERMISSION_WORDS:
             raise raised(
                 s, node, "R215", f'perm: expected "allow", "deny" or "prompt" for \'{key}\', not {_shown(value)}'
             )
-    return permissions
+    return made
 
 
 def _shown(value: Value) -> str:
@@ -248,7 +261,7 @@ LIBRARY.update(
         for function in (
             LibraryFunction("len", ("value",), at_once=_length),
             LibraryFunction("range", ("n",), at_once=_range),
-            _Perm("perm", ("read", "write", "execute", "bash", "network"), optional=5, at_once=_perm),
+            _Perm("perm", PERMISSION_KEYS, optional=5, at_once=_perm),
             _Pack("pack", (), at_once=lambda s, node, given: given),
             LibraryFunction("map", ("items", "f"), work=_map),
             LibraryFunction("pmap", ("items", "f"), work=_pmap),

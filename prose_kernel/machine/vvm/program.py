@@ -126,7 +126,7 @@ async def _imports(s: Context, program: tree.Program) -> None:
                     found[item.path.value] = await call(_load(s, item))
                 for module in modules.execution_order([found[item.path.value]]):
                     if module not in s.run.modules:
-                        await call(_execute_module(s, module))
+                        await call(_execute_module(s, item, module))
                 _import(s, item, found)
             except RunError as error:
                 s.announce(error, item)
@@ -146,7 +146,7 @@ async def _load(s: Context, node: tree.ModuleImport) -> modules.Module:
     return cast("modules.Module", loaded.program)
 
 
-async def _execute_module(s: Context, imported: modules.Module) -> None:
+async def _execute_module(s: Context, by: tree.ModuleImport, imported: modules.Module) -> None:
     """Run a module in a scope of its own; it counts as executed when it has come to its end."""
     module = Module(s.run)
     inner = Context(s.run, module, imported.source, s.cwd, s.at("program"))
@@ -164,6 +164,11 @@ async def _execute_module(s: Context, imported: modules.Module) -> None:
             await call(Body((node,)).run(inner))
         _exports(inner, imported.program)
         await inner.flush()
+    except RunError as error:
+        line = s.location(by.span)
+        reached = f"in module {imported.source.name}, reached by the import at line {line.line} of {line.source}"
+        error.call_stack = (*error.call_stack, reached)
+        raise
     finally:
         s.host.scheduler.hand_on(inner, s)
     s.run.modules[imported] = module

@@ -6,6 +6,8 @@ import pytest
 from machine.vvm_world import Vvm, raised_by, value_of
 
 from prose_kernel.errors import RunError
+from prose_kernel.language.vvm.names import LIBRARY as NAMES
+from prose_kernel.machine.vvm.library import LIBRARY
 from prose_kernel.runtime.events import BlockEntered, BlockLeft, BranchFinished, Judged, ParallelJoined, PipeProgressed
 
 # ---------------------------------------------------------------- calls (4.12)
@@ -132,6 +134,10 @@ async def test_r8_len_of_a_ref_raises() -> None:
 
 async def test_f3_range() -> None:
     assert await value_of("[range(3), range(0), range(0 - 2), range(n=2)]") == [[0, 1, 2], [], [], [0, 1]]
+
+
+async def test_a_range_that_no_memory_holds_is_refused() -> None:
+    assert (await raised_by("range(10000000000000)"))[1] == "range: expected at most 10,000,000, not 10000000000000"
 
 
 async def test_a23_range_needs_a_whole_number() -> None:
@@ -331,3 +337,7 @@ async def test_many_invocations_are_run() -> None:
 async def test_an_error_in_a_callback_shows_the_call_of_the_helper() -> None:
     error: RunError = await Vvm().fails("def f(n):", "  return n.x", "pmap([1], f)")
     assert error.call_stack == ("in function f, called at line 3 of cell",)
+
+
+def test_the_library_is_what_the_checker_knows_of_it() -> None:
+    assert {name: function.parameters for name, function in LIBRARY.items()} == dict(NAMES)  # type: ignore[attr-defined]

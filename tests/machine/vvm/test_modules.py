@@ -80,6 +80,7 @@ async def test_a_raise_in_a_module_ends_the_program() -> None:
     error = await w.fails('from "./a.vvm" import x', "y = 1")
     assert error.message == "no" and not w.vvm.bindings()
     assert error.location is not None and (error.location.source, error.location.line) == ("a.vvm", 3)
+    assert error.call_stack == ("in module a.vvm, reached by the import at line 1 of cell",)
 
 
 async def test_a_module_that_is_not_there() -> None:
