@@ -257,14 +257,13 @@ def save_outputs(notebook: Path) -> None:
 
 @contextmanager
 def _without_a_trace(directory: Path) -> Iterator[None]:
-    """Beside the notebook, and without the runs that this makes there."""
-    state = directory / ".prose"
-    there = state.exists()
+    """Beside the notebook, and without the runs and memories that this makes there."""
+    made = [state for name in (".prose", ".vvm") if not (state := directory / name).exists()]
     try:
         with chdir(directory):
             yield
     finally:
-        if not there:
+        for state in made:
             shutil.rmtree(state, ignore_errors=True)
 
 

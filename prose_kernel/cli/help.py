@@ -1,4 +1,4 @@
-"""`prose help`: the commands and the language on one page."""
+"""`prose help`: the commands and OpenProse on one page; `prose help vvm`: VVM on another."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Commands
   prose fmt FILE...           print the canonical form
   prose check FILE            which conditions can be decided without a model
   prose gates                 what waits for a decision; prose gate approve|reject|log
-  prose explain CODE          what an error code (E004) or a section (3.7) of the reference means
+  prose explain CODE          what an error code (E004, vvm E040) or a section (3.7) of the reference means
   prose examples [NAME]       bundled examples: list them, or print one
   prose install, prose doctor the Jupyter kernel: register it, find out why it does not start
   prose update                bring an old .prose directory up to date
 
-The language
+OpenProse, in files that end with .prose (the other language, VVM: prose help vvm)
   exec "make test"                        run a shell command
   let log = exec "git log -3"             keep what it printed
   session "Summarise {log}"               ask an agent, with a value inserted
@@ -45,14 +45,52 @@ From here
   explore       jupyter lab, and choose the Prose kernel
 """
 
+VVM = """\
+vvm: programs about answers, in plain text that looks like Python
+
+VVM, in files that end with .vvm (the commands, and OpenProse: prose help)
+  topic = "the sea"                             strings, numbers, booleans, lists, objects
+  agent writer(model="sonnet")                  somebody to ask
+  draft = @writer `About {topic}`(["tides"])    ask: a text with values inserted, and the input
+  match draft:                                  a call that fails gives a value
+    case error(problem):
+      draft = problem.error.message
+    case ?`a poem`:                             a question to the judge
+      draft = "no poems"
+  short = ?`at most ten words`(draft)           its answer: true or false
+  choose draft by ?`the tone` as tone:          the judge picks a label
+    option "kind":
+      pass
+  constrain draft():                            what does not hold gives an error value
+    require ?`no exaggeration`
+  def good(text, n):                            functions are values
+    return ?`easy to read`(text)
+  def improve(text, n):
+    return @writer `Improve it`(text)
+  best = refine(draft, 3, good, improve)        until it is good, at most three times
+  sizes = pmap([draft, best], len)              all at the same time
+  try:                                          mistakes, and raise "text": try, except, finally
+    size = len(draft)
+  except as problem:
+    size = 0
+  from "./team.vvm" import review               functions, values and @agents of another file
+  export best                                   what the program gives back
+
+From here
+  run one       prose run hello-vvm
+  write one     put `export pack(sum=1 + 2)` into first.vvm, then: prose run first.vvm
+  learn         prose examples; prose explain vvm 3
+  explore       jupyter lab, and choose the VVM kernel, or begin a cell with %%vvm
+"""
+
 
 @click.command("help", short_help="The commands and the language on one page.")
 @click.argument("command", required=False)
 @click.pass_context
 def help_(context: click.Context, command: str | None) -> None:
-    """Show the commands and the language on one page, or the options of one COMMAND."""
-    if command is None:
-        click.echo(TEXT, nl=False)
+    """Show the commands and OpenProse on one page, VVM on another (`prose help vvm`), or the options of one COMMAND."""
+    if command in (None, "vvm"):
+        click.echo(VVM if command else TEXT, nl=False)
         return
     group = context.find_root().command
     assert isinstance(group, click.Group)

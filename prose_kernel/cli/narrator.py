@@ -237,9 +237,9 @@ class Narrator:
         reason = event.reason if event.by == "dry-run" else clip(event.reason)  # what an open answer leads to
         why = f": {reason}" if reason else ""
         mark = self.language.delimiters[-1]
-        self._order.say(
-            event.place.branches, _Note(f"{mark}{clip(event.question, 80)}{mark} {answer} ({event.by}{why})")
-        )
+        about = f"{clip(event.about, 40)}: " if event.about is not None else ""
+        question = f"{mark}{clip(event.question, 80)}{mark}"
+        self._order.say(event.place.branches, _Note(f"{question} {about}{answer} ({event.by}{why})"))
 
     def _gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision

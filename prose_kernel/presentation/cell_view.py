@@ -55,6 +55,8 @@ SWITCHES = 12
 """Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
 PROGRESS_SECONDS = 0.1
 """Pause between two updates of a progress display."""
+ABOUT = 40
+"""Characters of the value that a criterion of VVM is about."""
 REMEMBERED = 32
 """Values shown lately that are recognised when they come back as the value of the cell."""
 
@@ -367,7 +369,8 @@ class CellView:
         by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
         by = "replayed, example verdict written by hand" if by == "authored" else by
         because = f"{by}: {clip(reason, 2000 if by == 'dry-run' else 200)}" if reason else by
-        self._note(event, cards.Note(f"→ {shown}", clip(event.question, 120), because, event.details))
+        about = f"· {clip(event.about, ABOUT)} " if event.about is not None else ""
+        self._note(event, cards.Note(f"{about}→ {shown}", clip(event.question, 120), because, event.details))
 
     def _gate_opened(self, event: GateOpened) -> None:
         self._begin_visible(event)

@@ -239,7 +239,7 @@ class BlockLeft(Event, frozen=True):
 
 class Judged(Event, frozen=True):
     """A question was answered. `answer` is a boolean, None for uncertain, a label, or extracted data; `details` is
-    volatile metadata. `at` is the path of the question."""
+    volatile metadata. `at` is the path of the question, `about` the value that a criterion of VVM is about, as text."""
 
     question: str
     answer: Value
@@ -247,6 +247,7 @@ class Judged(Event, frozen=True):
     reason: str = ""
     details: Mapping[str, object] = field(default_factory=dict)
     at: str = ""
+    about: str | None = None
 
 
 class ArmChosen(Event, frozen=True):

@@ -10,12 +10,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import nbformat
 import pytest
 from cli.generated import DOCS
+from nbformat.v4 import new_code_cell, new_notebook
 from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
-from prose_kernel import settings, settings_file
+from prose_kernel import languages, settings, settings_file
 from prose_kernel.cells.magics import MAGICS
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.properties import ALLOWED
@@ -89,6 +91,19 @@ def test_a_program_has_no_errors(page: str, number: int) -> None:
     assert [found.render() for found in compiled.diagnostics] == []
 
 
+VVM = [
+    (path.name, text)
+    for path in [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
+    for text in re.findall(r"^```vvm\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+]
+
+
+@pytest.mark.parametrize(("page", "text"), VVM)
+def test_a_program_in_vvm_has_no_errors(page: str, text: str) -> None:
+    compiled = languages.LANGUAGES["vvm"].compile(Source.of(text, page), cell=True)
+    assert [found.render() for found in compiled.diagnostics] == []
+
+
 def test_the_commands_print_what_the_page_says(tmp_path: Path, stub: StubServer) -> None:
     page = "testing-your-workflow"
     for name, content in named_files(page):
@@ -136,6 +151,19 @@ def test_the_same_tasks_in_both_languages_print_what_the_page_says(tmp_path: Pat
     for console in consoles:
         assert "".join(printed(command, tmp_path, remarks=False) for command in commands(console)) == console
     assert len(consoles) == 3
+
+
+def test_cells_of_both_languages_run_in_one_notebook(tmp_path: Path) -> None:
+    page = "openprose-or-vvm"
+    for name, content in named_files(page):
+        (tmp_path / name).write_text(content)
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8").partition("\n## Together\n")[2]
+    shown = re.findall(r"```(prose|vvm)\n(.*?)```", text, re.DOTALL)
+    cells = [new_code_cell(f"%%{language}\n{cell}") for language, cell in shown]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "both.ipynb")
+    ran = printed("prose run --provider scripted --script replies.yaml both.ipynb", tmp_path, remarks=False)
+    assert ran.splitlines()[-1] == "releasing 1.1.0"
+    assert {language for language, _ in shown} == {"prose", "vvm"}
 
 
 # ---------------------------------------------------------------- docs/reference

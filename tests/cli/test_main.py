@@ -67,6 +67,16 @@ def test_help_is_one_page_and_names_the_commands(capsys: pytest.CaptureFixture[s
     assert [name for name in ("run", "compile", "fmt", "gates", "doctor") if f"prose {name}" not in page] == []
 
 
+def test_help_has_vvm_on_a_page_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "vvm"]) == 0
+    page = capsys.readouterr().out
+    assert len(page.splitlines()) < 50
+    shown = page.partition("prose help)\n")[2].partition("\n\n")[0]
+    (tmp_path / "shown.vvm").write_text("".join(f"{line[2:47].rstrip()}\n" for line in shown.splitlines()))
+    (tmp_path / "team.vvm").write_text("def review(text):\n  return text\nexport review\n")
+    assert main(["compile", str(tmp_path / "shown.vvm")]) == 0
+
+
 def test_help_of_one_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "run"]) == 0
     assert "--state-dir" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
+EXPLAIN = re.compile("more: %(?:prose )?explain(?: vvm| openprose)?")
+"""How the last line of an error begins: it differs from front end to front end."""
+
+
 def shown(ran: Ran) -> list[Any]:
     """The outputs as a notebook file would hold them, without what varies (metadata, counts)."""
     saved: list[Any] = []
@@ -80,7 +85,7 @@ def shown(ran: Ran) -> list[Any]:
             else:
                 saved.append(["stream", content["name"], content["text"]])
         elif message["msg_type"] == "error":
-            trace = [line.replace("%prose explain", "%explain") for line in content["traceback"]]
+            trace = [EXPLAIN.sub("more: %explain", line) for line in content["traceback"]]
             saved.append(["error", content["ename"], content["evalue"], trace])
         else:
             saved.append([message["msg_type"], content["data"], sorted(content["metadata"].get("prose", {}))])

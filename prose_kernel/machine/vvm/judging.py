@@ -89,7 +89,8 @@ def _failed(s: Context, node: tree.Node, error: Undecided) -> RunError:
 
 def _told(s: Context, node: tree.Node, request: JudgeRequest, answer: Value, said: Verdict | Pick) -> None:
     if s.host.listeners:
-        s.emit(Judged(s.place(node), request.text, answer, said.by, said.reason, said.details, request.at))
+        told = (answer, said.by, said.reason, said.details, request.at, request.subject)
+        s.emit(Judged(s.place(node), request.text, *told))
 
 
 async def decide(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> bool:
