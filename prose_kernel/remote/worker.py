@@ -6,14 +6,31 @@ All calls in the loop of the connection (`remote.connection`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import structs
 
 from prose_kernel.commands.output import Live
-from prose_kernel.remote.messages import LEASE, End, Facts, Hold, Inherit, Interrupt, News, Order, Start, Stop
+from prose_kernel.remote.messages import (
+    LEASE,
+    POLL,
+    SILENCE,
+    End,
+    Facts,
+    Hold,
+    Inherit,
+    Interrupt,
+    News,
+    Order,
+    Start,
+    Stop,
+)
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome
+
+_SLOWEST = 1_000_000
+"""Characters a second that every network carries: large inputs and results are given more time."""
 
 _LAST_NEWS = 3.0
 """Seconds for the results of what was ended to arrive."""
@@ -162,6 +179,10 @@ class RemoteCommand:
         self._answer(result)
 
 
+def _size(request: CommandRequest) -> int:
+    return len(request.command) + len(request.stdin or "")
+
+
 class _Kept:
     """The beginning of a stream as far as it has come: what a lost command's value holds."""
 
@@ -244,20 +265,23 @@ class Worker:
     # ------------------------------------------------------------ to and fro
 
     async def _sending(self) -> None:
+        """Orders as soon as there are any; now and then none, as a sign of life beside an answer that takes long."""
         while True:
-            await self._more.wait()
+            with contextlib.suppress(TimeoutError):
+                await within(self._more.wait(), POLL)
             self._more.clear()
             orders, self._orders = tuple(self._orders), []
-            if orders:
-                self._batch += 1
-                if not await self._asked(self._runner.tell(self.facts.instance, self._batch, orders)):
-                    return
+            self._batch += 1
+            patience = SILENCE + sum(_size(order.request) for order in orders if isinstance(order, Start)) / _SLOWEST
+            if not await self._asked(self._runner.tell(self.facts.instance, self._batch, orders), patience):
+                return
 
     async def _receiving(self) -> None:
         seen: dict[int, int] = {}
         while True:
             news: list[tuple[News, ...]] = []
-            if not await self._asked(self._exchange(seen, news)):
+            patience = LEASE + sum(2 * command.request.max_output for command in self.running.values()) / _SLOWEST
+            if not await self._asked(self._exchange(seen, news), patience):
                 return
             seen = {}
             for one in news[0]:
@@ -273,10 +297,10 @@ class Worker:
     async def _exchange(self, seen: Mapping[int, int], news: list[tuple[News, ...]]) -> None:
         news.append(await self._runner.exchange(self.facts.instance, seen))
 
-    async def _asked(self, call: Awaitable[None]) -> bool:
+    async def _asked(self, call: Awaitable[None], patience: float) -> bool:
         """Wait for an answer, not for ever; False when the worker is lost by that."""
         try:
-            await within(call, LEASE)
+            await within(call, patience)
         except Exception:  # whatever it is: who does not answer as agreed is not spoken to any more
             self.lose()
             return False

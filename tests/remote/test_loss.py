@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from remote.cluster import Cluster
+from remote.cluster import Cluster, cluster
 from remote.conftest import GRACE, Connect, Workers, marked, nothing_left
 from waiting import appears, eventually, until
 
@@ -102,6 +102,7 @@ async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wak
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "LEASE", 2.5)
+    monkeypatch.setattr(worker_module, "SILENCE", 2.5)
     [pid] = workers()
     commands = connect(lease=2.5)
     running = start(commands, "touch ready; sleep 60", tmp_path)
@@ -112,6 +113,19 @@ async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wak
     assert marked(commands) != []
     os.kill(pid, signal.SIGCONT)
     await asyncio.to_thread(nothing_left, commands.mark)
+
+
+async def test_a_killed_scheduler_ends_the_cluster_and_its_commands_are_lost(tmp_path: Path) -> None:
+    with cluster() as alone:
+        alone.worker()
+        commands = RemoteCommands(alone.address, tmp_path.resolve(), grace=GRACE)
+        await commands.connect()
+        running = start(commands, "touch ready; sleep 60", tmp_path)
+        await appears(tmp_path / "ready")
+        os.kill(alone.scheduler, signal.SIGKILL)
+        assert (await within(BOUND, running))[0].outcome == "lost"
+        await asyncio.to_thread(nothing_left, commands.mark)
+        await asyncio.to_thread(commands.close)
 
 
 async def test_what_was_not_sent_yet_goes_to_another_worker(connect: Connect, workers: Workers, tmp_path: Path) -> None:
@@ -143,6 +157,7 @@ async def test_cancelling_and_interrupting_a_silent_worker_is_bounded(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "LEASE", 2.5)
+    monkeypatch.setattr(worker_module, "SILENCE", 2.5)
     [pid] = workers()
     commands = connect(lease=2.5)
     running = [start(commands, f"touch ready{n}; sleep 60", tmp_path) for n in range(2)]
@@ -198,6 +213,15 @@ def test_a_killed_driver_leaves_nothing_on_its_workers(tcp: Cluster, workers: Wo
         until(lambda: len(list(tmp_path.glob("ready*"))) == 4)
         process.kill()
         nothing_left(mark, BOUND)
+
+
+async def test_large_inputs_and_results_arrive_whole(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+    workers()
+    commands = connect()
+    text = "0123456789abcde\n" * 1_000_000
+    sent = CommandRequest("cat", str(tmp_path), 60.0, stdin=text, max_output=len(text))
+    result = await commands.run(sent)
+    assert result.stdout == text
 
 
 def test_a_silent_driver_loses_its_commands_and_is_told(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:
