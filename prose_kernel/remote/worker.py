@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
@@ -87,7 +88,8 @@ class RemoteCommand:
         self.request = request
         self.worker: Worker | None = None
         self.ended = False
-        self._ending = False  # then nothing is held back any more: the end has to come through
+        self.ending: Outcome | None = None
+        """Why it is to end. Nothing of it is held back then: the end has to come through."""
         self._live = live
         self._answer = answer
         self._seen = 0
@@ -120,7 +122,7 @@ class RemoteCommand:
             self._kept[stream].add(text)
             if self._live is not None:
                 self._live.feed(stream, text)
-        if self._live is not None and self._live.full and self.worker is not None and not self._ending:
+        if self._live is not None and self._live.full and self.worker is not None and not self.ending:
             self.worker.tell(Hold(self.number, on=True))
         return False
 
@@ -133,13 +135,13 @@ class RemoteCommand:
         """The caller does not want it any more. It is given time to end, but not for ever."""
         if self.worker is not None and not self.ended:
             self.worker.tell(Stop(self.number))
-            self.is_to_end()
+            self.is_to_end("cancelled")
 
-    def is_to_end(self) -> None:
+    def is_to_end(self, why: Outcome) -> None:
         """It was told to, and is not waited for without a limit."""
-        if self._ending or self.worker is None:
+        if self.ending or self.worker is None:
             return
-        self._ending = True
+        self.ending = why
         self.worker.tell(Hold(self.number, on=False))
         self._impatience = asyncio.get_running_loop().call_later(_STOPPING, self._lose_patience)
 
@@ -164,9 +166,10 @@ class RemoteCommand:
             )
         )
 
-    def refuse(self, outcome: Outcome, code: int) -> None:
+    def refuse(self, outcome: Outcome) -> None:
         """End one that was never sent."""
-        self.finish(CommandResult(outcome, code, kind="signal"))
+        number = signal.SIGINT if outcome == "interrupted" else signal.SIGTERM
+        self.finish(CommandResult(outcome, 128 + number, kind="signal"))
 
     def finish(self, result: CommandResult) -> None:
         if self.ended:
@@ -255,7 +258,7 @@ class Worker:
         """A user's interrupt of everything that runs there."""
         self.tell(Interrupt())
         for command in self.running.values():
-            command.is_to_end()
+            command.is_to_end("interrupted")
 
     def forget(self, command: RemoteCommand) -> None:
         """Its place is not given away: nobody knows whether it still runs."""

@@ -140,6 +140,32 @@ async def test_what_was_not_sent_yet_goes_to_another_worker(connect: Connect, wo
     assert (lost.outcome, fine.outcome, fine.stdout) == ("lost", "exited", "fine\n")
 
 
+async def test_what_was_cancelled_before_it_was_sent_goes_nowhere(
+    connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker takes no more orders, so one that is on its way to it keeps all later ones here."""
+    monkeypatch.setattr(worker_module, "SILENCE", 2.0)
+    monkeypatch.setattr(worker_module, "LEASE", 2.5)
+    [pid] = workers()
+    commands = connect(lease=2.5)
+    await commands.run(request("true", tmp_path))
+    os.kill(pid, signal.SIGSTOP)
+    sent = start(commands, "touch sent", tmp_path)
+    [worker] = commands._connection.workers.values()
+    await eventually(lambda: worker.running and not worker._orders)
+    later = [start(commands, f"touch later{n}", tmp_path) for n in range(3)]
+    await eventually(lambda: sum(state.running for state in commands.state.workers) == 4)
+    later[0].cancel()
+    await asyncio.sleep(0)
+    os.kill(pid, signal.SIGKILL)
+    workers()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(later[0], BOUND)
+    results = await within(BOUND, sent, *later[1:])
+    assert [result.outcome for result in results] == ["lost", "exited", "exited"]
+    assert sorted(path.name for path in tmp_path.glob("later*")) == ["later1", "later2"]
+
+
 async def test_without_any_worker_commands_fail_within_a_bound(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
