@@ -18,6 +18,9 @@ ANNOUNCEMENT: Final = (
     "Meant for fewer than 30 statements, 5 concurrent branches, 2 imports and 5 minutes."
 )
 _LONGEST: Final = 100_000
+_INDENTED: Final = 40
+"""Levels that are shown by indentation: a call 100,000 deep must not make a line of that length."""
+
 _STATUS: Final = {"done": "✓", "failed": "✗", "cancelled": "–"}
 
 
@@ -44,7 +47,7 @@ class InContextTrace:
                 self._announce(ANNOUNCEMENT)
             return
         for text in self._markers(event):
-            line = "  " * event.place.depth + one_line(text)
+            line = "  " * min(event.place.depth, _INDENTED) + one_line(text)
             self._lines.append(line)
             if self._show and self._announce is not None:
                 self._announce(line)

@@ -109,7 +109,7 @@ class Block:
     `only` is the word that all its statements begin with, where that is so; `open` the last statement, if it may go on.
     """
 
-    __slots__ = ("column", "is_inline", "is_told", "items", "lost", "only", "open", "owner")
+    __slots__ = ("column", "is_inline", "is_lossy", "is_told", "items", "lost", "only", "open", "owner")
 
     def __init__(self, column: int, owner: Compound | None, items: list[Any] | None = None) -> None:
         self.column = column
@@ -119,4 +119,5 @@ class Block:
         self.open: ClausedCompound | None = None
         self.is_inline = False  # it began on the line of its header; its column is not known
         self.is_told = False  # a statement that may not stand here has been reported
+        self.is_lossy = False  # a statement in it could not be read
         self.lost: frozenset[str] = frozenset()  # clauses of a statement whose body was not indented

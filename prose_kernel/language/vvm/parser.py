@@ -196,11 +196,11 @@ class Parser(StatementParser):
             else:
                 self._indented(line, column, is_told)
         end = self.tokens.end(line - 1) if line else 0
-        columns = [block.column for block in blocks[-2:]] if column < blocks[-1].column else []
         while column < blocks[-1].column:
+            if column > blocks[-2].column:
+                self._misaligned(line, column, is_told)
+                break
             self._close_block(end)
-        if column > blocks[-1].column:
-            self._misaligned(line, column, columns, is_told)
         return blocks[-1]
 
     def _tabbed(self, line: int, column: int) -> int:
@@ -217,30 +217,26 @@ class Parser(StatementParser):
         return len(indent.expandtabs(self.tab_width))
 
     def _indented(self, line: int, column: int, is_told: bool) -> None:
-        """A line is deeper than the one above, which begins no block."""
+        """A line is deeper than the one above, which begins no block: it belongs to the block that it stands in."""
         block = self.blocks[-1]
         if not is_told:
             above = block.column
             hint = f"begin it {_spaces(above)}, as the line above" if above else "begin it at the start of the line"
             self.report("E002", *self.span(line + 1), "unexpected indentation", hint)
-        self._go_deeper(column)
-
-    def _misaligned(self, line: int, column: int, columns: list[int], is_told: bool) -> None:
-        """A line ends a block, but begins where no other does."""
-        if not is_told:
-            hint = f"begin it {' or '.join(_spaces(column) for column in columns[-2:])}"
-            message = f"the line begins {_spaces(column)}, where no block above it does"
-            self.report("E002", *self.span(line + 1), message, hint)
-        self._go_deeper(column)
-
-    def _go_deeper(self, column: int) -> None:
-        """What follows at `column` belongs to the block that it stands in."""
-        block = self.blocks[-1]
         deeper = Block(column, None, block.items)
         deeper.only = block.only
-        deeper.open, block.open = block.open, None
         deeper.is_told = True
+        deeper.open, block.open = block.open, None
         self.blocks.append(deeper)
+
+    def _misaligned(self, line: int, column: int, is_told: bool) -> None:
+        """A line is less deep than the block above, but begins where no other block does: it still belongs to it."""
+        outer, block = self.blocks[-2:]
+        if not is_told:
+            hint = f"begin it {_spaces(outer.column)} or {_spaces(block.column)}"
+            message = f"the line begins {_spaces(column)}, where no block above it does"
+            self.report("E002", *self.span(line + 1), message, hint)
+        block.column = column
 
     def _without_body(self, header: Compound, line: int) -> None:
         """Nothing deeper than a header follows it: comments make an empty body, else there is none."""
@@ -277,7 +273,7 @@ class Parser(StatementParser):
         items = block.items
         if block.only is not None:
             items = [item for item in items if isinstance(item, _PART_CLASSES[block.only])]
-            if not items and not block.is_told:
+            if not items and not block.is_told and not block.is_lossy:
                 self._report_parts(block.owner, block.only)
         self.attach(block.owner, tuple(items), end)
 

@@ -44,10 +44,11 @@ def recover(parser: Parser, trouble: Trouble) -> int:
     parser.stack = []
     stop = _stop(parser, first, trouble)
     block = parser.blocks[-1]
+    block.is_lossy = True
     if parser.header is None:
         is_deeper = _column(parser, stop) > block.column
         word = _HEADS.get(parser.texts[first])
-        if word is None and is_deeper and parser.texts[stop - 1] == ":":
+        if word is None and is_deeper and parser.texts[stop - 1] == ":" and parser.texts[first] not in RESERVED:
             word = "if"
         if word is not None and (is_deeper or parser.texts[stop - 1] == ":"):
             _head(parser, word, first, stop, is_deeper)

@@ -145,9 +145,9 @@ class StatementParser(ExpressionParser):
         message = f"the body of `{word}` stands on the same line"
         if at > self.quiet:
             self.report("E001", *self.span(at), message, "begin it on the next line, indented")
-        self.quiet = at
-        while not self.is_end(self.quiet):
-            self.quiet += 1
+            self.quiet = at
+            while not self.is_end(self.quiet):
+                self.quiet += 1
         block = Block(self.blocks[-1].column + 1, compound)
         block.is_inline = True
         self.blocks.append(block)
@@ -313,10 +313,9 @@ class StatementParser(ExpressionParser):
         condition = self.expression()
         self.body(If(start, condition))
 
-    def clause(self) -> ClausedCompound:
-        """The statement above that goes on with the next word."""
+    def clause(self, word: str) -> ClausedCompound:
+        """The statement above that goes on with `word`, which comes next."""
         block = self.blocks[-1]
-        word = self.texts[self.at]
         if block.open is not None and word in block.open.clauses:
             return block.open
         if word not in block.lost:
@@ -342,18 +341,20 @@ class StatementParser(ExpressionParser):
         self.report("E001", *self.span(self.at), message, hint)
 
     def elif_(self) -> None:
-        owner = self.clause()
+        owner = self.clause("elif")
         start = self.starts[self.at]
         self.at += 1
         condition = self.expression()
         self.go_on(owner, "elif", start, condition)
 
     def else_(self) -> None:
-        owner = self.clause()
         start = self.starts[self.at]
+        is_elif = self.texts[self.at + 1] == "if"
+        owner = self.clause("elif" if is_elif else "else")
         self.at += 1
-        if self.texts[self.at] == "if":
-            self.report("E001", start, self.tokens.end(self.at), "there is no `else if`", "write `elif`")
+        if is_elif:
+            if owner is self.blocks[-1].open:
+                self.report("E001", start, self.tokens.end(self.at), "there is no `else if`", "write `elif`")
             self.at += 1
             self.go_on(owner, "elif", start, self.expression())
         else:
@@ -387,7 +388,7 @@ class StatementParser(ExpressionParser):
         self.body(Try(start))
 
     def except_(self) -> None:
-        owner = self.clause()
+        owner = self.clause("except")
         start = self.starts[self.at]
         self.at += 1
         if self.texts[self.at] != "as" and self.kind(self.at) == WORD:
@@ -398,7 +399,7 @@ class StatementParser(ExpressionParser):
         self.go_on(owner, "except", start, target)
 
     def finally_(self) -> None:
-        owner = self.clause()
+        owner = self.clause("finally")
         start = self.starts[self.at]
         self.at += 1
         self.go_on(owner, "finally", start, None)
