@@ -10,7 +10,17 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
-    for script in ("parsing.py", "machines.py", "kernel.py", "models.py", "replay.py", "exec_tool.py", "tasks.py"):
+    scripts = (
+        "parsing.py",
+        "machines.py",
+        "kernel.py",
+        "models.py",
+        "replay.py",
+        "exec_tool.py",
+        "tasks.py",
+        "remote.py",
+    )
+    for script in scripts:
         print(f"\n# {script}\n", flush=True)
         subprocess.run([sys.executable, str(HERE / script), *sys.argv[1:]], check=True)
 

@@ -38,6 +38,7 @@ FILE_ONLY = (
     "tasks_environment",
     "exec_refuse_env",
     "exec_allow_env",
+    "remote_environment",
     "permissions",
     "providers",
     "agents",
@@ -97,6 +98,10 @@ class Settings:
     - `exec_refuse_env`: further names of variables that agents may not set for programs; `*` is a wildcard.
     - `exec_allow_env`: names of refused variables that agents may set anyway.
     - `exec_audit_required`: whether a program is refused if it cannot be recorded in the run's audit log.
+    - `remote`: where commands run: the address of a Dask scheduler (`tls://HOST:PORT`, `tcp://HOST:PORT`), `local` (a
+      cluster on this machine, for trying), or `off`; None means on this machine.
+    - `remote_environment`: names of variables that commands on other machines get from here; `*` is a wildcard. Those
+      of locale and time zone always travel.
     - `permissions`: what a session may do if its program does not say.
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
@@ -153,6 +158,8 @@ class Settings:
     exec_refuse_env: tuple[str, ...] = ()
     exec_allow_env: tuple[str, ...] = ()
     exec_audit_required: bool = False
+    remote: str | None = None
+    remote_environment: tuple[str, ...] = ()
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     providers: Mapping[str, ModelServer] = field(default_factory=dict)
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)
@@ -173,6 +180,11 @@ class Settings:
     def chooses_who_answers(self) -> bool:
         """Whether anything was chosen about who answers sessions and conditions, which may turn out to be wrong."""
         return any(getattr(self, name) != getattr(_DEFAULTS, name) for name in WHO_ANSWERS)
+
+    @property
+    def on_other_machines(self) -> bool:
+        """Whether commands run on other machines; a dry run runs none."""
+        return self.remote not in (None, "off") and self.provider != "dry-run"
 
     def session_options(self, cwd: Path) -> SessionOptions:
         """Return the options that concern sessions; file names are relative to `cwd`."""

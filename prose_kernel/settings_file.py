@@ -7,6 +7,7 @@
     [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
+    [remote]                                   # scheduler, environment: commands on other machines
     [vvm]                                      # state, depth, rules
     [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
@@ -64,6 +65,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "allow_env": "exec_allow_env",
         "audit_required": "exec_audit_required",
     },
+    "remote": {"scheduler": "remote", "environment": "remote_environment"},
     "vvm": {
         "state": "vvm_state",
         "depth": "vvm_depth",

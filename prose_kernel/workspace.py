@@ -23,7 +23,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import PersonUser, serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Event, Listener
-from prose_kernel.runtime.ports import Clock, Ports
+from prose_kernel.runtime.ports import Clock, Commands, Ports
 from prose_kernel.runtime.values import Value
 from prose_kernel.settings import WHO_ANSWERS, Settings
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.languages import Compiled, Language, Programs
+    from prose_kernel.remote.commands import RemoteCommands, RemoteState
     from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -142,6 +143,7 @@ class Workspace:
         self._supplied = dict(start.supplied)
         self._inputs: set[str] = set()  # that texts of the run declare
         self._engine: Engine | None = None
+        self._remote: RemoteCommands | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
         self._earlier: list[SessionServices] = []  # that others have replaced in this run: closed with the next text
@@ -247,6 +249,17 @@ class Workspace:
         run = self._run
         return run.transcript.text if run is not None and run.transcript is not None and run.answers is None else None
 
+    @property
+    def commands_here(self) -> Commands:
+        """Runs commands on this machine, wherever those of the program run."""
+        run = self._open()
+        return (run.doors.commands if run.doors is not None else None) or run.commands
+
+    @property
+    def remote(self) -> RemoteState | None:
+        """The machines that run the commands of programs; None where this one does, or before they were needed."""
+        return self._remote.state if self._remote is not None else None
+
     def add_listener(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
@@ -283,6 +296,20 @@ class Workspace:
             run.doors = doors
         self.settings = settings
 
+    async def connect(self, url: str) -> RemoteState | None:
+        """Let the workers of a scheduler run commands from now on, in this run too; `off`: this machine.
+
+        Raises `UsageError` when no worker there can be used; then nothing has changed.
+        """
+        settings, former = replace(self.settings, remote=url), self._remote
+        self._remote = await self._reached(settings)
+        self.settings = settings
+        if self._run is not None:
+            self._plug_in(self._run, self._run.doors)
+        if former is not None:
+            await asyncio.to_thread(former.close)
+        return self.remote
+
     # ------------------------------------------------------------ the two calls
 
     def compile(self, text: str, name: str = "cell", language: Language | None = None) -> Compiled:
@@ -311,6 +338,9 @@ class Workspace:
         await self._retire()
         self._loop, self._task, self._running = asyncio.get_running_loop(), asyncio.current_task(), language
         try:
+            if self._remote is None and self.settings.on_other_machines:
+                self._remote = await self._reached(self.settings)
+                self._plug_in(run, run.doors)
             if run.kept is not None:
                 keep = run.kept.record_source if self.start.notebook else run.kept.start
                 keep(compiled.source.text)
@@ -351,6 +381,8 @@ class Workspace:
             return
         run.gates.interrupt()
         run.commands.interrupt()
+        if self._remote is not None:
+            self._remote.interrupt()
         loop.call_soon_threadsafe(task.cancel)
 
     # ------------------------------------------------------------ life
@@ -375,9 +407,9 @@ class Workspace:
             await self._end(error)
         finally:
             self._run = None
-            engine, self._engine = self._engine, None
-            if engine is not None:
-                await asyncio.to_thread(engine.close)
+            opened = (self._remote, self._engine)
+            self._remote = self._engine = None
+            await asyncio.gather(*(asyncio.to_thread(one.close) for one in opened if one is not None))
 
     async def _end(self, error: RunError | None) -> None:
         run = self._run
@@ -461,16 +493,43 @@ class Workspace:
             run.doors = self._connect(self.settings, run)
         return run.doors
 
-    def _plug_in(self, run: _Run, doors: SessionServices) -> None:
+    def _plug_in(self, run: _Run, doors: SessionServices | None) -> None:
+        commands: Commands = self._remote or run.commands
         machine = run.any_machine
+        if doors is None:  # they will come when they are needed
+            machine.ports = structs.replace(machine.ports, commands=commands)
+            return
         machine.ports = structs.replace(
             machine.ports,
-            commands=doors.commands or run.commands,
+            commands=doors.commands or commands,
             sessions=doors.sessions,
             judge=doors.judge,
             user=doors.user,
             races=doors.races,
         )
+
+    async def _reached(self, settings: Settings) -> RemoteCommands | None:
+        """What runs commands on other machines, where the settings want that. Raises `UsageError`."""
+        if not settings.on_other_machines:
+            return None
+        from prose_kernel.remote.commands import RemoteCommands
+
+        assert settings.remote is not None
+        remote = RemoteCommands(
+            settings.remote,
+            self.start.cwd,
+            environment=settings.remote_environment,
+            shell=settings.shell,
+            displayed=settings.display_cap,
+        )
+        try:
+            state = await remote.connect()
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(remote.close))
+            raise
+        for warning in state.warnings:
+            self._asker.show(f"Warning: {warning}")
+        return remote
 
     def _tasks_of(self, run: _Run) -> TaskService:
         if run.tasks is None:

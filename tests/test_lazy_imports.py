@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 from stubs.model_server import StubServer
 
-HEAVY = ("pydantic_ai", "pydantic", "openai", "anthropic", "acp", "httpx", "httpx2")
+HEAVY = (
+    "pydantic_ai",
+    "pydantic",
+    "openai",
+    "anthropic",
+    "acp",
+    "httpx",
+    "httpx2",
+    "dask",
+    "distributed",
+    "prose_kernel.remote",
+)
 
 CELLS = """
 import asyncio, sys

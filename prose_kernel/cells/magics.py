@@ -179,13 +179,12 @@ async def pip(call: Call) -> None:
     if not call.text:
         raise UsageError("%pip: too few words", hint=f"usage: {pip.usage}")
     workspace = call.cells.workspace
-    machine = workspace.machine
     command = f"{_pip_command()} {call.text}"
     shown = call.view.command_view()
     before = _installed()
     try:
         request = CommandRequest(command, str(workspace.cwd), _PIP_SECONDS, track=False)
-        result = await machine.ports.commands.run(request, shown.feed)
+        result = await workspace.commands_here.run(request, shown.feed)
     finally:
         shown.finish("run it in a terminal to see all of it")
     if result.exit_code:
@@ -237,6 +236,46 @@ async def cd(call: Call) -> None:
         workspace.cwd = path.resolve()
     text = tables.short_path(workspace.cwd, call.cells.cwd)
     call.show(Display({"text/plain": text}, {"directory": str(workspace.cwd)}))
+
+
+@magic(
+    "%remote [connect ADDRESS|connect local|disconnect]",
+    "which machines run commands, or change that from now on: the workers of a Dask scheduler, or this machine",
+)
+async def remote(call: Call) -> None:
+    use(call, remote, 0, 2)
+    match call.words:
+        case ():
+            call.show(_machines(call))
+        case ("connect", address):
+            await call.cells.connect(address)
+            call.show(_machines(call))
+        case ("disconnect",):
+            await call.cells.connect("off")
+            call.say("Commands run on this machine.")
+        case _:
+            raise UsageError("%remote: connect ADDRESS, connect local, or disconnect", hint=f"usage: {remote.usage}")
+
+
+def _machines(call: Call) -> Display:
+    """Addresses and machine names differ from run to run: they are in the metadata."""
+    settings = call.cells.settings
+    workspace = call.cells.started
+    state = workspace.remote if workspace is not None else None
+    if state is None:
+        later = f"Commands will run on the workers of {settings.remote}, from the next cell on."
+        here = "Commands run on this machine."
+        return Display({"text/plain": later if settings.on_other_machines else here})
+    rows = [
+        ("scheduler", state.url),
+        ("encrypted", "yes" if state.encrypted else "no"),
+        ("workers", str(len(state.workers))),
+        ("commands at once", str(state.places)),
+        *(("not used", reason) for reason in state.refused),
+    ]
+    shown = table(("commands on other machines", ""), rows, code=())
+    workers = [f"{worker.host} {worker.address}" for worker in state.workers]
+    return Display(shown.data, {**shown.facts, "workers": workers})
 
 
 @magic("%reset", "end the run and forget all names; the next cell starts a new run")

@@ -96,6 +96,12 @@ class Cells:
                 workspace.choose(**former)
             raise
 
+    async def connect(self, address: str) -> None:
+        """Let other machines run commands, here and in later runs; `off`: this one. Raises `UsageError`; then nothing
+        has changed."""
+        await self.workspace.connect(address)
+        self.overrides["remote"] = address
+
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
         if self._workspace is not None:

@@ -346,11 +346,12 @@ async def resume(call: Call) -> None:
 def _continuation(workspace: Workspace, found: TaskFollowUp, name: str) -> str:
     """The program of a continuation. What the task printed comes as context: data, never a part of the program."""
     prompt = f"Task {found.number} has ended. Its result is in the context, as data. Go on from there."
-    agents = (one.definition for one in workspace.definitions() if one.definition.kind == "agent")
-    agent = next((agent for agent in agents if agent.name == found.session), None)
+    agents = (one for one in workspace.definitions() if one.definition.kind == "agent")
+    agent = next((one for one in agents if one.definition.name == found.session), None)
     if agent is None:
         return f'session "{prompt}"\n  context: {name}\n'
-    keyword = "resume" if "memory" in agent.facts else "session"
+    remembers = "memory" in agent.definition.facts and agent.language is languages.default()
+    keyword = "resume" if remembers else "session"  # whether another language's agent remembers is its own affair
     return f'{keyword}: {found.session}\n  prompt: "{prompt}"\n  context: {name}\n'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
+    from prose_kernel.remote.commands import RemoteState
     from prose_kernel.settings import Settings
 
 START_SECONDS = 30
@@ -69,6 +71,36 @@ def _isolation(current: Settings) -> Iterator[Finding]:
             yield Finding(found.state, found.subject, found.text)
 
 
+def _remote(current: Settings) -> Finding:
+    """Whether commands can run on other machines; where the settings say so, a look at them."""
+    try:
+        dask = version("distributed")
+    except PackageNotFoundError:
+        dask = None
+    if not current.on_other_machines:
+        if dask is None:
+            text = "commands run on this machine; for others: pip install 'prose_kernel[dask]'"
+            return Finding("ok", "remote", text)
+        return Finding("ok", "remote", f"commands run on this machine; for others there is Dask {dask}")
+    from prose_kernel.remote.commands import RemoteCommands
+
+    async def look() -> RemoteState:
+        try:
+            return await commands.connect()
+        finally:
+            await asyncio.to_thread(commands.close)
+
+    commands = RemoteCommands(str(current.remote), Path.cwd(), shell=current.shell)
+    try:
+        state = asyncio.run(look())
+    except UsageError as problem:
+        return Finding("broken", "remote", str(problem).removeprefix("remote: "), problem.hint)
+    text = f"{state.url}: {len(state.workers)} workers run {state.places} commands at once"
+    if state.warnings:
+        return Finding("note", "remote", "; ".join((text, *state.warnings)))
+    return Finding("ok", "remote", text)
+
+
 def _system() -> Finding:
     from prose_kernel.commands import system
 
@@ -113,6 +145,7 @@ def _settings() -> Iterator[Finding]:
     yield _state_directory(Path.cwd() / current.state_dir)
     yield from doctor_sessions.examine(current, Path.cwd())
     yield from _isolation(current)
+    yield _remote(current)
 
 
 def _shell(wanted: str | None) -> Finding:

@@ -47,6 +47,11 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
     help="Where a file that a recorded session read has changed: warn, fail or ignore. Default: fail in CI, else warn.",
 )
 @click.option("--realtime", is_flag=True, help="Replay sessions at their recorded speed.")
+@click.option(
+    "--remote",
+    metavar="ADDRESS",
+    help="Run commands on the workers of a Dask scheduler (tls://HOST:PORT), or of a cluster here: local.",
+)
 @click.option("--usage", is_flag=True, help="Print what sessions and judgements consumed.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
@@ -70,6 +75,7 @@ def run(
     cassette_mode: str | None = None,
     cassette_stale: str | None = None,
     realtime: bool = False,
+    remote: str | None = None,
     usage: bool = False,
 ) -> int:
     """Run a program, a notebook (its cells in order) or a bundled example; FILE may be - for standard input.
@@ -100,6 +106,7 @@ def run(
         cassette_mode=cassette_mode,
         cassette_stale=cassette_stale,
         cassette_realtime=True if realtime else None,
+        remote=remote,
     )
     request = Request(
         name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage, gate_files=gate_files

@@ -45,7 +45,7 @@ class Engine:
     watchdog cannot be kept alive; it is called in the engine's thread. `state_dir` holds the private file by which
     a later start finds what a killed kernel and a killed watchdog left; None means a directory of this user's.
     `at_once` is how many commands may run at the same time, further ones wait; None means what the limit on open files
-    allows, at most 1000.
+    allows, at most 1000. `mark` is how the marker begins that all its commands carry.
     """
 
     def __init__(
@@ -55,9 +55,10 @@ class Engine:
         on_warning: Callable[[str], None] | None = None,
         state_dir: Path | None = None,
         at_once: int | None = None,
+        mark: str = "",
     ) -> None:
         self.grace = grace
-        self.marker = secrets.token_hex(16)
+        self.marker = mark + secrets.token_hex(16)
         self.loop: asyncio.AbstractEventLoop
         self._on_warning = on_warning
         self._state_dir = state_dir

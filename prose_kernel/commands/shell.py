@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,7 @@ from prose_kernel.commands import cwd_report
 from prose_kernel.commands.cross_loop import ProcessCall
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.output import Live
-from prose_kernel.commands.process import Launch, Process, Record, signal_name
+from prose_kernel.commands.process import Feed, Launch, Process, Record, signal_name
 from prose_kernel.commands.spawn import SpawnFailure, high
 from prose_kernel.commands.system import memory_file
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
@@ -23,6 +23,9 @@ LONGEST_ARGUMENT = 120_000
 
 TIMED_OUT = 124
 NOT_STARTED = 127
+
+CLOSED = CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
+"""The result of a command that was asked for after everything had been ended."""
 
 _FLAGS = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",), "busybox": ("sh",)}
 NOT_INHERITED = (b"BASH_ENV", b"ENV")
@@ -34,15 +37,23 @@ class ShellCommands:
 
     `shell` is a path or a name to look up, None means `bash`, else `sh`. `displayed` is how many bytes of one command's
     output `on_output` displays at most: it then may not get the middle of a long one while its loop is busy. 0: all.
+    `environment` is what commands inherit; None means the environment of this process.
     """
 
-    def __init__(self, engine: Engine, shell: str | None = None, *, displayed: int = 0) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        shell: str | None = None,
+        *,
+        displayed: int = 0,
+        environment: Environment | None = None,
+    ) -> None:
         self._engine = engine
         self._shell = Shell(shell)
         self.shell = self._shell.path
         """The absolute path of the shell."""
         self._displayed = displayed
-        self._environment = Environment(f"{engine.marker}:exec")
+        self._environment = environment or Environment(f"{engine.marker}:exec")
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
         """Run one command to its end (exec-and-tasks.md 2.2, steps 3 to 5). Never raises for what the command does.
@@ -52,15 +63,19 @@ class ShellCommands:
         """
         try:
             call: ProcessCall[CommandResult] = ProcessCall(self._engine)
-            launch = self._launch(request)
             live = Live(self._engine.loop, call.post, on_output, self._displayed) if on_output is not None else None
 
-            def done(record: Record) -> None:
-                call.done(derive(request, record, launch.report), live.deliver if live is not None else None)
+            def done(result: CommandResult) -> None:
+                call.done(result, live.deliver if live is not None else None)
 
-            return await call.wait(Process(self._engine, launch, live, done))
+            return await call.wait(self.process(request, live, done))
         except EngineClosed:
-            return CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
+            return CLOSED
+
+    def process(self, request: CommandRequest, feed: Feed | None, done: Callable[[CommandResult], None]) -> Process:
+        """One command, not started yet: who gives it to the engine gets its output and result in the engine's loop."""
+        launch = self._launch(request)
+        return Process(self._engine, launch, feed, lambda record: done(derive(request, record, asked=launch.report)))
 
     def interrupt(self) -> None:
         """A user's interrupt, from any thread: ends all running commands with INT, 2 s, TERM, 2 s, KILL.

@@ -168,6 +168,8 @@ def outcome(result: CommandResult) -> list[str]:
             return [f"ended by signal {result.signal or 'unknown'}"]
         case "spawn" | "cwd":
             return ["could not be started"]
+        case "lost":
+            return ["lost with the worker that ran it"]
         case _:
             return [f"exit code {result.exit_code}"]
 
@@ -190,7 +192,8 @@ def cuts(result: CommandResult) -> list[str]:
 
 def command_facts(result: CommandResult) -> dict[str, object]:
     """The volatile side of a command's result, for metadata."""
-    return {"duration": round(result.duration, 3), "max_rss": result.max_rss, "cpu_s": round(result.cpu_s, 3)}
+    facts = {"duration": round(result.duration, 3), "max_rss": result.max_rss, "cpu_s": round(result.cpu_s, 3)}
+    return facts | ({"worker": result.worker} if result.worker else {})
 
 
 def result_card(event: CommandFinished, directory: str = "") -> Display | None:

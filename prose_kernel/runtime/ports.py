@@ -50,21 +50,24 @@ class CommandRequest(Struct, frozen=True):
     at: str = ""
 
 
-Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed"]
+Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed", "lost"]
+"""`lost`: the command ran on another machine, which cannot be reached any more. What it did is not known; it is never
+run again for that."""
 
 
 class CommandResult(Struct, frozen=True):
     """What a command did (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
 
-    `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`; None on success. Streams are decoded and cut
-    to `max_output` code points. `duration`, `max_rss` and `cpu_s` are volatile and belong into metadata only.
+    `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`, `lost`; None on success. Streams are decoded
+    and cut to `max_output` code points. `duration`, `max_rss`, `cpu_s` and `worker` (the name of the machine, for a
+    command that ran on another one) are volatile and belong into metadata only.
     """
 
     outcome: Outcome
     exit_code: int
     stdout: str = ""
     stderr: str = ""
-    kind: Literal["exit", "signal", "timeout", "spawn", "cwd"] | None = None
+    kind: Literal["exit", "signal", "timeout", "spawn", "cwd", "lost"] | None = None
     signal: str | None = None
     timed_out: bool = False
     stdout_truncated: bool = False
@@ -79,6 +82,7 @@ class CommandResult(Struct, frozen=True):
     duration: float = 0.0
     max_rss: int = 0
     cpu_s: float = 0.0
+    worker: str | None = None
 
 
 Stream = Literal["stdout", "stderr"]
@@ -368,7 +372,8 @@ class Answers(Protocol):
         ...
 
     def read(self, target: Target) -> str | None:
-        """What the session has written; None when there is no such file, or it is a link."""
+        """What the session has written; None when there is no such file, or it is a link. Raises `StateError` for one
+        that is too large."""
         ...
 
     def write(self, target: Target, text: str) -> None:

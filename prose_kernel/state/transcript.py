@@ -11,7 +11,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.text import clipped
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text, kind_of
-from prose_kernel.state.trace import loop_pass, marker, one_line
+from prose_kernel.state.trace import indentation, loop_pass, marker, one_line
 
 ANNOUNCEMENT: Final = (
     "State: in context. Nothing is written to disk, and nothing is left when this run ends. "
@@ -44,7 +44,7 @@ class InContextTrace:
                 self._announce(ANNOUNCEMENT)
             return
         for text in self._markers(event):
-            line = "  " * event.place.depth + one_line(text)
+            line = indentation(event.place) + one_line(text)
             self._lines.append(line)
             if self._show and self._announce is not None:
                 self._announce(line)
@@ -142,6 +142,8 @@ class MarkedTrace(InContextTrace):
                 yield f"{self.DECIDED} {f'arm {event.arm}' if event.arm else 'no arm'}"
             case ev.OptionChosen():
                 yield f"{self.DECIDED} option {event.label}"
+            case ev.Constrained():
+                yield f"{self.DECIDED} {marker(event)}"
             case ev.ParallelStarted():
                 yield f"{self.PARALLEL} {event.count or len(event.labels)} at once"
             case ev.ParallelJoined():

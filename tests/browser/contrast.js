@@ -1,5 +1,6 @@
-// Every piece of text in the outputs of the open notebook, with the contrast between it and what is behind it.
-() => {
+// Every piece of text in the outputs of the open notebook, or in other parts of it, with the contrast between it and
+// what is behind it.
+(parts = '.jp-OutputArea-output') => {
   const channels = (css) => {
     const found = css.match(/[\d.]+/g).map(Number);
     return [...found.slice(0, 3), found.length > 3 ? found[3] : 1];
@@ -24,7 +25,7 @@
     return product;
   };
   const all = [];
-  for (const output of document.querySelectorAll('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output')) {
+  for (const output of document.querySelectorAll(`.jp-NotebookPanel:not(.lm-mod-hidden) ${parts}`)) {
     const walker = document.createTreeWalker(output, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
       const text = walker.currentNode.data.trim();

@@ -248,7 +248,7 @@ class Lab:
 
     def write(self, name: str, cells: Sequence[str], kernel: str = "prose") -> Path:
         """A notebook of code cells in the server's directory."""
-        language = {"prose": "prose", "python3": "python"}[kernel]
+        language = {"prose": "prose", "vvm": "vvm", "python3": "python"}[kernel]
         spec = {"name": kernel, "display_name": kernel, "language": language}
         book = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(source) for source in cells], metadata={"kernelspec": spec}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -37,6 +38,39 @@ EXPECTED = {
     "{plan}": "variable-2",
 }
 
+VVM = '''agent writer(model="opus")
+# who writes
+def note(item):
+  text = @writer `On {item.title} {{in}}
+short`(it, retry=1)
+  return {from: text, words: len(text)}
+if not ?`good`(3) and true:
+  raise "a\\n"'''
+
+VVM_EXPECTED = {
+    "agent": "keyword",
+    "writer": "def",
+    "model": "property",
+    '"opus"': "string",
+    "# who writes": "comment",
+    "note": "def",
+    "item": "def",
+    "@writer": "attribute",
+    "`On ": "string-2",
+    "{item.title}": "variable-2",
+    "{{": "string",
+    "short`": "string-2",
+    "it": "variable-2",
+    "retry": "property",
+    "1": "number",
+    "from:": "property",
+    "len": "builtin",
+    "not": "keyword",
+    "?": "operator",
+    "true": "keyword",
+    "raise": "keyword",
+}
+
 # The pieces of an editor and their colours, neighbours of one look as one (CodeMirror joins them since 6.11); and what
 # colour the theme has for a kind of token.
 PIECES = """root => {
@@ -63,13 +97,15 @@ def wait_for_colours(editor: Any) -> None:
     editor.locator(".cm-line span", has_text="agent").first.wait_for()
 
 
-def shown(lab: Lab, editor: Any) -> dict[str, str]:
-    """For each piece of the program the kind of token whose colour it has."""
-    kinds = {lab.page.evaluate(THEME, kind): kind for kind in dict.fromkeys(EXPECTED.values())}
+def shown(lab: Lab, editor: Any, expected: dict[str, str] = EXPECTED) -> dict[str, str]:
+    """For each piece of the program the kind of token whose colour it has: the one expected, if several have it."""
     pieces = {text: (colour, style) for text, colour, style in editor.evaluate(PIECES)}
-    assert pieces["**the plan is"][1] == "italic"
+    if expected is EXPECTED:
+        assert pieces["**the plan is"][1] == "italic"
+    colours = {kind: lab.page.evaluate(THEME, kind) for kind in dict.fromkeys(expected.values())}
     return {
-        text: kinds.get(pieces[text][0], pieces[text][0]) if text in pieces else "no such piece" for text in EXPECTED
+        text: kind if text in pieces and pieces[text][0] == colours[kind] else str(pieces.get(text, "no such piece"))
+        for text, kind in expected.items()
     }
 
 
@@ -139,3 +175,64 @@ def test_enter_after_a_colon_indents_and_else_goes_back(lab: Lab) -> None:
     lab.page.locator(f"{PANEL} .cm-content[data-language='prose']").wait_for()
     type_into(prose, 0, "if x:", "Enter", 'exec "a"')
     assert text_of(prose, 0) == ["if x:", '  exec "a"']
+
+
+# ---------------------------------------------------------------- VVM
+
+
+def test_a_vvm_notebook_and_its_prose_cells_have_colours(lab: Lab) -> None:
+    notebook = lab.notebook(VVM, f"%%prose\n{PROGRAM}", kernel="vvm")
+    for number in (0, 1):
+        wait_for_colours(notebook.editor(number))
+    assert shown(lab, notebook.editor(0), VVM_EXPECTED) == VVM_EXPECTED
+    assert shown(lab, notebook.editor(1)) == EXPECTED
+
+
+def test_vvm_cells_of_other_notebooks_have_colours(lab: Lab) -> None:
+    for kernel in ("prose", "python3"):
+        notebook = lab.notebook(f"%%vvm\n{VVM}", kernel=kernel)
+        wait_for_colours(notebook.editor(0))
+        assert shown(lab, notebook.editor(0), VVM_EXPECTED) == VVM_EXPECTED
+
+
+def test_a_vvm_file_and_a_fence_have_colours(lab: Lab) -> None:
+    (lab.server.root / "program.vvm").write_text(VVM)
+    lab.page.goto(lab.server.url("lab/tree/program.vvm?reset"))
+    editor = lab.page.locator(".jp-FileEditor:not(.lm-mod-hidden) .cm-content")
+    wait_for_colours(editor)
+    assert shown(lab, editor, VVM_EXPECTED) == VVM_EXPECTED
+    cells = [nbformat.v4.new_markdown_cell(f"```vvm\n{VVM}\n```"), nbformat.v4.new_code_cell("")]
+    spec = {"name": "vvm", "display_name": "VVM", "language": "vvm"}
+    path = lab.server.root / "vvm-fence.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), path)
+    fence = lab.open(path).panel.locator(".jp-RenderedMarkdown pre")
+    fence.locator("span", has_text="agent").first.wait_for()
+    assert shown(lab, fence, VVM_EXPECTED) == VVM_EXPECTED
+
+
+def test_clauses_of_vvm_go_where_they_belong(lab: Lab) -> None:
+    notebook = lab.notebook("", kernel="vvm")
+    lab.page.locator(f"{PANEL} .cm-content[data-language='vvm']").wait_for()
+    type_into(notebook, 0, "match x:", "Enter", "case _:", "Enter", "pass", "Enter", "case error(_):", "Enter", "y")
+    assert [line.rstrip() for line in text_of(notebook, 0)] == [
+        "match x:",
+        "  case _:",
+        "    pass",
+        "  case error(_):",
+        "    y",
+    ]
+
+
+def test_vvm_can_be_read_in_light_and_dark(lab: Lab) -> None:
+    """Colours are those of the theme, whose brackets alone are paler than this, in every language."""
+    contrast = (Path(__file__).parent / "contrast.js").read_text()
+    notebook = lab.notebook(VVM, kernel="vvm")
+    try:
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+            lab.theme(theme)
+            wait_for_colours(notebook.editor(0))
+            pieces = lab.page.evaluate(contrast, ".jp-CodeCell .cm-line")
+            assert len(pieces) > len(VVM_EXPECTED)
+            assert [piece for piece in pieces if piece["contrast"] < 3 and piece["text"].strip("()[]{}")] == []
+    finally:
+        lab.theme("JupyterLab Light")

@@ -173,6 +173,43 @@ def test_values_of_python_go_in_and_come_out(python: Client) -> None:
     assert text(python, "%vvm len(back)") == "6"
 
 
+@pytest.mark.parametrize("which", ["vvm", "prose"])
+def test_a_cell_is_completed_and_explained_in_its_language(vvm: Client, client: Client, which: str) -> None:
+    one = {"vvm": vvm, "prose": client}[which]
+    one.run("%reset")
+    one.run("%%vvm\ncounter = 1\nagent scribe()")
+    one.run("%%prose\nlet weight = 2")
+
+    def offered(code: str) -> tuple[list[str], int]:
+        reply = one.ask("complete_request", {"code": code, "cursor_pos": len(code)})["content"]
+        return reply["matches"], reply["cursor_start"]
+
+    for prefix in ("%%vvm\n", "%%vvm\n\n  ") if which == "prose" else ("", "%%vvm\n"):
+        assert offered(f"{prefix}coun") == (["counter"], len(prefix))
+        assert "weight" in offered(f"{prefix}wei")[0]
+        assert "while" in offered(f"{prefix}whi")[0] and "session" not in offered(f"{prefix}sess")[0]
+        assert "scribe" in offered(f"{prefix}@scr")[0]
+        code = f"{prefix}while"
+        found = one.ask("inspect_request", {"code": code, "cursor_pos": len(code)})["content"]
+        assert found["found"] and found["data"]["text/plain"].startswith("while: ")
+    assert "session" in offered("%%prose\nsess")[0]
+    assert "counter" in offered("%%prose\nlet x = cou")[0]
+    found = one.ask("inspect_request", {"code": "%%prose\nsession", "cursor_pos": 12})["content"]
+    assert found["data"]["text/plain"].startswith("session: ")
+
+    def ended(code: str) -> tuple[str, str | None]:
+        reply = one.ask("is_complete_request", {"code": code})["content"]
+        return reply["status"], reply.get("indent")
+
+    assert ended("%%vvm") == ("incomplete", "")
+    assert ended("%%vvm\nif true:") == ("incomplete", "  ")
+    assert ended("%%vvm\nx = 1\n\n") == ("complete", None)
+    assert ended("%%prose\nrepeat 3:") == ("incomplete", "  ")
+    if which == "vvm":
+        assert ended("def f(x):") == ("incomplete", "  ")
+        assert ended("x = ]")[0] == "invalid"
+
+
 # ---------------------------------------------------------------- interrupts, restart
 
 

@@ -194,7 +194,9 @@ class _Text:
         if self.fresh:
             return self._statements(known)
         if before == "@":
-            return [*self.agents(known), *self.variables(known)]
+            exported = self._at(-2) == "export"
+            held = [] if exported else [offer for offer in self.variables(known) if offer.kind == "variable"]
+            return [*self.agents(known), *held]
         if before == ".":
             return self._after_dot(known, values)
         if before in _NEW_NAME and not self.open:

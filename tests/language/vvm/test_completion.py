@@ -52,7 +52,7 @@ def found(text: str, inside: str = "code") -> set[str]:
         ("x = plan ", {"and", "or"}, {"plan"}),
         ("if ", {"plan", "not"}, {"if"}),
         ("for x ", {"in"}, {"and"}),
-        ("for x in ", {"plan"}, {"x "}),
+        ("for x in ", {"plan"}, {"if"}),
         ("choose plan ", {"by"}, {"as"}),
         ("choose plan by ?`x` ", {"as"}, {"by"}),
         ("except ", {"as"}, {"plan"}),
@@ -66,11 +66,11 @@ def found(text: str, inside: str = "code") -> set[str]:
         ("x = [1, ", {"plan"}, {"if"}),
         ("x = [\n  ", {"plan"}, {"if", "agent"}),
         # agents
-        ("x = @", {"writer", "plan"}, {"len ", "if"}),
+        ("x = @", {"writer", "plan"}, {"len", "shorten", "if"}),
         ("agent scribe()\nx = @", {"writer", "scribe"}, set()),
         ('from "./t" import @lead as boss\nx = @', {"boss"}, {"lead"}),
         ('from "./t" import tool\nx = ', {"tool"}, set()),
-        ("export @", {"writer"}, set()),
+        ("export @", {"writer"}, {"plan", "len"}),
         ("export ", {"plan", "pack"}, {"len"}),
         # keys
         ("agent x(", {"model=", "prompt=", "skills=", "permissions=", "memory="}, {"retry=", "plan"}),

@@ -19,7 +19,7 @@ from prose_kernel.language.vvm import parse
 from prose_kernel.machine.vvm.program_text import judged_texts
 from prose_kernel.recordings.library import Cassettes
 from prose_kernel.recordings.recorded_decisions import RecordedJudge
-from prose_kernel.runtime.events import ArmChosen, Judged, OptionChosen
+from prose_kernel.runtime.events import ArmChosen, Constrained, Judged, OptionChosen
 from prose_kernel.runtime.ports import Judge, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 from prose_kernel.sessions.providers.model_judge import message, statement
@@ -343,6 +343,9 @@ async def test_s6_every_requirement_is_judged_once_and_never_again() -> None:
         }
     }
     assert w.judge.asked == ["one", "two 3", "three"]
+    (told,) = w.of(Constrained)
+    assert (told.name, told.requirements, told.violations) == ("x", 3, ("one", "two 3"))
+    assert told.bounds == {"attempts": 3, "time": "5s", "budget": 0.5}
 
 
 async def test_s7_an_error_value_is_judged_like_any_other() -> None:

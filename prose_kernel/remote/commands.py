@@ -1,0 +1,243 @@
+"""`exec` on other machines: the machine's `Commands` port over the workers of a Dask cluster.
+
+Commands wait here until a worker has a free place; they go to the one with the most. A command that was sent is never
+sent again, whatever happens to its worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prose_kernel.commands.cross_loop import answered
+from prose_kernel.commands.output import Live
+from prose_kernel.commands.shell import CLOSED, NOT_STARTED
+from prose_kernel.commands.termination import GRACE
+from prose_kernel.remote.connection import Connection, Target, Terms
+from prose_kernel.remote.messages import LEASE, Inherit
+from prose_kernel.remote.runner import allowed
+from prose_kernel.remote.worker import RemoteCommand, Worker
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Outcome
+
+INHERITED = (
+    *("LANG", "LANGUAGE", "LC_*", "TZ"),
+    *("PYTHONHASHSEED", "*_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "DASK_INTERNAL_*"),  # which Dask sets for workers
+)
+"""The variables that always come from here: with others the same command could print something else."""
+
+NO_WORKER = 8.0
+"""Seconds that commands wait for a worker when none is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker, for people: its machine and address, its places, how many of them are taken."""
+
+    host: str
+    address: str
+    places: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteState:
+    """How it stands: the workers in use, and why others are not."""
+
+    url: str
+    encrypted: bool
+    workers: tuple[WorkerState, ...]
+    refused: tuple[str, ...]
+    refused_count: int
+
+    @property
+    def places(self) -> int:
+        return sum(worker.places for worker in self.workers)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the person should know."""
+        found = []
+        if not self.encrypted:
+            found.append(
+                f"{self.url} is not encrypted: whoever can reach it can run programs on its workers and here; use TLS"
+            )
+        if self.refused:
+            count = f"{self.refused_count} worker{'s are' if self.refused_count != 1 else ' is'}"
+            found.append(f"{count} not used: {'; '.join(self.refused)}")
+        return tuple(found)
+
+
+class RemoteCommands:
+    """The `Commands` port. `url` is a scheduler's address or `local`; `directory` must be the same on all workers.
+
+    `environment` are patterns of variables that commands inherit from this process, beside `INHERITED`; everything
+    else they have from the worker. `displayed` and `shell` are those of `ShellCommands`. Making one connects to
+    nothing.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        directory: Path,
+        *,
+        environment: Sequence[str] = (),
+        shell: str | None = None,
+        displayed: int = 0,
+        grace: float = GRACE,
+        lease: float = LEASE,
+        direct: bool = True,
+    ) -> None:
+        self.mark = f"{secrets.token_hex(8)}-"
+        """How the marker (`PROSE_JOB`) of every command of this run begins, on every machine."""
+        self._patterns = (*INHERITED, *environment)
+        self._displayed = displayed
+        self._numbers = 0
+        self._waiting: deque[RemoteCommand] = deque()
+        self._nobody: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._connection = Connection(
+            Target(url),
+            Terms(directory, self.mark, shell, grace, lease),
+            joined=self._place_soon,
+            left=self._gone,
+            changed=self._place,
+            direct=direct,
+        )
+
+    async def connect(self) -> RemoteState:
+        """Connect, if that has not been done. Raises `UsageError` when no worker can be used, with the reason."""
+        await self._opened()
+        return self.state
+
+    async def _opened(self) -> None:
+        opened = self._connection.open()
+        if opened.done():  # no turn is given away then
+            return opened.result()
+        waiting = asyncio.wrap_future(opened)
+        try:
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            waiting.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody wants to know
+            raise
+
+    @property
+    def state(self) -> RemoteState:
+        """How it stands now."""
+        link = self._connection
+        workers = sorted(link.workers.copy().values(), key=lambda worker: worker.address)
+        return RemoteState(
+            link.target.url,
+            link.target.encrypted,
+            tuple(WorkerState(one.facts.host, one.address, one.places, len(one.running)) for one in workers),
+            link.refused,
+            link.refused_count,
+        )
+
+    # ------------------------------------------------------------ the port
+
+    async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        """As `Commands.run`. When a worker is lost, the result has the outcome `lost`, and nothing is repeated."""
+        link, loop = self._connection, asyncio.get_running_loop()
+        if self._closed:
+            return CLOSED
+        await self._opened()
+        answer: asyncio.Future[CommandResult] = loop.create_future()
+        command: list[RemoteCommand] = []
+
+        def post(callback: Callable[[], None]) -> bool:
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:  # the caller's loop is closed: nobody wants this command any more
+                link.post(self._cancel, command[0])
+                return False
+            return True
+
+        live = Live(link.loop, post, on_output, self._displayed) if on_output is not None else None
+
+        def done(result: CommandResult) -> None:
+            def complete() -> None:
+                if live is not None:
+                    live.deliver()
+                if not answer.done():
+                    answer.set_result(result)
+
+            post(complete)
+
+        self._numbers += 1
+        command.append(RemoteCommand(self._numbers, request, live, done))
+        if not link.post(self._submit, command[0]):
+            return CLOSED
+        return await answered(answer, lambda: link.post(self._cancel, command[0]))
+
+    def interrupt(self) -> None:
+        """A user's interrupt, from any thread; as `ShellCommands.interrupt`, on all workers."""
+        self._connection.post(self._interrupt)
+
+    def close(self) -> None:
+        """End all commands on all workers, disconnect, and end a cluster of our own. Blocks, for a bounded time."""
+        self._closed = True
+        self._connection.post(self._refuse_all, "cancelled", signal.SIGTERM)
+        self._connection.close()
+
+    # ------------------------------------------------------------ in the connection's loop
+
+    def _submit(self, command: RemoteCommand) -> None:
+        self._waiting.append(command)
+        self._place()
+
+    def _place_soon(self, _: Worker) -> None:
+        self._place()
+
+    def _place(self) -> None:
+        """Give places to commands that wait, in their order, always at the worker with the most."""
+        workers = self._connection.workers
+        if not workers and self._waiting and self._nobody is None:
+            self._nobody = self._connection.loop.call_later(NO_WORKER, self._give_up)
+        if workers and self._nobody is not None:
+            self._nobody.cancel()
+            self._nobody = None
+        inherited: Inherit | None = None
+        while self._waiting and workers:
+            best = max(workers.values(), key=lambda worker: worker.free)
+            if best.free <= 0:
+                return
+            inherited = inherited or self._inherited()
+            best.start(self._waiting.popleft(), inherited)
+
+    def _inherited(self) -> Inherit:
+        values = {name: value for name, value in os.environ.items() if allowed(name, self._patterns)}
+        return Inherit(self._patterns, values)
+
+    def _gone(self, worker: Worker) -> None:
+        self._waiting.extendleft(reversed(worker.unsent))
+        self._place()
+
+    def _give_up(self) -> None:
+        self._nobody = None
+        waiting, self._waiting = self._waiting, deque()
+        for command in waiting:
+            reason = "no worker is left"
+            command.finish(CommandResult("spawn_failed", NOT_STARTED, stderr=reason, kind="spawn", spawn_error=reason))
+
+    def _cancel(self, command: RemoteCommand) -> None:
+        if command in self._waiting:
+            self._waiting.remove(command)
+            command.refuse("cancelled", 128 + signal.SIGTERM)
+        else:
+            command.stop()
+
+    def _interrupt(self) -> None:
+        self._refuse_all("interrupted", signal.SIGINT)
+        for worker in self._connection.workers.values():
+            worker.interrupt()
+
+    def _refuse_all(self, outcome: Outcome, number: int) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for command in waiting:
+            command.refuse(outcome, 128 + number)

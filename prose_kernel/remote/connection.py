@@ -1,0 +1,491 @@
+"""The connection to a Dask scheduler: a thread with an event loop, the client, and a runner on each worker.
+
+The only module that drives Dask, which is imported in the connection's thread. Only actors are made: a task whose
+worker is lost would be repeated by Dask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from prose_kernel.commands.termination import GRACE
+from prose_kernel.errors import UsageError
+from prose_kernel.remote.local_cluster import LocalCluster
+from prose_kernel.remote.messages import LEASE, Facts, News, Order
+from prose_kernel.remote.runner import Runner, versions
+from prose_kernel.remote.worker import Worker, within
+
+LOCAL = "local"
+INSTALL = "pip install 'prose_kernel[dask]'"
+
+_REACH = 5.0
+_CONNECT = 10.0
+_ACTOR = 10.0
+"""Seconds for a worker to start a runner: one whose threads are all busy with other work takes longer."""
+_DIRECT = 2.0
+_FIRST_WORKER = 5.0
+_SLOW = 2.0
+"""Seconds that workers are waited for when others are ready."""
+_LOOK = 2.0
+"""Seconds between two looks at which workers there are."""
+_AGAIN = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to connect to: `url` is what the person wrote."""
+
+    url: str
+
+    @property
+    def local(self) -> bool:
+        return self.url == LOCAL
+
+    @property
+    def encrypted(self) -> bool:
+        return self.local or self.url.startswith("tls://")
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and port. Raises `UsageError`."""
+        address = self.url if "://" in self.url else f"tcp://{self.url}"
+        try:
+            parts = urlsplit(address)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if parts.scheme not in ("tcp", "tls") or not host or not port or parts.path not in ("", "/"):
+            raise UsageError(
+                f"remote: {self.url!r} is not the address of a scheduler",
+                hint="write tls://HOST:PORT, tcp://HOST:PORT, or local",
+            )
+        return host, port
+
+    @property
+    def address(self) -> str:
+        host, port = self.place
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'tls' if self.encrypted else 'tcp'}://{shown}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What every runner is started with, and the directory that it must share with us."""
+
+    directory: Path
+    mark: str
+    shell: str | None = None
+    grace: float = GRACE
+    lease: float = LEASE
+
+
+class Refused(Exception):
+    """A worker cannot be used, for a reason; `again` tells that it may be better later."""
+
+    def __init__(self, reason: str, *, again: bool = False) -> None:
+        super().__init__(reason)
+        self.again = again
+
+
+class Connection:
+    """Workers with a runner, kept up to date while they come and go.
+
+    `joined` and `left` are called in the connection's loop. `direct` False sends everything through the scheduler, as
+    is done where a worker cannot be reached from here.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        terms: Terms,
+        *,
+        joined: Callable[[Worker], None],
+        left: Callable[[Worker], None],
+        changed: Callable[[], None],
+        direct: bool = True,
+    ) -> None:
+        self.target = target
+        self.workers: dict[str, Worker] = {}
+        self._terms = terms
+        self._joined, self._left, self._changed = joined, left, changed
+        self._direct = direct
+        self._client: Any = None
+        self._cluster: LocalCluster | None = None
+        self._refused: dict[str, Refused] = {}
+        self._retry: dict[str, float] = {}
+        self._futures: dict[str, Any] = {}
+        self._coming: dict[str, asyncio.Future[None]] = {}
+        self._look_now, self._closing = asyncio.Event(), asyncio.Event()
+        self._opened: Future[None] = Future()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # ------------------------------------------------------------ from any thread
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The connection's loop, once it was opened."""
+        assert self._loop is not None
+        return self._loop
+
+    def open(self) -> Future[None]:
+        """Connect, in a thread of its own. The future raises `UsageError` when there is nobody to run commands."""
+        if not self.target.local:
+            _ = self.target.place
+        with self._lock:
+            if self._thread is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, name="prose-remote", daemon=True)
+                self._thread.start()
+        return self._opened
+
+    def close(self) -> None:
+        """End all commands and disconnect; blocks, for a bounded time. Idempotent."""
+        if self._thread is not None:
+            self.post(self._closing.set)
+            self._thread.join()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def post(self, callback: Callable[..., None], *arguments: object) -> bool:
+        """Call something in the connection's loop; False when there is none."""
+        if self._loop is None:
+            return False
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:  # it is over
+            return False
+        return True
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Why workers are not used, each reason once."""
+        return tuple(sorted({str(problem) for problem in tuple(self._refused.values())}))
+
+    @property
+    def refused_count(self) -> int:
+        return len(self._refused)
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_until_complete(self._main())
+        finally:
+            _cancel_all(self.loop)
+            self.loop.close()
+
+    async def _main(self) -> None:
+        serving = asyncio.ensure_future(self._serve())
+        await _first(serving, asyncio.ensure_future(self._closing.wait()))
+        serving.cancel()
+        [ended] = await asyncio.gather(serving, return_exceptions=True)
+        await self._farewell()
+        if self._client is not None:
+            with contextlib.suppress(Exception):
+                await within(self._client.close(), _CONNECT)
+        if self._cluster is not None:
+            await asyncio.to_thread(self._cluster.close)
+        if not self._opened.done():
+            unknown = UsageError("remote: disconnected before it was connected")
+            self._opened.set_exception(ended if isinstance(ended, Exception) else unknown)
+
+    async def _serve(self) -> None:
+        await self._connect()
+        await self._first_look()
+        self._opened.set_result(None)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await within(self._look_now.wait(), _LOOK if self.workers else _LOOK / 10)
+            self._look_now.clear()
+            with contextlib.suppress(Exception):  # the scheduler is away: the workers that we know go on
+                await within(self._look(), 2 * _ACTOR)
+
+    async def _connect(self) -> None:
+        options: dict[str, Any] = {}
+        if self.target.local:
+            self._cluster = LocalCluster()
+            starting = asyncio.get_running_loop().run_in_executor(None, self._cluster.start)
+            _load()
+            address, security = await starting
+            options["security"] = _security(security)
+        else:
+            _load()
+            await self._reach()
+            address = self.target.address
+        from distributed import Client
+
+        client = Client(
+            address, asynchronous=True, set_as_default=False, timeout=_CONNECT, name="prose_kernel", **options
+        )
+        try:
+            self._client = await within(client, 2 * _CONNECT)
+        except Exception as problem:
+            with contextlib.suppress(Exception):
+                await within(client.close(), _REACH)
+            raise UsageError(
+                f"remote: {self.target.url} does not answer as a Dask scheduler: {_one_line(problem)}",
+                hint="check tcp:// or tls://, the certificates in Dask's configuration, and the versions",
+            ) from None
+
+    async def _reach(self) -> None:
+        """Whether anybody is there: Dask itself would try again and again without a word."""
+        host, port = self.target.place
+        try:
+            _, writer = await within(asyncio.open_connection(host, port), _REACH)
+            writer.close()
+        except (OSError, TimeoutError) as problem:
+            reason = getattr(problem, "strerror", None) or "no answer"
+            if ":" in reason or "Connect call failed" in reason or "Multiple" in str(problem):
+                reason = "connection refused"
+            raise UsageError(
+                f"remote: {self.target.url} cannot be reached: {reason.lower()}",
+                hint="start it with `dask scheduler`, or try `--remote local`",
+            ) from None
+
+    # ------------------------------------------------------------ workers
+
+    async def _first_look(self) -> None:
+        """Wait for the workers that there are; not for slow ones when others are ready."""
+        until = self.loop.time() + _FIRST_WORKER
+        while True:
+            await self._look()
+            if self._coming:
+                await asyncio.wait(self._coming.values(), timeout=_SLOW)
+                while self._coming and not self.workers:
+                    await asyncio.wait(self._coming.values(), return_when=asyncio.FIRST_COMPLETED)
+            if self.workers:
+                return
+            if self._refused:
+                some = f"{len(self._refused)} worker{'s' if len(self._refused) != 1 else ''}"
+                raise UsageError(f"remote: none of {some} can be used: {'; '.join(self.refused)}")
+            if self.loop.time() > until:
+                hint = "start one with `dask worker SCHEDULER`"
+                raise UsageError(f"remote: the scheduler {self.target.url} has no worker", hint=hint)
+            await asyncio.sleep(0.1)
+
+    async def _look(self) -> None:
+        """Begin to take in new workers, forget those that have gone."""
+        known: Mapping[str, Any] = (await self._client.scheduler.identity(n_workers=-1))["workers"]
+        for address in [address for address in self._refused if address not in known]:
+            del self._refused[address]
+        for address in [address for address in self.workers if address not in known]:
+            self.workers[address].lose()
+        now = self.loop.time()
+        for address in known:
+            refused = self._refused.get(address)
+            waits = refused is not None and not (refused.again and self._retry[address] <= now)
+            if address not in self.workers and address not in self._coming and not waits:
+                coming = asyncio.ensure_future(self._take_in(address, known[address]["nthreads"]))
+                self._coming[address] = coming
+                coming.add_done_callback(partial(self._came, address))
+
+    def _came(self, address: str, _: asyncio.Future[None]) -> None:
+        del self._coming[address]
+
+    async def _take_in(self, address: str, places: int) -> None:
+        try:
+            facts, runner = await self._introduced(address)
+        except Refused as problem:
+            self._refused[address] = problem
+            self._retry[address] = self.loop.time() + _AGAIN
+            self._futures.pop(address, None)
+            return
+        self._refused.pop(address, None)
+        worker = Worker(address, places, facts, runner, self._changed, self._lost)
+        self.workers[address] = worker
+        self._joined(worker)
+
+    def _lost(self, worker: Worker) -> None:
+        self.workers.pop(worker.address, None)
+        self._futures.pop(worker.address, None)  # that lets the actor go, if it is there
+        self._look_now.set()
+        self._left(worker)
+
+    async def _introduced(self, address: str) -> tuple[Facts, _Actor]:
+        """Start a runner there and look whether it can be used. Raises `Refused`."""
+        terms = self._terms
+        key = f"prose-runner-{secrets.token_hex(8)}"
+        future = self._client.submit(
+            Runner,
+            terms.mark,
+            terms.shell,
+            terms.grace,
+            terms.lease,
+            key=key,
+            actor=True,
+            pure=False,
+            retries=0,
+            workers=[address],
+            allow_other_workers=False,
+        )
+        self._futures[address] = future
+        try:
+            problem = await within(future.exception(), _ACTOR)
+        except TimeoutError:
+            raise Refused("it did not start our runner in time", again=True) from None
+        except Exception as failed:
+            problem = failed
+        if problem is not None:
+            raise _refusal(problem)
+        actor = _Actor(self._client, address, key, direct=self._direct and await self._reachable(address))
+        secret = secrets.token_hex(16)
+        proof = terms.directory / f".prose-remote-{secrets.token_hex(8)}"
+        try:
+            await asyncio.to_thread(_write_private, proof, secret)
+            facts = await within(actor.hello(str(proof)), _ACTOR)
+        except OSError as failed:
+            raise Refused(f"no file can be written here to prove the directory: {_one_line(failed)}") from None
+        except Exception as failed:
+            raise Refused(f"its runner does not answer: {_one_line(failed)}", again=True) from None
+        finally:
+            await asyncio.to_thread(proof.unlink, missing_ok=True)
+        _compare(facts, secret)
+        return facts, actor
+
+    async def _reachable(self, address: str) -> bool:
+        parts = urlsplit(address)
+        try:
+            _, writer = await within(asyncio.open_connection(parts.hostname, parts.port), _DIRECT)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
+
+    async def _farewell(self) -> None:
+        """End everything on all workers, at the same time and within the time of a ladder."""
+        workers = tuple(self.workers.values())
+        patience = 3 * self._terms.grace + LEASE
+        await asyncio.gather(*(worker.close(patience) for worker in workers))
+        for worker in workers:
+            worker.lose()
+
+
+class _Actor:
+    """Calls of an actor's methods.
+
+    Dask's own proxy would repeat a call whose connection broke, wait for ever for an actor that is gone, and bind
+    itself to whichever client the process uses otherwise.
+    """
+
+    def __init__(self, client: Any, address: str, key: str, *, direct: bool) -> None:
+        self._client = client
+        self._address = address
+        self._key = key
+        self._direct = direct
+
+    async def hello(self, proof: str) -> Facts:
+        found: Facts = await self._call("hello", proof)
+        return found
+
+    async def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> None:
+        await self._call("tell", instance, batch, orders)
+
+    async def exchange(self, instance: str, seen: Mapping[int, int]) -> tuple[News, ...]:
+        news: tuple[News, ...] = await self._call("exchange", instance, seen)
+        return news
+
+    async def close(self, instance: str) -> None:
+        await self._call("close", instance)
+
+    async def _call(self, method: str, *arguments: object) -> Any:
+        from distributed.protocol import to_serialize
+
+        message = {
+            "function": method,
+            "actor": self._key,
+            "args": [to_serialize(one) for one in arguments],
+            "kwargs": {},
+        }
+        if self._direct:
+            answer = await self._client.rpc(self._address).actor_execute(**message)
+        else:
+            answer = await self._client.scheduler.proxy(worker=self._address, msg={"op": "actor_execute", **message})
+        if answer["status"] != "OK":
+            raise answer["exception"]
+        return answer["result"]
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _compare(facts: Facts, secret: str) -> None:
+    """Raises `Refused`."""
+    ours = versions()
+    for name, version in ours.items():
+        if (theirs := facts.versions.get(name, "none")) != version:
+            raise Refused(f"it has {name} {theirs}, this is {version}")
+    if facts.proof is None:
+        raise Refused(f"the directory is not there, or is another one ({facts.why_not})")
+    if facts.proof != secret:
+        raise Refused("the directory is another one")
+
+
+def _refusal(problem: BaseException) -> Refused:
+    text = _one_line(problem)
+    if isinstance(problem, ModuleNotFoundError) or "No module named" in text:
+        return Refused("prose_kernel is not installed there, or is another version")
+    return Refused(f"our runner cannot be started: {text}")
+
+
+def _one_line(problem: BaseException) -> str:
+    return " ".join(str(problem).split())[:300] or type(problem).__name__
+
+
+def _write_private(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8") as file:
+        path.chmod(0o644)
+        file.write(text)
+
+
+def _load() -> None:
+    """Import Dask. It must not talk on the streams of a program that did not use it before."""
+    if sys.modules.get("distributed") is not None:
+        return
+    try:
+        import distributed
+    except ImportError:
+        raise UsageError("remote: Dask is not installed", hint=INSTALL) from None
+    _ = distributed
+    import warnings
+
+    from distributed.versions import VersionMismatchWarning
+
+    warnings.filterwarnings("ignore", category=VersionMismatchWarning)  # we compare versions ourselves
+    for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _security(keys: Mapping[str, str]) -> Any:
+    from distributed.security import Security
+
+    return Security(require_encryption=True, **keys)
+
+
+async def _first(*tasks: asyncio.Future[Any]) -> None:
+    """Wait for the first of them, and cancel the last."""
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    tasks[-1].cancel()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    """What Dask has left running."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=2))

@@ -1,0 +1,146 @@
+"""A Dask cluster on this machine, for trying: `prose run --remote local`.
+
+It lives in a process of its own, in a session of its own: a signal of the terminal does not reach its workers, and it
+ends when the pipe from its owner does, even if that was killed. It has a certificate that nobody else gets, because
+whoever can talk to a scheduler can run programs. `python -m prose_kernel.remote.local_cluster` is that process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+
+from prose_kernel.errors import UsageError
+
+WORKERS = 2
+_START = 45.0
+_END = 8.0
+_KEYS = ("tls_ca_file", "tls_client_cert", "tls_client_key")
+
+INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LANGUAGE", "LC_*", "TZ", "LD_LIBRARY_PATH"),
+    *("PYTHON*", "VIRTUAL_ENV", "CONDA_*", "DASK_*", "XDG_*", "COVERAGE_*"),
+)
+"""What workers here have of our environment: about what they would have on another machine."""
+
+
+def places() -> int:
+    """How many commands a worker runs at once."""
+    return max(8, 2 * (os.cpu_count() or 1))
+
+
+class LocalCluster:
+    """Owns the process."""
+
+    def __init__(self, workers: int = WORKERS) -> None:
+        self._workers = workers
+        self._process: subprocess.Popen[str] | None = None
+        self._started = False
+
+    def start(self) -> tuple[str, Mapping[str, str]]:
+        """The scheduler's address, and the keys for it. Blocks. Raises `UsageError`."""
+        env = {n: v for n, v in os.environ.items() if any(fnmatch.fnmatchcase(n, pattern) for pattern in INHERITED)}
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(self._workers), str(places())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None and process.stderr is not None
+        timer = threading.Timer(_START, process.kill)
+        timer.daemon = True
+        timer.start()
+        words: list[str] = []
+        reader = threading.Thread(target=_read, args=(process.stderr, words), daemon=True)
+        reader.start()
+        line = process.stdout.readline()
+        timer.cancel()
+        try:
+            told = json.loads(line)
+            self._started = True
+            return told["address"], told["keys"]
+        except (ValueError, KeyError):
+            self.close()
+            reader.join(1.0)
+            last = words[-1].strip() if words else "no reason was given"
+            if "No module named" in last:
+                last = "Dask is not installed"
+            hint = "pip install 'prose_kernel[dask]'"
+            raise UsageError(f"remote: no cluster could be started here: {last}", hint=hint) from None
+
+    def close(self) -> None:
+        """End it; blocks until it has, for a bounded time."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for stream in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        if not self._started:  # it does not listen yet; its workers end with it
+            process.kill()
+        try:
+            process.wait(_END)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def _read(stream: object, words: list[str]) -> None:
+    """Take what it says, so that it never waits for us; the last lines are kept."""
+    with contextlib.suppress(ValueError, OSError):
+        for line in stream:  # type: ignore[attr-defined]
+            if line.strip():
+                words.append(line)
+                del words[:-20]
+
+
+def main(workers: int, places: int) -> None:
+    """The process: print one line, wait for the end of standard input, end the cluster."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    import dask
+    from distributed import LocalCluster as Cluster
+    from distributed.security import Security
+
+    # the servers of the dashboards cannot be switched off, but they have nothing to show
+    dask.config.set({f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")})
+    security = Security.temporary()
+    cluster = Cluster(
+        n_workers=workers,
+        threads_per_worker=places,
+        processes=True,
+        host="127.0.0.1",
+        protocol="tls://",
+        security=security,
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",
+        memory_limit=0,
+        silence_logs=logging.CRITICAL,
+    )
+    keys = {name: getattr(security, name) for name in _KEYS}
+    print(json.dumps({"address": cluster.scheduler_address, "keys": keys}), flush=True)
+    sys.stdin.read()
+    ending = threading.Timer(_END / 2, os._exit, (0,))
+    ending.daemon = True
+    ending.start()
+    with contextlib.suppress(Exception):
+        cluster.close(timeout=_END / 4)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

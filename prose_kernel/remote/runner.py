@@ -1,0 +1,361 @@
+"""The actor on a worker: runs commands on an engine of its own, for one driver (docs/many-machines.md).
+
+It lives as long as its driver: when that is silent for longer than the lease, or lets go of it, every command is ended
+by the ladder. When the worker itself is killed, the engine's watchdog ends them.
+
+Its methods run in the worker's event loop, side by side; what the engine says comes from the engine's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fnmatch
+import os
+import secrets
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from prose_kernel._version import __version__
+from prose_kernel.commands.engine import Engine, EngineClosed
+from prose_kernel.commands.output import no_op
+from prose_kernel.commands.process import Process
+from prose_kernel.commands.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands
+from prose_kernel.commands.termination import GRACE
+from prose_kernel.remote.messages import (
+    LEASE,
+    POLL,
+    Chunk,
+    End,
+    Facts,
+    Hold,
+    Inherit,
+    Interrupt,
+    News,
+    Order,
+    Start,
+    Stop,
+)
+from prose_kernel.runtime.ports import CommandResult, Stream
+
+CHUNK = 8 * 1024
+"""Characters that are sent at once; fewer wait a moment for more."""
+_INTERVAL = 0.05
+_WINDOW = 4 * 1024 * 1024
+"""Characters of one command that may wait for the driver; then reading pauses, as it would with a full pipe."""
+_LOAD = 1024 * 1024
+"""Characters that go into one answer, but for the last message, which is never cut."""
+
+
+class StrangeDriver(Exception):
+    """The call was meant for another runner, or comes after the end of this one."""
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on both sides."""
+    found = {"prose_kernel": __version__, "Python": "{}.{}".format(*sys.version_info)}
+    try:
+        found["distributed"] = version("distributed")
+    except PackageNotFoundError:
+        found["distributed"] = "none"
+    return found
+
+
+class Runner:
+    """The actor. `mark` is how the marker of its commands begins, `shell` the shell or None, `grace` the time between
+    two steps of a ladder, `lease` how long it goes on without a sign of its driver."""
+
+    def __init__(self, mark: str, shell: str | None, grace: float = GRACE, lease: float = LEASE) -> None:
+        self._work = Work(mark, shell, grace, lease)
+
+    async def hello(self, proof: str) -> Facts:
+        """Who this is, and what stands in the file `proof`."""
+        return self._work.introduce(proof)
+
+    async def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> None:
+        """Do as told, in order, each batch once. Raises `StrangeDriver`."""
+        self._work.meant(instance).take(batch, orders)
+
+    async def exchange(self, instance: str, seen: Mapping[int, int]) -> tuple[News, ...]:
+        """News of all commands, as soon as there are any; none after a while. `seen` says which messages have arrived:
+        the number of the last one of each command. Until that is said they are kept and sent again."""
+        return await self._work.meant(instance).news(seen)
+
+    async def close(self, instance: str) -> None:
+        """End everything. Returns when nothing is left; the results are still to be fetched."""
+        await asyncio.to_thread(self._work.meant(instance).close)
+
+    def __del__(self) -> None:
+        work = getattr(self, "_work", None)
+        if work is not None:  # the driver has let go: nobody waits for the end
+            with contextlib.suppress(RuntimeError):  # the worker itself is ending
+                threading.Thread(target=work.end, name="prose-runner-end", daemon=True).start()
+
+
+class Work:
+    """What a runner does. Apart from the actor, because the actor's end must be noticed while this goes on."""
+
+    def __init__(self, mark: str, shell: str | None, grace: float, lease: float) -> None:
+        self._instance = secrets.token_hex(8)
+        self._engine = Engine(grace=grace, mark=mark)
+        self._environment = _Inherited(f"{self._engine.marker}:exec")
+        self._shell = ShellCommands(self._engine, shell, environment=self._environment)
+        self._lease = lease
+        self._batch = 0
+        self._commands: dict[int, _Command] = {}
+        self._news = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heard = 0.0
+        self._ended = False
+
+    def introduce(self, proof: str) -> Facts:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.call_later(self._lease, self._look)
+        self._heard = self._loop.time()
+        try:
+            found, why_not = Path(proof).read_text("utf-8"), ""
+        except (OSError, UnicodeDecodeError) as problem:
+            found, why_not = None, (problem.strerror or "unknown") if isinstance(problem, OSError) else "not text"
+        return Facts(self._instance, versions(), socket.gethostname(), os.getpid(), found, why_not.lower())
+
+    def meant(self, instance: str) -> Work:
+        if instance != self._instance or self._ended or self._loop is None:
+            raise StrangeDriver
+        self._heard = self._loop.time()
+        return self
+
+    def _look(self) -> None:
+        """End everything when the driver has been silent for too long."""
+        assert self._loop is not None
+        if self._ended:
+            return
+        rest = self._heard + self._lease - self._loop.time()
+        if rest > 0:
+            self._loop.call_later(rest, self._look)
+        else:
+            threading.Thread(target=self.end, name="prose-runner-end", daemon=True).start()
+
+    def close(self) -> None:
+        """End all commands; blocks until nothing is left. From any thread but the engine's."""
+        self._engine.close()
+
+    def end(self) -> None:
+        """The same where the driver is gone: should it come back, it is told so."""
+        self._ended = True
+        self.close()
+
+    # ------------------------------------------------------------ orders
+
+    def take(self, batch: int, orders: Sequence[Order]) -> None:
+        if batch <= self._batch:
+            return
+        self._batch = batch
+        for order in orders:
+            match order:
+                case Start():
+                    self._start(order)
+                case Stop(number) if number in self._commands:
+                    self._commands[number].cancel()
+                case Hold(number, on) if number in self._commands:
+                    self._commands[number].held = on
+                    self._news.set()
+                case Interrupt():
+                    self._engine.interrupt()
+                case Inherit():
+                    self._environment.inherit(order)
+
+    def _start(self, order: Start) -> None:
+        assert self._loop is not None
+        command = _Command(order.number, self._engine, self._wake)
+        self._commands[order.number] = command
+        try:
+            self._engine.start()
+        except EngineClosed:
+            command.done(CLOSED)
+            return
+        command.start(self._shell.process(order.request, command, command.done))
+
+    def _wake(self) -> None:
+        """From the engine's thread: there is something to send."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._news.set)
+        except RuntimeError:
+            return  # the worker is ending
+
+    # ------------------------------------------------------------ news
+
+    async def news(self, seen: Mapping[int, int]) -> tuple[News, ...]:
+        for number, at in seen.items():
+            command = self._commands.get(number)
+            if command is not None and command.arrived(at):
+                del self._commands[number]
+        until = asyncio.get_running_loop().time() + POLL
+        while True:
+            self._news.clear()
+            if found := self._collect():
+                return found
+            rest = until - asyncio.get_running_loop().time()
+            if rest <= 0:
+                return ()
+            try:
+                async with asyncio.timeout(rest):
+                    await self._news.wait()
+            except TimeoutError:
+                return ()
+
+    def _collect(self) -> tuple[News, ...]:
+        """Something of every command that has something, and no more than a load; the others are first next time."""
+        found: list[News] = []
+        room = _LOAD
+        for number in tuple(self._commands):
+            if room <= 0:
+                break
+            command = self._commands[number]
+            size, messages = command.waiting(room)
+            if messages:
+                room -= size
+                found += messages
+                del self._commands[number]
+                self._commands[number] = command
+        return tuple(found)
+
+
+class _Command:
+    """One command: the `Feed` of its process, and what waits for the driver.
+
+    `feed` and `done` are called in the engine's thread, the others in the worker's loop.
+    """
+
+    def __init__(self, number: int, engine: Engine, wake: Callable[[], None]) -> None:
+        self.full = False
+        self.held = False
+        self.room: Callable[[], None] = no_op
+        self._number = number
+        self._engine = engine
+        self._wake = wake
+        self._process: Process | None = None
+        self._lock = threading.Lock()
+        self._pieces: list[tuple[Stream, str]] = []  # of the chunk that is being filled
+        self._size = 0
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._kept: deque[tuple[int, News]] = deque()  # sent or not, with the characters in it
+        self._keeps = 0
+        self._count = 0
+
+    def start(self, process: Process) -> None:
+        self._process = process
+        if not self._engine.post(self._engine.submit, process):
+            self.done(CLOSED)
+
+    def cancel(self) -> None:
+        if self._process is not None:
+            self._engine.post(self._engine.cancel, self._process)
+
+    # ------------------------------------------------------------ the engine's thread
+
+    def feed(self, stream: Stream, text: str) -> None:
+        if not text:
+            return
+        if self._pieces and self._pieces[-1][0] == stream:
+            text = self._pieces.pop()[1] + text
+        self._pieces.append((stream, text))
+        self._size = sum(len(piece) for _, piece in self._pieces)
+        loop = self._engine.loop
+        wait = self._due - _INTERVAL / 2 - loop.time()
+        if wait <= 0 or self._size >= CHUNK:
+            self._close_chunk()
+        elif self._timer is None:
+            self._timer = loop.call_later(wait, self._close_chunk)
+
+    def _close_chunk(self) -> None:
+        self.stop()
+        if not self._pieces:
+            return
+        now = self._engine.loop.time()
+        self._due = max(self._due, now) + _INTERVAL if self._size < CHUNK else now + _INTERVAL
+        pieces, self._pieces = tuple(self._pieces), []
+        with self._lock:
+            self._count += 1
+            self._kept.append((self._size, Chunk(self._number, self._count, pieces)))
+            self._keeps += self._size
+            self.full = self._keeps >= _WINDOW
+        self._wake()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def done(self, result: CommandResult) -> None:
+        self._close_chunk()
+        with self._lock:
+            self._count += 1
+            self._kept.append((0, End(self._number, self._count, result)))
+        self._wake()
+
+    # ------------------------------------------------------------ the worker's loop
+
+    def waiting(self, room: int) -> tuple[int, list[News]]:
+        """What the driver has not seen, about as much as there is room for, and its size."""
+        size, found = 0, list[News]()
+        if self.held:
+            return size, found
+        with self._lock:
+            for length, message in self._kept:
+                found.append(message)
+                size += length
+                if size >= room:
+                    break
+        return size, found
+
+    def arrived(self, at: int) -> bool:
+        """The driver has everything up to this message; True when that was the last."""
+        with self._lock:
+            while self._kept and self._kept[0][1].at <= at:
+                size, message = self._kept.popleft()
+                self._keeps -= size
+                if isinstance(message, End):
+                    return True
+            was_full, self.full = self.full, self._keeps >= _WINDOW
+        if was_full and not self.full:
+            self._engine.post(self.room)
+        return False
+
+
+class _Inherited(Environment):
+    """The worker's environment with the driver's variables instead of its own, where the driver has a say."""
+
+    def __init__(self, marker: str) -> None:
+        super().__init__(marker)
+        self._order = Inherit((), {})
+        self._base: dict[bytes, bytes] | None = None
+        self._merged: dict[bytes, bytes] = {}
+
+    def inherit(self, order: Inherit) -> None:
+        self._order, self._base = order, None
+
+    def current(self) -> dict[bytes, bytes]:
+        base = super().current()
+        if base is not self._base:
+            self._base = base
+            self._merged = {name: value for name, value in base.items() if not self._ruled(os.fsdecode(name))}
+            self._merged |= {os.fsencode(name): os.fsencode(value) for name, value in self._order.values.items()}
+        return self._merged
+
+    def _ruled(self, name: str) -> bool:
+        return allowed(name, self._order.patterns)
+
+
+def allowed(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a variable of the driver goes to the workers."""
+    if name.encode("utf-8", "surrogateescape") in NOT_INHERITED or name == "PROSE_JOB":
+        return False
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,310 @@
+"""One worker as the driver sees it: what it has been told, what it runs, and whether it is still there.
+
+All calls in the loop of the connection (`remote.connection`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from msgspec import structs
+
+from prose_kernel.commands.output import Live
+from prose_kernel.remote.messages import LEASE, End, Facts, Hold, Inherit, Interrupt, News, Order, Start, Stop
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome
+
+_LAST_NEWS = 3.0
+"""Seconds for the results of what was ended to arrive."""
+
+LOST = 255
+"""The exit code of a lost command, as of ssh."""
+
+_STOPPING = 15.0
+"""Seconds after which a worker that was told to end a command, and did not, is not waited for any more."""
+
+
+T = TypeVar("T")
+
+
+async def within(call: Awaitable[T], seconds: float) -> T:
+    """The answer of a call, or `TimeoutError`: at that time, even if the call does not let itself be cancelled.
+
+    `asyncio.wait_for` would wait for it then, and may swallow a cancellation that comes together with the answer.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        done, _ = await asyncio.wait((task,), timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody wants to know any more
+    task.cancel()
+    raise TimeoutError
+
+
+class Runner(Protocol):
+    """The actor's methods, called from here."""
+
+    def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> Awaitable[None]: ...
+
+    def exchange(self, instance: str, seen: Mapping[int, int]) -> Awaitable[tuple[News, ...]]: ...
+
+    def close(self, instance: str) -> Awaitable[None]: ...
+
+
+class RemoteCommand:
+    """A command from the call to its result. `answer` is called once, with the result."""
+
+    def __init__(
+        self,
+        number: int,
+        request: CommandRequest,
+        live: Live | None,
+        answer: Callable[[CommandResult], None],
+    ) -> None:
+        self.number = number
+        self.request = request
+        self.worker: Worker | None = None
+        self.ended = False
+        self._ending = False  # then nothing is held back any more: the end has to come through
+        self._live = live
+        self._answer = answer
+        self._seen = 0
+        self._started = 0.0
+        self._kept = {"stdout": _Kept(request.max_output), "stderr": _Kept(request.max_output)}
+        self._impatience: asyncio.TimerHandle | None = None
+        if live is not None:
+            live.room = self._room
+
+    @property
+    def _name(self) -> str | None:
+        return f"{self.worker.facts.host} {self.worker.address}" if self.worker is not None else None
+
+    def begins(self, worker: Worker) -> None:
+        self.worker = worker
+        self._started = asyncio.get_running_loop().time()
+
+    def take(self, news: News) -> bool:
+        """True when this was the end. What came before is dropped."""
+        if news.at <= self._seen:
+            return False
+        if news.at != self._seen + 1:
+            self.lose()
+            return True
+        self._seen = news.at
+        if isinstance(news, End):
+            self.finish(structs.replace(news.result, worker=self._name))
+            return True
+        for stream, text in news.pieces:
+            self._kept[stream].add(text)
+            if self._live is not None:
+                self._live.feed(stream, text)
+        if self._live is not None and self._live.full and self.worker is not None and not self._ending:
+            self.worker.tell(Hold(self.number, on=True))
+        return False
+
+    def _room(self) -> None:
+        """The consumer has caught up."""
+        if self.worker is not None and not self.ended:
+            self.worker.tell(Hold(self.number, on=False))
+
+    def stop(self) -> None:
+        """The caller does not want it any more. It is given time to end, but not for ever."""
+        if self.worker is not None and not self.ended:
+            self.worker.tell(Stop(self.number))
+            self.is_to_end()
+
+    def is_to_end(self) -> None:
+        """It was told to, and is not waited for without a limit."""
+        if self._ending or self.worker is None:
+            return
+        self._ending = True
+        self.worker.tell(Hold(self.number, on=False))
+        self._impatience = asyncio.get_running_loop().call_later(_STOPPING, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        if self.worker is not None:
+            self.worker.forget(self)
+        self.lose()
+
+    def lose(self) -> None:
+        """Nothing more will be heard of it."""
+        self.finish(
+            CommandResult(
+                "lost",
+                LOST,
+                stdout=self._kept["stdout"].text,
+                stderr=self._kept["stderr"].text,
+                kind="lost",
+                stdout_truncated=self._kept["stdout"].truncated,
+                stderr_truncated=self._kept["stderr"].truncated,
+                duration=asyncio.get_running_loop().time() - self._started if self._started else 0.0,
+                worker=self._name,
+            )
+        )
+
+    def refuse(self, outcome: Outcome, code: int) -> None:
+        """End one that was never sent."""
+        self.finish(CommandResult(outcome, code, kind="signal"))
+
+    def finish(self, result: CommandResult) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        if self._impatience is not None:
+            self._impatience.cancel()
+        if self._live is not None:
+            self._live.stop()
+        self._answer(result)
+
+
+class _Kept:
+    """The beginning of a stream as far as it has come: what a lost command's value holds."""
+
+    def __init__(self, most: int) -> None:
+        self._pieces: list[str] = []
+        self._room = most
+        self.truncated = False
+
+    def add(self, text: str) -> None:
+        if len(text) > self._room:
+            self.truncated = True
+        if self._room:
+            self._pieces.append(text[: self._room])
+            self._room -= len(self._pieces[-1])
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+
+class Worker:
+    """A runner and its places. `changed` is called when a place is free again, `lost` once when the worker is."""
+
+    def __init__(
+        self,
+        address: str,
+        places: int,
+        facts: Facts,
+        runner: Runner,
+        changed: Callable[[], None],
+        lost: Callable[[Worker], None],
+    ) -> None:
+        self.address = address
+        self.places = places
+        self.facts = facts
+        self.running: dict[int, RemoteCommand] = {}
+        self._runner = runner
+        self._changed = changed
+        self._on_lost = lost
+        self._orders: list[Order] = []
+        self._batch = 0
+        self._more = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._inherited: Inherit | None = None
+        self._tasks = [asyncio.ensure_future(self._sending()), asyncio.ensure_future(self._receiving())]
+        self._gone = False
+        self.unsent: list[RemoteCommand] = []
+        """Once it is lost: the commands that it was never told of."""
+
+    @property
+    def free(self) -> int:
+        return self.places - len(self.running)
+
+    # ------------------------------------------------------------ told
+
+    def start(self, command: RemoteCommand, inherited: Inherit) -> None:
+        self.running[command.number] = command
+        command.begins(self)
+        if inherited != self._inherited:
+            self._inherited = inherited
+            self.tell(inherited)
+        self.tell(Start(command.number, command.request))
+
+    def tell(self, *orders: Order) -> None:
+        """In order, together with what waits already."""
+        self._orders += orders
+        self._more.set()
+
+    def interrupt(self) -> None:
+        """A user's interrupt of everything that runs there."""
+        self.tell(Interrupt())
+        for command in self.running.values():
+            command.is_to_end()
+
+    def forget(self, command: RemoteCommand) -> None:
+        """Its place is not given away: nobody knows whether it still runs."""
+        self.running.pop(command.number, None)
+        self.places = max(0, self.places - 1)
+
+    # ------------------------------------------------------------ to and fro
+
+    async def _sending(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            orders, self._orders = tuple(self._orders), []
+            if orders:
+                self._batch += 1
+                if not await self._asked(self._runner.tell(self.facts.instance, self._batch, orders)):
+                    return
+
+    async def _receiving(self) -> None:
+        seen: dict[int, int] = {}
+        while True:
+            news: list[tuple[News, ...]] = []
+            if not await self._asked(self._exchange(seen, news)):
+                return
+            seen = {}
+            for one in news[0]:
+                seen[one.number] = one.at
+                command = self.running.get(one.number)
+                if command is not None and command.take(one):
+                    self.running.pop(one.number, None)
+            if any(isinstance(one, End) for one in news[0]):
+                self._changed()
+                if not self.running:
+                    self._idle.set()
+
+    async def _exchange(self, seen: Mapping[int, int], news: list[tuple[News, ...]]) -> None:
+        news.append(await self._runner.exchange(self.facts.instance, seen))
+
+    async def _asked(self, call: Awaitable[None]) -> bool:
+        """Wait for an answer, not for ever; False when the worker is lost by that."""
+        try:
+            await within(call, LEASE)
+        except Exception:  # whatever it is: who does not answer as agreed is not spoken to any more
+            self.lose()
+            return False
+        return True
+
+    def lose(self) -> None:
+        """It cannot be reached: what it runs is lost; what it was not told of yet can go elsewhere."""
+        if self._gone:
+            return
+        self._gone = True
+        for task in self._tasks:
+            task.cancel()
+        unsent = {order.number for order in self._orders if isinstance(order, Start)}
+        running, self.running = self.running, {}
+        self.unsent = [command for number, command in running.items() if number in unsent]
+        self._on_lost(self)
+        for number, command in running.items():
+            if number not in unsent:
+                command.lose()
+
+    async def close(self, patience: float) -> None:
+        """End everything there, if it can be reached. Its commands get their results before that."""
+        if self._gone:
+            return
+        try:
+            await within(self._runner.close(self.facts.instance), patience)
+            if self.running:
+                self._idle.clear()
+                await within(self._idle.wait(), _LAST_NEWS)
+        except Exception:
+            self.lose()

@@ -1,0 +1,75 @@
+"""A cluster, and commands on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from needs import needs_module
+from remote.cluster import Cluster, cluster
+from waiting import until
+
+from prose_kernel.commands.process_table import carries_prefix, members
+from prose_kernel.remote.commands import RemoteCommands
+
+GRACE = 0.4
+"""The tests' time between two steps of a ladder."""
+
+
+@pytest.fixture(scope="module")
+def tcp() -> Iterator[Cluster]:
+    """A scheduler without TLS; each test starts the workers that it needs."""
+    needs_module("distributed")
+    with cluster() as running:
+        yield running
+
+
+Connect = Callable[..., RemoteCommands]
+Workers = Callable[..., list[int]]
+
+
+@pytest.fixture
+def workers(tcp: Cluster) -> Iterator[Workers]:
+    """Start workers, the same or odd ones; their pids. They are killed at the end."""
+    started: list[int] = []
+
+    def start(count: int = 1, nthreads: int = 16, **odd: str) -> list[int]:
+        new = [tcp.worker(nthreads, **odd) for _ in range(count)]
+        started.extend(new)
+        return new
+
+    yield start
+    for pid in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def connect(tcp: Cluster, workers: Workers, tmp_path: Path) -> Iterator[Connect]:
+    """Commands on the scheduler's workers, not connected yet; the connections are closed at the end."""
+    opened: list[RemoteCommands] = []
+
+    def make(url: str | None = None, **options: Any) -> RemoteCommands:
+        opened.append(RemoteCommands(url or tcp.address, tmp_path.resolve(), **{"grace": GRACE, **options}))
+        return opened[-1]
+
+    yield make
+    for commands in opened:
+        commands.close()
+        nothing_left(commands.mark)
+
+
+def marked(commands: RemoteCommands) -> list[int]:
+    """The live processes that belong to the commands of one run, on all workers."""
+    return [member.pid for member in members() if carries_prefix(member.pid, commands.mark)]
+
+
+def nothing_left(mark: str, seconds: float = 30.0) -> None:
+    until(
+        lambda: not [m.pid for m in members() if carries_prefix(m.pid, mark)], seconds, "no process of the run is left"
+    )

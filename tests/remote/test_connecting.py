@@ -1,0 +1,254 @@
+"""Connecting to a scheduler: what must be the same there, what travels, who is refused and why, and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from needs import needs_module
+from remote.cluster import PROOF, Cluster, cluster
+from remote.conftest import Connect, Workers
+from waiting import eventually, until
+
+from prose_kernel._version import __version__
+from prose_kernel.errors import UsageError
+from prose_kernel.remote.commands import INHERITED, RemoteCommands
+from prose_kernel.remote.messages import Chunk, End, Inherit, Start
+from prose_kernel.runtime.ports import CommandRequest, CommandResult
+
+
+def refused(commands: RemoteCommands) -> str:
+    """Why nothing can be run there."""
+    with pytest.raises(UsageError) as caught:
+        asyncio.run(asyncio.wait_for(commands.connect(), 20))
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------- who cannot be used
+
+
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "http://host:1", "tcp://host", "tcp://:1", "tls://host:port", "inproc://a:1"]
+)
+def test_an_address_that_makes_no_sense(url: str, tmp_path: Path) -> None:
+    commands = RemoteCommands(url, tmp_path)
+    with pytest.raises(UsageError) as caught:
+        asyncio.run(commands.connect())
+    assert str(caught.value) == f"remote: {url!r} is not the address of a scheduler"
+    assert caught.value.hint == "write tls://HOST:PORT, tcp://HOST:PORT, or local"
+    commands.close()
+
+
+def test_an_unreachable_scheduler(connect: Connect) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        assert refused(connect(url)) == f"remote: {url} cannot be reached: connection refused"
+    assert refused(connect("tcp://no-such-host.invalid:8786")).startswith(
+        "remote: tcp://no-such-host.invalid:8786 cannot be reached: "
+    )
+
+
+def test_somebody_who_is_no_scheduler(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prose_kernel.remote.connection._CONNECT", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = threading.Event()
+
+        def answer() -> None:
+            while not done.is_set():
+                with contextlib.suppress(OSError):
+                    connection, _ = server.accept()
+                    connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+                    connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        try:
+            assert refused(connect(url)).startswith(f"remote: {url} does not answer as a Dask scheduler: ")
+        finally:
+            done.set()
+            with contextlib.suppress(OSError), socket.create_connection(server.getsockname()[:2]):
+                pass
+            thread.join()
+
+
+def test_a_scheduler_without_workers(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_module("distributed")
+    monkeypatch.setattr("prose_kernel.remote.connection._FIRST_WORKER", 0.3)
+    with cluster() as alone:
+        assert refused(connect(alone.address)) == f"remote: the scheduler {alone.address} has no worker"
+
+
+def test_workers_of_another_version_or_without_the_directory_are_refused_with_the_reason(
+    connect: Connect, workers: Workers, tmp_path: Path
+) -> None:
+    workers(version="0.0.1")
+    workers(directory="missing")
+    workers(2, directory="other")
+    other = f"it has prose_kernel 0.0.1, this is {__version__}"
+    missing = "the directory is not there, or is another one (no such file or directory)"
+    reasons = f"{other}; the directory is another one; {missing}"
+    assert refused(connect()) == f"remote: none of 4 workers can be used: {reasons}"
+    workers(1, nthreads=3)
+    usable = connect()
+    state = asyncio.run(usable.connect())
+    assert (len(state.workers), state.places) == (1, 3)
+    assert state.warnings[1] == f"4 workers are not used: {reasons}"
+    assert asyncio.run(usable.run(CommandRequest("echo fine", str(tmp_path), 60.0))).stdout == "fine\n"
+    assert list(tmp_path.glob(f"{PROOF}*")) == []
+
+
+def test_a_worker_that_comes_later_is_used(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+    workers(1, nthreads=1)
+    commands = connect()
+    assert asyncio.run(commands.connect()).places == 1
+    workers(1, nthreads=5)
+    until(lambda: commands.state.places == 6)
+
+
+def test_without_dask_it_is_said_how_to_install_it(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.modules["distributed"] = None
+import asyncio
+from pathlib import Path
+from prose_kernel.remote.commands import RemoteCommands
+from prose_kernel.errors import UsageError
+try:
+    asyncio.run(RemoteCommands({"tcp://127.0.0.1:1"!r}, Path(".")).connect())
+except UsageError as problem:
+    print(problem, "|", problem.hint)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert ran.stdout == "remote: Dask is not installed | pip install 'prose_kernel[dask]'\n", ran.stderr
+
+
+# ---------------------------------------------------------------- what travels
+
+
+def test_what_travels_is_picklable_and_small() -> None:
+    request = CommandRequest("echo hello", "/work/project", 120.0, stdin="abc", env={"A": "b"}, at="c2/3/b1/i0/x0")
+    result = CommandResult("exited", 0, stdout="hello\n", stdout_bytes=6, cwd_after="/work/project")
+    for message in (
+        Start(1, request),
+        Inherit(INHERITED, {"LANG": "C.UTF-8"}),
+        Chunk(1, 1, (("stdout", "hello\n"),)),
+        End(1, 2, result),
+    ):
+        sent = pickle.dumps(message)
+        assert pickle.loads(sent) == message
+        assert len(sent) < 600
+    assert len(pickle.dumps(Start(1, CommandRequest("x" * 5000, "/", 1.0)))) < 5400
+
+
+async def test_only_listed_variables_travel(
+    connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers(1, variable="LC_TIME")  # which the driver does not have
+    monkeypatch.setenv("LEAK_SECRET", "secret")
+    monkeypatch.setenv("BASH_ENV", "/etc/profile")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setenv("MINE_A", "a b")
+    commands = connect(environment=("MINE_*", "BASH_ENV"))
+
+    async def environment() -> dict[str, str]:
+        result = await commands.run(CommandRequest("env -0", str(tmp_path), 60.0, env={"OWN": "1"}))
+        return dict(entry.split("=", 1) for entry in result.stdout.split("\0") if entry)
+
+    seen = await environment()
+    assert {name for name in seen if name.startswith(("LEAK", "MINE", "BASH_ENV", "LC_T"))} == {"MINE_A"}
+    assert (seen["TZ"], seen["MINE_A"], seen["LC_ALL"], seen["OWN"]) == ("Asia/Tokyo", "a b", "C.UTF-8", "1")
+    assert seen["PROSE_JOB"].startswith(commands.mark)
+    monkeypatch.setenv("MINE_A", "changed")
+    monkeypatch.delenv("TZ")
+    seen = await environment()
+    assert (seen["MINE_A"], seen.get("TZ")) == ("changed", None)
+
+
+# ---------------------------------------------------------------- TLS
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """A certificate and its key, as docs/many-machines.md makes them."""
+    needs_module("cryptography")
+    from distributed.security import Security
+
+    made = Security.temporary()
+    directory = tmp_path_factory.mktemp("keys")
+    for name, text in (("cert.pem", made.tls_ca_file), ("key.pem", made.tls_client_key)):
+        (directory / name).write_text(text)
+    return directory / "cert.pem", directory / "key.pem"
+
+
+@pytest.fixture(scope="module")
+def tls(keys: tuple[Path, Path]) -> Iterator[Cluster]:
+    needs_module("distributed")
+    cert, key = keys
+    with cluster(cert, cert, key) as running:
+        running.worker()
+        yield running
+
+
+def test_tls_takes_the_certificates_of_dasks_configuration(
+    tls: Cluster, keys: tuple[Path, Path], connect: Connect, tmp_path: Path
+) -> None:
+    import dask
+
+    cert, key = map(str, keys)
+    tls_keys = {"ca-file": cert, "client.cert": cert, "client.key": key}
+    with dask.config.set({f"distributed.comm.tls.{name}": path for name, path in tls_keys.items()}):
+        commands = connect(tls.address)
+        state = asyncio.run(commands.connect())
+    assert (state.encrypted, state.warnings) == (True, ())
+    assert asyncio.run(commands.run(CommandRequest("echo fine", str(tmp_path), 60.0))).stdout == "fine\n"
+
+
+def test_without_the_certificates_nobody_gets_in(
+    tls: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prose_kernel.remote.connection._CONNECT", 1.0)
+    assert "does not answer as a Dask scheduler" in refused(connect(tls.address))
+    assert "does not answer as a Dask scheduler" in refused(connect(tls.address.replace("tls:", "tcp:")))
+
+
+def test_the_cluster_for_trying_lets_nobody_else_in(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_module("cryptography")
+    commands = connect("local")
+    state = asyncio.run(commands.connect())
+    assert (state.url, state.encrypted, len(state.workers), state.warnings) == ("local", True, 2, ())
+    assert {worker.address.rpartition(":")[0] for worker in state.workers} == {"tls://127.0.0.1"}
+    assert asyncio.run(commands.run(CommandRequest("pwd", str(tmp_path), 60.0))).stdout == f"{tmp_path.resolve()}\n"
+    monkeypatch.setattr("prose_kernel.remote.connection._CONNECT", 1.0)
+    client = commands._connection._client
+    assert "does not answer as a Dask scheduler" in refused(connect(client.scheduler.address))
+
+
+def test_without_tls_there_is_a_warning(connect: Connect, workers: Workers, tcp: Cluster) -> None:
+    workers()
+    state = asyncio.run(connect().connect())
+    assert state.warnings == (
+        f"{tcp.address} is not encrypted: whoever can reach it can run programs on its workers and here; use TLS",
+    )
+
+
+async def test_the_connection_says_nothing_on_the_streams(
+    connect: Connect, workers: Workers, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    workers(2)
+    commands = connect()
+    await commands.run(CommandRequest("true", str(tmp_path), 60.0))
+    await asyncio.to_thread(commands.close)
+    await eventually(lambda: True)
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,336 @@
+"""What the `Commands` port promises, kept by commands on this machine and by those on the workers of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands.conftest import GRACE, Runner
+from needs import needs_module
+from remote.cluster import cluster
+from waiting import appears, eventually, until
+
+from prose_kernel.commands import Engine, ShellCommands
+from prose_kernel.commands.process_table import carries_prefix, members
+from prose_kernel.remote.commands import RemoteCommands
+from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandRequest, CommandResult, Omitted, Stream
+
+Seen = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One implementation: made with options of its own, and how its processes are known."""
+
+    make: Callable[..., Any]
+    mark: str
+
+    def left(self) -> list[int]:
+        return [member.pid for member in members() if carries_prefix(member.pid, self.mark)]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shared").resolve()
+
+
+@pytest.fixture(scope="module", params=["here", "on workers"])
+def side(request: pytest.FixtureRequest, directory: Path) -> Iterator[Side]:
+    if request.param == "here":
+        engine = Engine(grace=GRACE, state_dir=directory / "state")
+        yield Side(lambda **options: ShellCommands(engine, "bash", **options), engine.marker)
+        engine.close()
+        return
+    needs_module("distributed")
+    with cluster() as running:
+        running.worker(16)
+        running.worker(16)
+        made: dict[int, RemoteCommands] = {}
+
+        def make(displayed: int = 0) -> RemoteCommands:
+            if displayed not in made:
+                options: Any = {"grace": GRACE, "shell": "bash", "displayed": displayed}
+                made[displayed] = RemoteCommands(running.address, directory, **options)
+            return made[displayed]
+
+        yield Side(make, make().mark)
+        for commands in made.values():
+            commands.close()
+
+
+@pytest.fixture
+def commands(side: Side) -> Any:
+    return side.make()
+
+
+@pytest.fixture
+def run(commands: Any, directory: Path, request: pytest.FixtureRequest) -> Runner:
+    own = directory / f"{abs(hash(request.node.nodeid)):x}"
+    own.mkdir()
+    return Runner(commands, own)
+
+
+class Taken:
+    """A consumer that remembers."""
+
+    def __init__(self) -> None:
+        self.pieces: Seen = []
+        self.threads: set[threading.Thread] = set()
+
+    def __call__(self, stream: Stream, text: str, omitted: Omitted | None = None) -> None:
+        self.pieces.append((stream, text))
+        self.threads.add(threading.current_thread())
+
+    def text(self, stream: Stream = "stdout") -> str:
+        return "".join(text for name, text in self.pieces if name == stream)
+
+
+def facts(result: CommandResult) -> tuple[object, ...]:
+    return result.outcome, result.exit_code, result.kind, result.signal
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+async def test_exit_codes(run: Runner) -> None:
+    assert facts(await run("exit 7")) == ("exited", 7, "exit", None)
+    assert facts(await run("kill -KILL $$")) == ("signaled", 137, "signal", "SIGKILL")
+    assert facts(await run("no_such_program_anywhere"))[:2] == ("exited", 127)
+    fine = await run("echo out; echo warning >&2")
+    assert (fine.exit_code, fine.kind, fine.stdout, fine.stderr) == (0, None, "out\n", "warning\n")
+
+
+async def test_what_cannot_start_is_a_result(run: Runner) -> None:
+    missing = await run("true", cwd=str(run.directory / "missing"))
+    assert facts(missing) == ("spawn_failed", 127, "cwd", None)
+    assert missing.stderr == missing.spawn_error == f"directory not found: {run.directory}/missing"
+    assert facts(await run("echo a\0b")) == ("spawn_failed", 127, "spawn", None)
+    assert facts(await run("echo \ud800")) == ("spawn_failed", 127, "spawn", None)
+
+
+async def test_the_time_limit(run: Runner, side: Side) -> None:
+    result = await run("echo before; trap '' TERM; while :; do sleep 0.05; done", timeout=0.3)
+    assert facts(result) == ("timed_out", 124, "timeout", None)
+    assert (result.timed_out, result.stdout, result.cwd_after) == (True, "before\n", None)
+    assert side.left() == []
+
+
+async def test_an_interrupt_ends_everything_and_leaves_a_program_its_time(run: Runner, side: Side) -> None:
+    polite = run.start("trap 'echo bye; exit 7' INT; touch ready; while :; do sleep 0.02; done")
+    stubborn = run.start("trap '' INT TERM; touch stubborn; while :; do sleep 0.02; done")
+    await appears(run.directory / "ready")
+    await appears(run.directory / "stubborn")
+    run.commands.interrupt()
+    result = await polite
+    assert (result.outcome, result.exit_code, result.stdout) == ("interrupted", 7, "bye\n")
+    assert facts(await stubborn) == ("interrupted", 137, "signal", None)
+    assert side.left() == []
+    assert (await run("echo fine")).stdout == "fine\n"
+
+
+async def test_a_cancelled_call_leaves_nothing_however_often_it_is_cancelled(run: Runner, side: Side) -> None:
+    task = run.start("trap '' TERM; (trap '' TERM; sleep 30; sleep 30) & touch ready; while :; do sleep 0.05; done")
+    await appears(run.directory / "ready")
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert side.left() == []
+
+
+async def test_cancelling_before_the_start_starts_nothing_that_stays(run: Runner, side: Side) -> None:
+    tasks = [run.start("sleep 30") for _ in range(60)]  # more than there are places
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(task.cancelled() for task in tasks)
+    assert side.left() == []
+
+
+async def test_a_storm_of_interrupts_around_the_start(run: Runner, side: Side) -> None:
+    async def storm() -> None:
+        for _ in range(100):
+            run.commands.interrupt()
+            await asyncio.sleep(0.001)
+
+    storming = asyncio.create_task(storm())
+    outcomes = set()
+    while not storming.done():
+        outcomes |= {result.outcome for result in await asyncio.gather(*(run("sleep 0.01") for _ in range(5)))}
+    assert outcomes <= {"exited", "interrupted", "signaled"}
+    assert side.left() == []
+
+
+def test_a_caller_whose_loop_is_gone_leaves_nothing(commands: Any, side: Side) -> None:
+    loop = asyncio.new_event_loop()
+    request = CommandRequest("while :; do echo x; sleep 0.05; done", "/", 60.0)
+    task = loop.create_task(commands.run(request, lambda stream, text, omitted=None: None))
+
+    async def begun() -> None:
+        await eventually(lambda: side.left() != [])
+
+    loop.run_until_complete(begun())
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    until(lambda: side.left() == [])
+    task.get_coro().close()
+
+
+# ---------------------------------------------------------------- what it is given
+
+
+async def test_standard_input_environment_and_long_commands(commands: Any, directory: Path) -> None:
+    async def stdout(command: str, **more: Any) -> str:
+        request = CommandRequest(command, str(directory), 60.0, **more)
+        return str((await commands.run(request)).stdout)
+
+    assert await stdout("cat") == ""
+    assert await stdout("wc -c", stdin="ä" * 500_000) == "1000000\n"
+    assert await stdout('echo "$A-$B"', env={"A": "a b", "B": "ü"}) == "a b-ü\n"
+    assert await stdout(f": {'x' * 300_000}; echo $0 $#") == "exec 0\n"
+    assert await stdout("echo ${BASH_ENV-none}") == "none\n"
+
+
+async def test_the_final_directory(run: Runner) -> None:
+    (run.directory / "a").mkdir()
+    assert (await run("cd a; exit 3")).cwd_after == f"{run.directory}/a"
+    assert (await run("(cd a)")).cwd_after == str(run.directory)
+    assert (await run("cd a", track=False)).cwd_after is None
+    assert (await run("cd a; kill -9 $$")).cwd_after is None
+
+
+# ---------------------------------------------------------------- what it prints
+
+
+@pytest.mark.parametrize("character", ["x", "😀"])
+async def test_the_cap_counts_characters(commands: Any, directory: Path, character: str) -> None:
+    for count, cut in ((1000, False), (1001, True)):
+        text = f"printf '{character}%.0s' $(seq {count})"
+        result = await commands.run(CommandRequest(text, str(directory), 60.0, max_output=1000))
+        assert (result.stdout, result.stdout_truncated) == (character * 1000, cut)
+        assert result.stdout_bytes == count * len(character.encode())
+
+
+async def test_bytes_that_are_not_utf8(run: Runner) -> None:
+    taken = Taken()
+    result = await run(
+        r"printf 'a\377\376b\0c\r\n\033[31m'; for b in '\303' '\244'; do printf $b; sleep .06; done", taken
+    )
+    assert result.stdout == taken.text() == "a\ufffd\ufffdb\0c\r\n\x1b[31mä"
+    assert result.replaced_bytes == 2
+
+
+async def test_two_hundred_thousand_lines_are_complete_and_in_order(run: Runner) -> None:
+    taken = Taken()
+    result = await run("seq 200000; seq 200000 >&2", taken)
+    expected = "".join(f"{number}\n" for number in range(1, 200_001))
+    assert taken.text() == expected
+    assert taken.text("stderr") == expected
+    assert taken.threads == {threading.current_thread()}
+    assert result.stdout_bytes == len(expected)
+
+
+async def test_many_small_writes_on_both_streams_keep_their_order(run: Runner) -> None:
+    taken = Taken()
+    await run("for i in $(seq 2000); do echo $i; echo e$i >&2; done", taken)
+    assert taken.text() == "".join(f"{i}\n" for i in range(1, 2001))
+    assert taken.text("stderr") == "".join(f"e{i}\n" for i in range(1, 2001))
+
+
+async def test_output_comes_while_the_command_runs(run: Runner) -> None:
+    taken = Taken()
+    task = run.start("printf 'x? '; until [ -e go ]; do sleep 0.01; done; echo rest", taken)
+    await eventually(lambda: taken.pieces)
+    assert taken.pieces == [("stdout", "x? ")]
+    (run.directory / "go").touch()
+    await task
+    assert taken.text() == "x? rest\n"
+
+
+async def test_streams_apart_in_time_arrive_in_the_order_of_their_writing(run: Runner) -> None:
+    taken = Taken()
+    await run("echo 1; sleep .2; echo 2 >&2; sleep .2; echo 3", taken)
+    assert taken.pieces == [("stdout", "1\n"), ("stderr", "2\n"), ("stdout", "3\n")]
+
+
+async def test_a_consumer_that_raises_changes_nothing(run: Runner, caplog: pytest.LogCaptureFixture) -> None:
+    def bad(stream: Stream, text: str, omitted: Omitted | None = None) -> None:
+        raise RuntimeError("no screen")
+
+    assert (await run("seq 100000", bad)).stdout_bytes == 588_895
+    assert "no screen" in caplog.text
+
+
+async def test_a_command_waits_for_a_display_without_a_limit(run: Runner) -> None:
+    """The caller's loop stands still: the command is held up, and everything arrives afterwards."""
+    size = 30_000_000
+    taken: list[int] = []
+
+    def consume(stream: Stream, text: str, omitted: Omitted | None = None) -> None:
+        if not taken:
+            time.sleep(0.5)
+            assert not (run.directory / "done").exists()
+        taken.append(len(text))
+
+    result = await run(f"yes | head -c {size}; touch done", consume)
+    assert sum(taken) == result.stdout_bytes == size
+    assert (run.directory / "done").exists()
+
+
+async def test_a_display_with_a_limit_does_not_hold_up_the_command(side: Side, run: Runner) -> None:
+    pieces: list[tuple[str, Omitted]] = []
+
+    def consume(stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
+        pieces.append((text, omitted))
+
+    shown = Runner(side.make(displayed=100_000), run.directory)
+    assert (await shown("true")).exit_code == 0
+    task = shown.start("echo first; yes | head -c 30000000; echo last; touch done", consume)
+    await asyncio.sleep(0)
+    until((run.directory / "done").exists)  # on purpose: blocks this loop
+    result = await task
+    shown_text = "".join(text for text, _ in pieces)
+    assert (shown_text[:8], shown_text[-7:]) == ("first\ny\n", "y\nlast\n")
+    assert sum(gap.size for _, gap in pieces) + sum(len(text) for text, _ in pieces) == result.stdout_bytes
+
+
+@pytest.mark.parametrize("how", ["cancelled", "interrupted", "timed out"])
+async def test_a_command_that_waits_for_its_display_can_be_ended(run: Runner, side: Side, how: str) -> None:
+    reached = asyncio.Event()
+
+    def consume(stream: Stream, text: str, omitted: Omitted | None = None) -> None:
+        reached.set()
+        time.sleep(0.01)
+
+    task = run.start("yes", consume, timeout=1.0 if how == "timed out" else 60.0)
+    await reached.wait()
+    if how == "cancelled":
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        if how == "interrupted":
+            run.commands.interrupt()
+        assert (await task).outcome == how.replace(" ", "_")
+    assert side.left() == []
+
+
+# ---------------------------------------------------------------- what it leaves
+
+
+async def test_a_background_process_is_counted_and_ended_at_the_end(run: Runner, side: Side) -> None:
+    result = await run("sleep 61.3 & echo hi")
+    assert (result.stdout, result.pipes_held, result.background_left) == ("hi\n", True, 1)
+    for pid in side.left():
+        os.kill(pid, signal.SIGKILL)

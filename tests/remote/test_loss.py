@@ -1,0 +1,267 @@
+"""Workers and drivers that vanish: nothing runs twice, nothing hangs, nothing is left (docs/many-machines.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from remote.cluster import Cluster
+from remote.conftest import GRACE, Connect, Workers, marked, nothing_left
+from waiting import appears, eventually, until
+
+from prose_kernel.remote import worker as worker_module
+from prose_kernel.remote.commands import RemoteCommands
+from prose_kernel.runtime.ports import CommandRequest, CommandResult
+
+BOUND = 10.0
+"""Seconds within which every loss is told."""
+
+
+def request(text: str, directory: Path, timeout: float = 600.0) -> CommandRequest:
+    return CommandRequest(text, str(directory), timeout)
+
+
+async def within(seconds: float, *running: asyncio.Task[CommandResult]) -> list[CommandResult]:
+    return list(await asyncio.wait_for(asyncio.gather(*running), seconds))
+
+
+def start(commands: RemoteCommands, text: str, directory: Path) -> asyncio.Task[CommandResult]:
+    return asyncio.ensure_future(commands.run(request(text, directory)))
+
+
+# ---------------------------------------------------------------- a worker
+
+
+async def test_a_killed_worker_loses_its_commands_and_nothing_of_them_is_left(
+    connect: Connect, workers: Workers, tmp_path: Path
+) -> None:
+    [pid] = workers()
+    commands = connect()
+    seen: list[str] = []
+    running = asyncio.ensure_future(
+        commands.run(
+            request("echo begun; echo x >> count; sleep 60", tmp_path), lambda _, text, omitted=None: seen.append(text)
+        )
+    )
+    await appears(tmp_path / "count")
+    await eventually(lambda: seen)
+    os.kill(pid, signal.SIGKILL)
+    [result] = await within(BOUND, running)
+    assert (result.outcome, result.exit_code, result.kind, result.stdout) == ("lost", 255, "lost", "begun\n")
+    assert result.worker is not None
+    nothing_left(commands.mark)
+    workers()
+    again = await commands.run(request("cat count", tmp_path))
+    assert (again.outcome, again.stdout) == ("exited", "x\n")
+
+
+@pytest.mark.slow
+async def test_workers_killed_at_fifty_random_moments_never_run_a_command_twice(
+    connect: Connect, workers: Workers, tmp_path: Path
+) -> None:
+    alive = workers(2, nthreads=4)
+    commands = connect()
+    await commands.connect()
+    dice, slowest, lost, left = random.Random(8), 0.0, 0, tmp_path / "runs"
+    left.mkdir()
+    for moment in range(50):
+        text = "echo x >> runs/{}; sleep 0.02; echo y >> runs/{}; echo done"
+        names = [f"{moment}-{index}" for index in range(12)]  # more than there are places: some wait here
+        running = [start(commands, text.format(name, name), tmp_path) for name in names]
+        await asyncio.sleep(dice.uniform(0, 0.08))
+        os.kill(alive.pop(0), signal.SIGKILL)
+        killed = time.monotonic()
+        alive += await asyncio.to_thread(workers, 1, 4)
+        results = await within(BOUND, *running)
+        slowest = max(slowest, time.monotonic() - killed)
+        for name, result in zip(names, results, strict=True):
+            path = left / name
+            lines = path.read_text().split() if path.exists() else []
+            if result.outcome == "exited":
+                assert (result.stdout, lines) == ("done\n", ["x", "y"])
+            else:
+                assert result.outcome == "lost"
+                assert lines in ([], ["x"], ["x", "y"])
+                lost += 1
+    assert lost > 20  # the moments were moments
+    assert slowest < BOUND
+    nothing_left(commands.mark)
+    assert all(path.read_text().split() in (["x"], ["x", "y"]) for path in left.iterdir())
+
+
+async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wakes(
+    connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "LEASE", 2.5)
+    [pid] = workers()
+    commands = connect(lease=2.5)
+    running = start(commands, "touch ready; sleep 60", tmp_path)
+    await appears(tmp_path / "ready")
+    os.kill(pid, signal.SIGSTOP)
+    [result] = await within(BOUND, running)
+    assert result.outcome == "lost"
+    assert marked(commands) != []
+    os.kill(pid, signal.SIGCONT)
+    await asyncio.to_thread(nothing_left, commands.mark)
+
+
+async def test_what_was_not_sent_yet_goes_to_another_worker(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+    [pid] = workers(nthreads=1)
+    commands = connect()
+    first = start(commands, "touch ready; sleep 60", tmp_path)
+    await appears(tmp_path / "ready")
+    second = start(commands, "echo fine", tmp_path)
+    os.kill(pid, signal.SIGKILL)
+    workers(nthreads=1)
+    lost, fine = await within(BOUND, first, second)
+    assert (lost.outcome, fine.outcome, fine.stdout) == ("lost", "exited", "fine\n")
+
+
+async def test_without_any_worker_commands_fail_within_a_bound(
+    connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prose_kernel.remote.commands.NO_WORKER", 0.5)
+    [pid] = workers()
+    commands = connect()
+    await commands.run(request("true", tmp_path))
+    os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: not commands.state.workers)
+    [result] = await within(BOUND, start(commands, "true", tmp_path))
+    assert (result.outcome, result.exit_code, result.spawn_error) == ("spawn_failed", 127, "no worker is left")
+
+
+async def test_cancelling_and_interrupting_a_silent_worker_is_bounded(
+    connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "LEASE", 2.5)
+    [pid] = workers()
+    commands = connect(lease=2.5)
+    running = [start(commands, f"touch ready{n}; sleep 60", tmp_path) for n in range(2)]
+    for n in range(2):
+        await appears(tmp_path / f"ready{n}")
+    os.kill(pid, signal.SIGSTOP)
+    commands.interrupt()
+    running[0].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running[0], BOUND)
+    assert (await within(BOUND, running[1]))[0].outcome == "lost"
+    os.kill(pid, signal.SIGKILL)
+
+
+async def test_closing_ends_everything_on_all_workers(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+    workers(2, nthreads=2)
+    commands = connect()
+    running = [start(commands, f"sleep 61 & touch ready{n}; sleep 60", tmp_path) for n in range(6)]
+    await eventually(lambda: len(list(tmp_path.glob("ready*"))) == 4)
+    assert len({state.address for state in commands.state.workers if state.running == 2}) == 2  # by free places
+    await asyncio.to_thread(commands.close)
+    results = await within(BOUND, *running)
+    assert {result.outcome for result in results} == {"cancelled"}
+    assert marked(commands) == []
+    assert (await commands.run(request("true", tmp_path))).outcome == "cancelled"
+
+
+# ---------------------------------------------------------------- the driver
+
+
+@contextmanager
+def host(cluster: Cluster, directory: Path, lease: float, *texts: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A driver in a process of its own, and the mark of its commands."""
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("host.py")), cluster.address, str(directory), str(lease), *texts],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_killed_driver_leaves_nothing_on_its_workers(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:
+    workers(2, nthreads=2)
+    texts = [f"trap '' TERM; sleep 61 & touch ready{n}; while :; do sleep 0.1; done" for n in range(4)]
+    with host(tcp, tmp_path, 60.0, *texts) as (process, mark):
+        until(lambda: len(list(tmp_path.glob("ready*"))) == 4)
+        process.kill()
+        nothing_left(mark, BOUND)
+
+
+def test_a_silent_driver_loses_its_commands_and_is_told(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:
+    workers()
+    with host(tcp, tmp_path, 2.5, "touch ready; sleep 60") as (process, mark):
+        until((tmp_path / "ready").exists)
+        process.send_signal(signal.SIGSTOP)
+        nothing_left(mark, BOUND)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "lost\n"
+
+
+# ---------------------------------------------------------------- through the scheduler
+
+
+async def test_where_workers_cannot_be_reached_the_scheduler_passes_everything_on(
+    connect: Connect, workers: Workers, tmp_path: Path
+) -> None:
+    [pid] = workers()
+    commands = connect(direct=False)
+    seen: list[str] = []
+
+    def take(_: str, text: str, omitted: object = None) -> None:
+        seen.append(text)
+
+    await commands.run(request("seq 200000", tmp_path), take)
+    assert "".join(seen) == "".join(f"{n}\n" for n in range(1, 200_001))
+    interrupted = start(commands, "touch a; sleep 60", tmp_path)
+    await appears(tmp_path / "a")
+    commands.interrupt()
+    assert (await within(BOUND, interrupted))[0].outcome == "interrupted"
+    lost = start(commands, "touch b; sleep 60", tmp_path)
+    await appears(tmp_path / "b")
+    os.kill(pid, signal.SIGKILL)
+    assert (await within(BOUND, lost))[0].outcome == "lost"
+
+
+# ---------------------------------------------------------------- time
+
+
+@pytest.mark.timing
+async def test_an_interrupt_takes_at_most_half_a_second_longer_than_here(
+    connect: Connect, workers: Workers, tmp_path: Path
+) -> None:
+    from prose_kernel.commands import Engine, ShellCommands
+
+    workers(2)
+    engine = Engine(grace=GRACE)
+    here, there = ShellCommands(engine), connect()
+
+    async def idle(commands: ShellCommands | RemoteCommands, name: str) -> float:
+        run: Callable[..., asyncio.Task[CommandResult]] = lambda n: asyncio.ensure_future(  # noqa: E731
+            commands.run(request(f"touch {name}{n}; sleep 60", tmp_path))
+        )
+        running = [run(n) for n in range(8)]
+        await eventually(lambda: len(list(tmp_path.glob(f"{name}*"))) == 8)
+        begun = time.monotonic()
+        commands.interrupt()
+        await within(BOUND, *running)
+        return time.monotonic() - begun
+
+    try:
+        took = min([await idle(here, f"h{n}-") for n in range(3)]), min([await idle(there, f"t{n}-") for n in range(3)])
+    finally:
+        engine.close()
+    assert took[1] < took[0] + 0.5

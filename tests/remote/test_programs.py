@@ -1,0 +1,275 @@
+"""Programs whose commands run on other machines: the same outputs, byte for byte, in every front end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.test_docs_examples import blocks, commands, printed
+from needs import needs_module
+from notebook.test_cells import Person, fine, wrong
+from remote.cluster import Cluster
+from waiting import eventually, processes, until
+
+from prose_kernel import settings
+from prose_kernel.cells.runner import Cells
+from prose_kernel.cli import doctor
+from prose_kernel.cli.main import main
+from prose_kernel.commands.process_table import carries_prefix, members
+from prose_kernel.errors import ExecError
+from prose_kernel.runtime.values import ExecText
+from prose_kernel.workspace import Start, Workspace
+
+PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+PROGRAM = """
+let names = exec "printf 'a\\nb\\nc\\nd\\ne\\nf\\n'"
+  format: "lines"
+parallel for name, index in names:
+  exec "sleep 0.$((RANDOM % 3)); echo \\"$NAME 1\\"; echo \\"$NAME e\\" >&2; sleep 0.$((RANDOM % 2)); echo \\"$NAME 2\\""
+    env: { NAME: name }
+exec "mkdir -p sub && cd sub && seq 3 > numbers"
+let here = exec "pwd; cat numbers"
+let big = exec "seq 20000"
+let failed = exec "echo half; echo why >&2; exit 3"
+  on-fail: "continue"
+parallel ("all", on-fail: "continue"):
+  one = exec "cd ..; pwd"
+  two = exec "exit 4"
+let late = exec "sleep 30"
+  timeout: "300ms"
+  on-fail: "continue"
+try:
+  exec "kill -KILL $$"
+catch as problem:
+  output what = "{problem.message}"
+output where = here
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def dask() -> None:
+    needs_module("distributed")
+
+
+@pytest.fixture(scope="module")
+def two(tcp: Cluster) -> Cluster:
+    for _ in range(2):
+        tcp.worker(8)
+    return tcp
+
+
+def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROSE, "run", *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def kept(directory: Path) -> dict[str, str]:
+    """All files of the run, without its id and the time of its end."""
+    [made] = (directory / ".prose" / "runs").iterdir()
+    files = {str(path.relative_to(made)): path.read_text() for path in made.rglob("*") if path.is_file()}
+    found = {name: re.sub(r"(?<=---end ).*", "", text.replace(made.name, "RUN")) for name, text in files.items()}
+    found["state.md"] = "\n".join(sorted(found["state.md"].splitlines()))  # branches log what happened, as it happened
+    return found
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_the_outputs_are_those_of_a_local_run_byte_for_byte(tmp_path: Path, two: Cluster) -> None:
+    seen = []
+    for how in ([], ["--remote", two.address]):
+        directory = tmp_path / "same"
+        directory.mkdir()
+        (directory / "p.prose").write_text(PROGRAM)
+        ran = run(directory, "p.prose", *how)
+        assert ran.returncode == 0, ran.stderr
+        warning = f"Warning: {two.address} is not encrypted"
+        errors = [line for line in ran.stderr.splitlines() if not line.startswith((warning, "run directory: "))]
+        assert (warning in ran.stderr) == bool(how)
+        seen.append((ran.stdout, errors, kept(directory)))
+        shutil.rmtree(directory)
+    here, there = seen
+    for one, other in zip(here, there, strict=True):
+        assert one == other
+
+
+def test_nothing_can_be_connected_is_found_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.prose").write_text('exec "touch started"\n')
+    nowhere = "tcp://127.0.0.1:1"
+    assert main(["run", "p.prose", "--remote", nowhere]) == 2
+    assert capfd.readouterr() == (
+        "",
+        "Error: remote: tcp://127.0.0.1:1 cannot be reached: connection refused\n"
+        "hint: start it with `dask scheduler`, or try `--remote local`\n",
+    )
+    assert main(["run", "p.prose", "--remote", nowhere, "--provider", "dry-run"]) == 0  # it connects to nobody
+    assert not (tmp_path / "started").exists()
+    monkeypatch.setenv("PROSE_REMOTE", "nonsense")
+    assert main(["run", "p.prose"]) == 2
+    assert "'nonsense' is not the address of a scheduler" in capfd.readouterr().err
+    assert not (tmp_path / "started").exists()
+    assert main(["run", "p.prose", "--remote", "off"]) == 0
+    assert (tmp_path / "started").exists()
+
+
+def test_the_page_prints_what_it_says(tmp_path: Path) -> None:
+    """docs/many-machines.md, with a cluster of the run's own."""
+    [program, *_] = blocks("many-machines", "prose")
+    (tmp_path / "squares.prose").write_text(program)
+    for console in blocks("many-machines", "console"):
+        if "squares.prose" in console:
+            assert "".join(printed(command, tmp_path) for command in commands(console)) == console
+    assert processes("prose_kernel.remote.local_cluster") == []
+
+
+def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
+    [table] = blocks("many-machines", "toml")
+    (tmp_path / "prose.toml").write_text(table)
+    found = settings.load(tmp_path)
+    assert (found.remote, found.remote_environment) == ("tls://scheduler.example.org:8786", ("DATABASE_URL", "BUILD_*"))
+    assert found.on_other_machines
+
+
+@pytest.mark.parametrize("how", ["interrupt", "kill"])
+def test_a_cluster_of_the_run_ends_with_it_however_it_ends(tmp_path: Path, how: str) -> None:
+    (tmp_path / "p.prose").write_text('exec "sleep 62.5 & echo $PROSE_JOB > job; mv job ready; sleep 62"\n')
+    process = subprocess.Popen(
+        [*PROSE, "run", "p.prose", "--remote", "local"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until((tmp_path / "ready").exists)
+    mark = (tmp_path / "ready").read_text().partition("-")[0]
+    if how == "interrupt":
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    else:
+        process.kill()
+    _, told = process.communicate(timeout=30)
+    if how == "interrupt":
+        assert process.returncode == 130
+        assert told.splitlines()[0] == "interrupted"
+    until(lambda: not [m for m in members() if carries_prefix(m.pid, mark)])
+    until(lambda: not processes("prose_kernel.remote.local_cluster"))
+
+
+def test_doctor_says_whether_it_is_usable(two: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def found(**chosen: Any) -> tuple[str, str, str | None]:
+        finding = doctor._remote(settings.load(tmp_path, {}, **chosen))
+        assert finding.subject == "remote"
+        return finding.state, finding.text, finding.fix
+
+    state, text, _ = found()
+    assert state == "ok"
+    assert re.fullmatch(r"commands run on this machine; for others there is Dask [\d.]+", text)
+    state, text, _ = found(remote=two.address)
+    assert state == "note"
+    assert text.startswith(f"{two.address}: 2 workers run 16 commands at once; {two.address} is not encrypted")
+    assert found(remote="tcp://127.0.0.1:1")[:2] == (
+        "broken",
+        "tcp://127.0.0.1:1 cannot be reached: connection refused",
+    )
+
+
+# ---------------------------------------------------------------- the notebook
+
+
+@pytest.fixture
+async def cells(tmp_path: Path) -> AsyncIterator[Cells]:
+    made = Cells(tmp_path, Person())
+    yield made
+    await made.close()
+
+
+async def test_the_magic_shows_connects_and_disconnects_in_the_middle_of_a_run(
+    cells: Cells, two: Cluster, tmp_path: Path
+) -> None:
+    def text(recording: Any) -> str:
+        return str(recording.texts[-1])
+
+    assert text(await fine(cells, "%remote")) == "Commands run on this machine."
+    await fine(cells, 'let a = exec "echo $PROSE_JOB"')
+    shown = await fine(cells, f"%remote connect {two.address}")
+    for part in (f"scheduler {two.address}", "encrypted no", "workers 2", "commands at once 16"):
+        assert part in " ".join(text(shown).split())
+    assert len(shown.calls[-1][1].metadata["prose"]["workers"]) == 2
+    assert [said for said in cells.asker.shown if "is not encrypted" in said] != []
+    there = await fine(cells, 'let b = exec "echo fine"')
+    assert not any("tcp://" in said or "127.0.0.1" in said for said in there.texts)
+    values = {name: info.value for name, info in cells.workspace.machine.bindings().items()}
+    assert isinstance(values["a"], ExecText) and isinstance(values["b"], ExecText)
+    assert values["a"].result.worker is None
+    assert values["b"].result.worker is not None
+    await fine(cells, "%judge off")
+    await fine(cells, 'let d = exec "true"')
+    machine = cells.workspace.machine
+    assert machine.bindings()["d"].value.result.worker is not None  # who answers changed, the machines did not
+    assert text(await fine(cells, "%remote disconnect")) == "Commands run on this machine."
+    await fine(cells, 'let e = exec "true"')
+    assert machine.bindings()["e"].value.result.worker is None
+
+
+async def test_a_mistake_with_the_magic_changes_nothing(cells: Cells) -> None:
+    await fine(cells, "let a = 1")
+    name, value, _ = await wrong(cells, "%remote connect tcp://127.0.0.1:1")
+    assert "tcp://127.0.0.1:1 cannot be reached: connection refused" in f"{name} {value}"
+    assert "connect ADDRESS" in " ".join(await wrong(cells, "%remote on"))
+    await fine(cells, 'let b = exec "echo fine"')
+
+
+SUICIDE = 'exec "echo half; kill -KILL $(ps -o ppid= -p $$); sleep 60"'
+"""A command that kills the worker that runs it."""
+
+
+async def test_a_lost_command_is_an_error_that_a_program_can_catch(two: Cluster, tmp_path: Path) -> None:
+    for _ in range(2):
+        two.worker(8)
+    workspace = Workspace(settings.Settings(remote=two.address), Start(tmp_path.resolve()), asker=Person())
+    try:
+        await workspace.execute(f'let caught = ""\ntry:\n  {SUICIDE}\ncatch as problem:\n  caught = problem.message')
+        message = "exec was lost with the worker that ran it; it may have run in part, and is not run again"
+        assert workspace.machine.bindings()["caught"].value == message
+        with pytest.raises(ExecError) as error:
+            await workspace.execute(SUICIDE)
+        told = error.value
+        assert (told.code, told.details["kind"], told.details["exit_code"]) == ("E203", "lost", 255)
+        await workspace.execute(f'let on = {SUICIDE}\n  on-fail: "continue"')
+        value = workspace.machine.bindings()["on"].value
+        assert isinstance(value, ExecText)
+        assert (value.result.outcome, value.result.exit_code) == ("lost", 255)
+    finally:
+        await workspace.close()
+
+
+async def test_an_interrupt_while_a_cluster_is_started_leaves_nothing(tmp_path: Path) -> None:
+    workspace = Workspace(settings.Settings(remote="local"), Start(tmp_path.resolve()), asker=Person())
+    running = asyncio.ensure_future(workspace.execute('exec "touch started"'))
+    await eventually(lambda: processes("prose_kernel.remote.local_cluster"))
+    workspace.interrupt()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 10)
+    assert processes("prose_kernel.remote.local_cluster") == []
+    assert not (tmp_path / "started").exists()
+    await workspace.close()
