@@ -85,13 +85,8 @@ WORDS: Final[dict[str, str]] = {
     "use": 'write `from "path" import name`',
     "require": 'write `from "path" import name`',
     "include": 'write `from "path" import name`',
-<<<<<<< HEAD
-    "gate": "OpenProse has gates: in a notebook, begin the cell with `%%prose`; "
-    "`permissions=perm(bash=\"prompt\")` asks before an agent acts",
-=======
     "gate": "gates are a matter of OpenProse: in a notebook, begin the cell with `%%prose`; "
             "`permissions=perm(bash=\"prompt\")` asks before an agent acts",
->>>>>>> main
     "default": "write `case _:`",
 }  # fmt: skip
 """First words of statements in other languages, and words between values: what to write here."""
