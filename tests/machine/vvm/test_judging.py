@@ -95,6 +95,12 @@ async def test_l5_placeholders_follow_members() -> None:
     assert await w.cell('a = {b: {c: "deep"}}', "def f(n):", "  return ?`{a.b.c} and {n}`(1)", "f(7)") is True
 
 
+async def test_s2_a_template_in_a_function_reads_module_variables_when_it_is_rendered() -> None:
+    w = Vvm(judge_says={"one": True, "two": False})
+    text = ("def f():", "  return ?`{x}`(1)", 'x = "one"', "a = f()", 'x = "two"', "[a, f()]")
+    assert await w.cell(*text) == [True, False]
+
+
 async def test_arguments_are_evaluated_before_anybody_is_asked() -> None:
     w = Vvm(judge_says={"inner": True, "outer": True})
     await w.cell("?`outer`([?`inner`(1)])")
