@@ -118,7 +118,7 @@ def test_answers_are_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert seen.out == (
         'good: an answer\nbad: {"error": {"kind": "spawn_failed", "message": "the server is overloaded"}}\nsure: true\n'
     )
-    assert "`it is good` yes (scripted)\n" in seen.err
+    assert "`it is good` an answer: yes (scripted)\n" in seen.err
 
 
 def test_answers_can_be_files(capsys: pytest.CaptureFixture[str]) -> None:
