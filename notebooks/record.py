@@ -15,11 +15,11 @@ only gets its outputs.
         reply: Still on. Since 1868.
         memory: ...                      # memory.md of a persistent agent afterwards
       - task: What to wear
-        answers:                         # one entry a call; what is asked more often than that has no answer
+        answers:                         # one entry a call; what is asked more often has no answer
           - error: the server is overloaded
           - reply: A coat.
     judge:
-      - question: the leaflet is friendly
+      - question: the leaflet is friendly          # is answered as often as it is asked, without `answers`
         about: Welcome                   # VVM: an entry for the values that contain this text
         answer: true                     # yes, no, uncertain, or the label of a choice
         reason: It greets the reader.
@@ -102,7 +102,7 @@ class Answers:
             return None
         self._calls[_key(entry)] += 1
         number = self._calls[_key(entry)]
-        answers: list[Entry] = entry.get("answers", [entry] * number)
+        answers: list[Entry] = entry.get("answers", [entry] * (number if "question" in entry else 1))
         return answers[number - 1] if number <= len(answers) else None
 
 

@@ -76,12 +76,15 @@ def headings(page: str) -> tuple[Heading, ...]:
 
 
 def section(wanted: str, prefer: str = DEFAULT) -> str:
-    """The Markdown of a section: a code (`E004`), a number (`3.7`), or either of them behind a page (`vvm E001`).
+    """The Markdown of a section: a code (`E004`), a number (`3.7`), or either of them behind a page (`vvm E001`); of a
+    page alone (`vvm`) its outline.
 
     Languages have codes of the same name. A code without a page is looked up in the page `prefer` first, then in the
     others; a number in `prefer`. A section holds its subsections. Raises `UsageError`, with the nearest keys, when
     there is no such section.
     """
+    if wanted in pages():
+        return outline(wanted)
     page, key = _parsed(wanted)
     is_code = key[:1].isalpha()
     searched = (page,) if page else sorted(pages(), key=lambda name: name != prefer) if is_code else (prefer,)
@@ -91,8 +94,20 @@ def section(wanted: str, prefer: str = DEFAULT) -> str:
             return _COMMENT.sub("", text(heading.page)[heading.start : heading.end]).rstrip() + "\n"
     kind = "code" if is_code else "section"
     near = get_close_matches(key, dict.fromkeys(h.key for h in known if h.key[:1].isalpha() == is_code), 3)
+    if not is_code and not page:
+        elsewhere = [f"{name} {key}" for name in pages() for heading in headings(name) if heading.key == key]
+        near = [*elsewhere, *near][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else "a code such as E004, or a section such as 3.7"
     raise UsageError(f"{page or 'the reference'} has no {kind} {key or wanted}", hint=hint)
+
+
+def outline(page: str) -> str:
+    """The title of a page and its numbered sections as a list; a page without sections as a whole."""
+    found = [heading for heading in headings(page) if heading.key[0].isdigit()]
+    if not found:
+        return text(page)
+    title = text(page).partition("\n")[0]
+    return f"{title}\n\n" + "".join(f"{'  ' * one.key.count('.')}- {one.key} {one.title}\n" for one in found)
 
 
 def _parsed(wanted: str) -> tuple[str, str]:

@@ -10,10 +10,11 @@ from prose_kernel import reference
 
 
 @click.command(short_help="Print what the reference says about a code or a section.")
-@click.argument("wanted", metavar="[PAGE] CODE|SECTION", nargs=-1, required=True)
+@click.argument("wanted", metavar="[PAGE] [CODE|SECTION]", nargs=-1, required=True)
 def explain(wanted: tuple[str, ...]) -> int:
-    """Print a section of the language reference: a diagnostic code (E004), a number (3.7), or either of them behind the
-    name of a page (sessions 4.2, vvm E001). Codes and numbers alone are those of OpenProse if it has them."""
+    """Print a section of the language reference: a diagnostic code (E004), a number (3.7), or either of them behind
+    the name of a page (sessions 4.2, vvm E001); of a page alone (vvm) its outline. Codes and numbers alone are those
+    of OpenProse if it has them."""
     found = reference.section(" ".join(wanted))
     if not sys.stdout.isatty():
         click.echo(found, nl=False)

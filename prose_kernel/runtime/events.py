@@ -260,6 +260,15 @@ class OptionChosen(Event, frozen=True):
     label: str
 
 
+class Constrained(Event, frozen=True):
+    """A value was held against requirements: how many there are, those that it violates, and the bounds as hints."""
+
+    name: str
+    requirements: int
+    violations: tuple[str, ...]
+    bounds: Mapping[str, Value]
+
+
 class TryEntered(Event, frozen=True):
     pass
 

@@ -372,7 +372,8 @@ class Answers(Protocol):
         ...
 
     def read(self, target: Target) -> str | None:
-        """What the session has written; None when there is no such file, or it is a link."""
+        """What the session has written; None when there is no such file, or it is a link. Raises `StateError` for one
+        that is too large."""
         ...
 
     def write(self, target: Target, text: str) -> None:

@@ -21,6 +21,9 @@ from prose_kernel.state.atomic import append, write_whole
 from prose_kernel.state.trace import one_line, timestamp
 
 ROOT: Final = ".vvm"
+LARGEST: Final = 256 * 1024 * 1024
+"""Bytes of a binding."""
+
 _LONGEST_MESSAGE: Final = 160
 _WITHHELD: Final = "(withheld: it looks like a secret)"
 
@@ -115,9 +118,16 @@ class AnswerFiles:
         try:
             descriptor = os.open(self._path(target), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as file:
-                return file.read().decode("utf-8", "replace")
+                size = os.fstat(descriptor).st_size
+                data = file.read(LARGEST + 1)
         except OSError:  # nothing there, a link, a directory: not what was agreed
             return None
+        if len(data) > LARGEST:
+            raise StateError(
+                f"'{target.name}' holds {size:,} bytes; a binding may have {LARGEST:,}",
+                hint="have the agent keep large results elsewhere, and name the place in its answer",
+            )
+        return data.decode("utf-8", "replace")
 
     def write(self, target: Target, text: str) -> None:
         self._check()

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.values import full_text
 
 Where = tuple[str, ...]
 
@@ -23,6 +24,9 @@ class TraceStore(Protocol):
 
     def keep(self) -> None: ...
 
+
+DEEPEST: Final = 40
+"""Enclosing calls that the indentation of a line shows."""
 
 _LONG: Final = 1000
 """Passes of a loop that are all kept; of a longer one the first and the last `_ENDS`."""
@@ -191,7 +195,7 @@ class Trace:
     def _prefix(self, place: ev.Place) -> str:
         """Return `N→ ` or `N{letter}→ `, indented by two spaces for each enclosing block. Iterations have no letter."""
         letters = "".join(letter(step.index) for step in place.branches[-1:] if step.parallel not in self._iterations)
-        return f"{'  ' * place.depth}{place.ordinal}{letters}→ "
+        return f"{indentation(place)}{place.ordinal}{letters}→ "
 
     def _failure(self, place: ev.Place, error: RunError) -> None:
         start = self._prefix(place)
@@ -289,6 +293,11 @@ class Trace:
         self._passes_over(event.place)
 
 
+def indentation(place: ev.Place) -> str:
+    """Two spaces for each enclosing call, as far as anybody can follow: calls of VVM may be 100,000 deep."""
+    return "  " * min(place.depth, DEEPEST)
+
+
 def marker(event: ev.Event) -> str | None:
     """Return the line of an event that needs no other state; None for events without a line."""
     match event:
@@ -302,6 +311,10 @@ def marker(event: ev.Event) -> str | None:
             return f"block:{event.block}#{event.execution_id}"
         case ev.BlockLeft():
             return f"#{event.execution_id} done"
+        case ev.Constrained():
+            hints = ", ".join(f"{name}={full_text(value)}" for name, value in event.bounds.items())
+            violated = f"{len(event.violations)} of {event.requirements} violated"
+            return f"constrain {event.name}: {violated}" + (f" ({hints})" if hints else "")
         case ev.TryEntered():
             return "try"
         case ev.Caught():

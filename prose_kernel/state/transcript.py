@@ -11,16 +11,13 @@ from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.text import clipped
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text, kind_of
-from prose_kernel.state.trace import loop_pass, marker, one_line
+from prose_kernel.state.trace import indentation, loop_pass, marker, one_line
 
 ANNOUNCEMENT: Final = (
     "State: in context. Nothing is written to disk, and nothing is left when this run ends. "
     "Meant for fewer than 30 statements, 5 concurrent branches, 2 imports and 5 minutes."
 )
 _LONGEST: Final = 100_000
-_INDENTED: Final = 40
-"""Levels that are shown by indentation: a call 100,000 deep must not make a line of that length."""
-
 _STATUS: Final = {"done": "✓", "failed": "✗", "cancelled": "–"}
 
 
@@ -47,7 +44,7 @@ class InContextTrace:
                 self._announce(ANNOUNCEMENT)
             return
         for text in self._markers(event):
-            line = "  " * min(event.place.depth, _INDENTED) + one_line(text)
+            line = indentation(event.place) + one_line(text)
             self._lines.append(line)
             if self._show and self._announce is not None:
                 self._announce(line)
@@ -145,6 +142,8 @@ class MarkedTrace(InContextTrace):
                 yield f"{self.DECIDED} {f'arm {event.arm}' if event.arm else 'no arm'}"
             case ev.OptionChosen():
                 yield f"{self.DECIDED} option {event.label}"
+            case ev.Constrained():
+                yield f"{self.DECIDED} {marker(event)}"
             case ev.ParallelStarted():
                 yield f"{self.PARALLEL} {event.count or len(event.labels)} at once"
             case ev.ParallelJoined():

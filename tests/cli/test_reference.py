@@ -225,6 +225,12 @@ def test_a_page_may_be_named() -> None:
     assert explained("openprose", "3.7") == explained("3.7") == explained("docs/reference/openprose.md", "3.7")
 
 
+def test_a_page_alone_is_its_outline() -> None:
+    outline = explained("vvm").splitlines()
+    assert outline[:4] == ["# VVM language reference", "", "- 1 Lexical structure", "  - 1.1 Files"]
+    assert explained("index").startswith("# Reference")
+
+
 def test_what_generated_parts_are_marked_with_is_not_shown() -> None:
     assert "<!--" not in explained("9.1")
 
@@ -235,6 +241,7 @@ def test_what_generated_parts_are_marked_with_is_not_shown() -> None:
         ("E042", "the reference has no code E042", "did you mean"),
         ("vvm E109", "vvm has no code E109", "did you mean"),
         ("3.99", "the reference has no section 3.99", "did you mean 3.9"),
+        ("13.2", "the reference has no section 13.2", "did you mean vvm 13.2"),
         ("exec", "the reference has no", ""),
         ("nothing 3.7", "the reference has no page nothing", "its pages: openprose"),
     ],

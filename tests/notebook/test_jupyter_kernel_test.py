@@ -81,10 +81,13 @@ class TestVvmKernel(jupyter_kernel_test.KernelTests):
     completion_samples: ClassVar[list[dict[str, object]]] = [
         {"text": "%bind", "matches": {"%binding", "%bindings"}},
         {"text": "%%prose\nsess", "matches": {"session"}},
+        {"text": "whi", "matches": {"while"}},
     ]
     complete_code_samples: ClassVar[list[str]] = ["x = 1", "# c", "%bindings", "", "%%prose\nlet x = 1\n\n"]
     incomplete_code_samples: ClassVar[list[str]] = ["def f(x):", 'x = """\nmore', "x = [1,", "%%prose", "%%prose\nif"]
-    code_page_something = "%help?"
+    invalid_code_samples: ClassVar[list[str]] = ["x = ]", "def 3():"]
+    code_page_something = "while?"
+    code_inspect_sample = "while"
     code_generate_error = 'raise "on purpose"'
     code_execute_result: ClassVar[list[dict[str, str]]] = [
         {"code": "x = 1 + 2", "result": "x: number = 3"},

@@ -187,6 +187,28 @@ def test_prose_says_that_a_function_needs_its_arguments(client: Client) -> None:
     assert ran.error["evalue"] == "bad arguments to two: 'b' is missing"
 
 
+@pytest.mark.parametrize(
+    ("code", "shows"),
+    [
+        ("\n \n%%vvm\nx = 1", "x: number = 1"),
+        ("%% vvm \nx = 1", "x: number = 1"),
+        ("%%vvm\r\nx = 1\r\n", "x: number = 1"),
+        ("%%vvm", ""),
+        ("%%vvm\n\n# nothing", ""),
+        ("%%vvmx\nx = 1", "there is no cell magic %%vvmx"),
+        ("%%VVM\nx = 1", "there is no cell magic %%VVM"),
+        ("%%vvm --in y\nx = 1", "%%vvm takes no words here: --in y"),
+        ("x = 1\n%%vvm", "there is no cell magic %%vvm"),
+        ("%%prose\n%%vvm\nx = 1", "there is no cell magic %%vvm"),
+    ],
+)
+def test_which_language_a_cell_is_in(vvm: Client, client: Client, code: str, shows: str) -> None:
+    for one in (vvm, client):
+        one.run("%reset")
+        ran = one.run(code)
+        assert (ran.displays or [error["evalue"] for error in ran.of("error")] or [""])[-1] == shows
+
+
 def test_a_cell_with_an_error_between_good_ones_changes_nothing(vvm: Client) -> None:
     vvm.run("%reset")
     vvm.run("x = 1")
@@ -214,6 +236,43 @@ def test_values_of_python_go_in_and_come_out(python: Client) -> None:
     assert "has no counterpart in VVM" in python.run("%%vvm --in os\n1").error["evalue"]
     assert python.run("%vvm x + 1").status == "error"
     assert text(python, "%vvm len(back)") == "6"
+
+
+@pytest.mark.parametrize("which", ["vvm", "prose"])
+def test_a_cell_is_completed_and_explained_in_its_language(vvm: Client, client: Client, which: str) -> None:
+    one = {"vvm": vvm, "prose": client}[which]
+    one.run("%reset")
+    one.run("%%vvm\ncounter = 1\nagent scribe()")
+    one.run("%%prose\nlet weight = 2")
+
+    def offered(code: str) -> tuple[list[str], int]:
+        reply = one.ask("complete_request", {"code": code, "cursor_pos": len(code)})["content"]
+        return reply["matches"], reply["cursor_start"]
+
+    for prefix in ("%%vvm\n", "%%vvm\n\n  ") if which == "prose" else ("", "%%vvm\n"):
+        assert offered(f"{prefix}coun") == (["counter"], len(prefix))
+        assert "weight" in offered(f"{prefix}wei")[0]
+        assert "while" in offered(f"{prefix}whi")[0] and "session" not in offered(f"{prefix}sess")[0]
+        assert "scribe" in offered(f"{prefix}@scr")[0]
+        code = f"{prefix}while"
+        found = one.ask("inspect_request", {"code": code, "cursor_pos": len(code)})["content"]
+        assert found["found"] and found["data"]["text/plain"].startswith("while: ")
+    assert "session" in offered("%%prose\nsess")[0]
+    assert "counter" in offered("%%prose\nlet x = cou")[0]
+    found = one.ask("inspect_request", {"code": "%%prose\nsession", "cursor_pos": 12})["content"]
+    assert found["data"]["text/plain"].startswith("session: ")
+
+    def ended(code: str) -> tuple[str, str | None]:
+        reply = one.ask("is_complete_request", {"code": code})["content"]
+        return reply["status"], reply.get("indent")
+
+    assert ended("%%vvm") == ("incomplete", "")
+    assert ended("%%vvm\nif true:") == ("incomplete", "  ")
+    assert ended("%%vvm\nx = 1\n\n") == ("complete", None)
+    assert ended("%%prose\nrepeat 3:") == ("incomplete", "  ")
+    if which == "vvm":
+        assert ended("def f(x):") == ("incomplete", "  ")
+        assert ended("x = ]")[0] == "invalid"
 
 
 # ---------------------------------------------------------------- interrupts, restart

@@ -52,6 +52,19 @@ def test_a_run_that_has_started(files: AnswerFiles, tmp_path: Path) -> None:
     )
 
 
+def test_a_run_that_another_language_begins_has_files_from_its_first_text_on(tmp_path: Path, clock: FakeClock) -> None:
+    files = AnswerFiles(tmp_path, RUN, clock)
+    files(RunStarted(PLACE, "notebook"))
+    assert [*tmp_path.iterdir()] == []
+    clock.time = 60
+    files.record_source("x = 1")
+    assert "Started: 2026-01-01T00:01:00Z\nUpdated: 2026-01-01T00:01:00Z\nStatus: running\n" in log(files)
+    untouched = AnswerFiles(tmp_path / "other", RUN, clock)
+    untouched(RunStarted(PLACE, "notebook"))
+    untouched(RunEnded(PLACE, None))
+    assert not (tmp_path / "other").exists()
+
+
 def test_r10_git_ignores_the_directory(files: AnswerFiles, tmp_path: Path) -> None:
     assert (tmp_path / ".vvm" / ".gitignore").read_text() == "*\n"
 
@@ -156,6 +169,13 @@ def test_a_binding_that_is_no_file_is_none(files: AnswerFiles, tmp_path: Path) -
     files.write(files.target(1), "answer")
     assert (tmp_path / "secret").read_text() == "mine"
     assert files.read(files.target(1)) == "answer"
+
+
+def test_a_binding_that_is_too_large_is_an_error(files: AnswerFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prose_kernel.state.answer_files.LARGEST", 3)
+    files.write(files.target(1), "1234")
+    with pytest.raises(StateError, match="'b000001' holds 4 bytes; a binding may have 3"):
+        files.read(files.target(1))
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_of_the_first_call(tmp_path: Path, clock: FakeClock) -> None:

@@ -120,7 +120,7 @@ _CHARACTERS: Final = {
     "/": "a comment starts with `#`",
     "!": "write `not`",
     "&": "write `and`",
-    "@": "the language has no labels and no decorators",
+    "@": "OpenProse has no `@`; agents of VVM are called in a cell that begins with `%%vvm`",
     "\N{NO-BREAK SPACE}": "use plain spaces",
     "\r": "end lines with a line feed",
     "\x00": "this looks like a binary file",

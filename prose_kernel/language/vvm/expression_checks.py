@@ -29,7 +29,7 @@ _ELSEWHERE: Final = {
     "nil": "`()`",
     "undefined": "`()`",
     "str": "a template: `{value}`",
-    "print": "`export name`",
+    "print": "the value alone on the last line of a cell, or `export name`",
 }
 """What names of other languages are called here."""
 

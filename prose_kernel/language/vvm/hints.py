@@ -74,17 +74,19 @@ WORDS: Final[dict[str, str]] = {
     "do": "call the function: `name(arguments)`",
     "catch": "write `except as err:`",
     "throw": 'write `raise "message"`',
-    "print": "a call needs parentheses; to show a value, write `export name`",
-    "echo": "to show a value, write `export name`",
+    "print": "a cell shows the value of its last line; a program gives back what it exports: `export name`",
+    "echo": "a cell shows the value of its last line; a program gives back what it exports: `export name`",
     "output": "write `name = value`, then `export name`",
     "session": _SESSION,
     "resume": _SESSION,
     "prompt": _SESSION,
-    "exec": "VVM runs no commands; ask an agent that may: `permissions=perm(bash=\"allow\")`",
+    "exec": "commands are run by OpenProse: in a notebook, begin the cell with `%%prose`; or ask an agent that may: "
+            "`permissions=perm(bash=\"allow\")`",
     "use": 'write `from "path" import name`',
     "require": 'write `from "path" import name`',
     "include": 'write `from "path" import name`',
-    "gate": "VVM has no gates; `permissions=perm(bash=\"prompt\")` asks before an agent acts",
+    "gate": "gates are a matter of OpenProse: in a notebook, begin the cell with `%%prose`; "
+            "`permissions=perm(bash=\"prompt\")` asks before an agent acts",
     "default": "write `case _:`",
 }  # fmt: skip
 """First words of statements in other languages, and words between values: what to write here."""

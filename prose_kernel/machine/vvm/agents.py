@@ -23,6 +23,9 @@ INLINE: Final = "inline"
 """The name of an agent that has none."""
 
 
+DEEPEST: Final = 100
+"""How deeply lists and objects of a configuration may nest."""
+
 AskedFromOutside = Callable[["ConfiguredAgent", ExecutionContext, Node, Asked], Awaitable[Success | Failure]]
 
 ASKED: Final[dict[str, AskedFromOutside]] = {}
@@ -59,13 +62,16 @@ class ConfiguredAgent(Agent):
         """Raises R214 for a configuration that cannot be right."""
         for fault in configuration_faults(self.configuration):
             raise raised(s, node, "R214", f"bad agent configuration: {fault}", hint=fault.accepted)
-        agenda: list[tuple[str, Any]] = list(self.configuration.items())
+        agenda: list[tuple[str, Any, int]] = [(key, value, 0) for key, value in self.configuration.items()]
         while agenda:
-            key, value = agenda.pop()
+            key, value, deep = agenda.pop()
             if isinstance(value, LanguageValue):
                 raise raised(s, node, "R214", f"bad agent configuration: `{key}` cannot hold {a_type_of(value)}")
             if isinstance(value, dict | list):
-                agenda.extend((key, part) for part in (value.values() if isinstance(value, dict) else value))
+                if deep > DEEPEST:
+                    raise raised(s, node, "R214", f"bad agent configuration: `{key}` is nested too deeply")
+                parts = value.values() if isinstance(value, dict) else value
+                agenda.extend((key, part, deep + 1) for part in parts)
 
     async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
         return await ASKED[LANGUAGE](self, caller, node, asked)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from prose_kernel.errors import JudgeError, RunError, Undecided, VvmRaise
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.configurations import bound_fault
+from prose_kernel.language.vvm.configurations import BOUNDS, bound_fault
 from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, expression, statement
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.expressions import member
 from prose_kernel.machine.vvm.rendering import Rendered, input_text, inserted, ref_preview
 from prose_kernel.machine.vvm.values import is_error, is_ref, raised
 from prose_kernel.runtime.compiled_code import Code, Now, value_of
-from prose_kernel.runtime.events import ArmChosen, Judged, OptionChosen
+from prose_kernel.runtime.events import ArmChosen, Constrained, Judged, OptionChosen
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.trampoline import call
@@ -276,8 +276,9 @@ class ConstrainStep(Step):
             s.bind(node.target.id, s.host.preview.unknown(node.target.id), node)
             return
         value = self.value(s)
-        for bound, (name, code) in zip(node.bounds, self.bounds, strict=True):
-            check_bound(s, bound, name, await value_of(code, s))
+        bounds = {name: await value_of(code, s) for name, code in self.bounds}
+        for bound in node.bounds:
+            check_bound(s, bound, bound.name, bounds[bound.name])
         texts: list[Value] = []
         violations: list[Value] = []
         outer, s.it = s.it, value
@@ -289,6 +290,10 @@ class ConstrainStep(Step):
                     violations.append(criterion.text)
         finally:
             s.it = outer
+        if s.host.listeners:
+            hints = {name: bounds[name] for name in BOUNDS if name in bounds}
+            told = tuple(str(text) for text in violations)
+            s.emit(Constrained(s.place(node), node.target.id, len(texts), told, hints))
         if violations:
             data: Value = {"value": value, "violations": violations, "requirements": texts}
             message = "Constraints not satisfied"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,15 @@ def canonical(value: Value) -> str:
     try:
         return _ENCODER.encode(value)
     except (RecursionError, ValueError):
-        return "".join(_pieces(value))
+        return "".join(_pieces(value, sorted))
+
+
+def as_written(value: Value) -> str:
+    """JSON for people: keys in the order of the program, functions and agents as their text."""
+    try:
+        return _SHOWN.encode(value)
+    except (RecursionError, ValueError):
+        return "".join(_pieces(value, list))
 
 
 def _refuse(value: object) -> Any:
@@ -36,10 +44,12 @@ def _refuse(value: object) -> Any:
 
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, check_circular=False, default=_refuse)
+_SHOWN: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False, default=str)
 
 
-def _pieces(value: Value) -> Iterator[str]:
-    """The same for values nested deeper than Python's own writer goes, and for huge numbers."""
+def _pieces(value: Value, order: Callable[[Iterable[str]], list[str]]) -> Iterator[str]:
+    """JSON of values nested deeper than Python's own writer goes, and of huge numbers."""
+    encoder = _ENCODER if order is sorted else _SHOWN
     agenda: list[Any] = [(value,)]
     while agenda:
         item = agenda.pop()
@@ -55,14 +65,14 @@ def _pieces(value: Value) -> Iterator[str]:
         elif type(inner) is dict:
             agenda.append("}")
             parts = []
-            for key in sorted(inner, reverse=True):
+            for key in reversed(order(inner)):
                 parts += [(inner[key],), f"{json.dumps(key, ensure_ascii=False)}: ", ", "]
             agenda.extend(parts[:-1])
             yield "{"
         elif type(inner) is int:
             yield int_text(inner)
         else:
-            yield _ENCODER.encode(inner)
+            yield encoder.encode(inner)
 
 
 def int_text(number: int) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
-from prose_kernel.machine.vvm.rendering import int_text, ref_preview
+from prose_kernel.machine.vvm.rendering import as_written, int_text, ref_preview
 from prose_kernel.machine.vvm.values import is_error, is_ref, type_of
-from prose_kernel.runtime.values import LanguageValue, Value, full_text, plain
+from prose_kernel.runtime.values import LanguageValue, Value, full_text
 
 
 def kind_of(value: Value) -> str:
@@ -29,6 +27,6 @@ def text_of(value: Value) -> str:
         case dict() if is_ref(value) and not is_error(value):
             return ref_preview(value)
         case float() | list() | dict():
-            return json.dumps(plain(value), ensure_ascii=False)
+            return as_written(value)
         case _:
             return full_text(value)

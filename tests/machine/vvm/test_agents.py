@@ -137,6 +137,7 @@ async def test_perm_in_a_declaration_is_the_librarys_also_when_it_is_shadowed() 
         ('memory={scope: "proj" + "ect"}', "bad agent configuration: `memory` has no `key`"),
         ('memory={scope: "project", key: "" + ""}', "bad agent configuration: `memory.key` must be a string of 1 to"),
         ("other=[len]", "bad agent configuration: `other` cannot hold a function"),
+        ("other=" + "[" * 102 + "]" * 102, "bad agent configuration: `other` is nested too deeply"),
         ("other={x: a}", "bad agent configuration: `other` cannot hold an agent"),
     ],
 )

@@ -19,7 +19,7 @@ from prose_kernel.language.vvm import parse
 from prose_kernel.machine.vvm.program_text import judged_texts
 from prose_kernel.recordings.library import Cassettes
 from prose_kernel.recordings.recorded_decisions import RecordedJudge
-from prose_kernel.runtime.events import ArmChosen, Judged, OptionChosen
+from prose_kernel.runtime.events import ArmChosen, Constrained, Judged, OptionChosen
 from prose_kernel.runtime.ports import Judge, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 from prose_kernel.sessions.providers.model_judge import message, statement
@@ -93,6 +93,12 @@ async def test_what_cannot_be_rendered_is_not_judged(template: str, code: str) -
 async def test_l5_placeholders_follow_members() -> None:
     w = Vvm(judge_says={"deep and 7": True})
     assert await w.cell('a = {b: {c: "deep"}}', "def f(n):", "  return ?`{a.b.c} and {n}`(1)", "f(7)") is True
+
+
+async def test_s2_a_template_in_a_function_reads_module_variables_when_it_is_rendered() -> None:
+    w = Vvm(judge_says={"one": True, "two": False})
+    text = ("def f():", "  return ?`{x}`(1)", 'x = "one"', "a = f()", 'x = "two"', "[a, f()]")
+    assert await w.cell(*text) == [True, False]
 
 
 async def test_arguments_are_evaluated_before_anybody_is_asked() -> None:
@@ -343,6 +349,9 @@ async def test_s6_every_requirement_is_judged_once_and_never_again() -> None:
         }
     }
     assert w.judge.asked == ["one", "two 3", "three"]
+    (told,) = w.of(Constrained)
+    assert (told.name, told.requirements, told.violations) == ("x", 3, ("one", "two 3"))
+    assert told.bounds == {"attempts": 3, "time": "5s", "budget": 0.5}
 
 
 async def test_s7_an_error_value_is_judged_like_any_other() -> None:

@@ -11,6 +11,7 @@ from machine.vvm_world import raised_by, value_of
 from prose_kernel.errors import VvmRaise
 from prose_kernel.machine.vvm.operators import OPERATORS, equal
 from prose_kernel.machine.vvm.rendering import canonical, inserted, int_text
+from prose_kernel.machine.vvm.shown_values import text_of
 from prose_kernel.machine.vvm.values import is_error, is_ref
 
 # ---------------------------------------------------------------- numbers (3.1, 3.6)
@@ -196,6 +197,16 @@ def test_a23_the_canonical_serialisation(value: object, text: str) -> None:
 
 def test_huge_numbers_are_serialised() -> None:
     assert canonical([10**5000, {"a": -(10**4300)}]) == f'[1{"0" * 5000}, {{"a": -1{"0" * 4300}}}]'
+
+
+def test_what_people_see_keeps_the_order_of_keys_and_any_depth() -> None:
+    from prose_kernel.machine.vvm.context import LIBRARY
+
+    deep: list[object] = []
+    for _ in range(50_000):
+        deep = [deep]
+    assert text_of({"b": LIBRARY["len"], "a": None}) == '{"b": "function len(value)", "a": null}'
+    assert text_of({"b": deep, "a": 1}) == f'{{"b": {"[" * 50_001}{"]" * 50_001}, "a": 1}}'  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
