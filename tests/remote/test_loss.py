@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from waiting import appears, eventually, until
 
 from prose_kernel.remote import worker as worker_module
 from prose_kernel.remote.commands import RemoteCommands
+from prose_kernel.remote.messages import Order, Start
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 BOUND = 10.0
@@ -149,21 +150,29 @@ async def test_what_was_cancelled_before_it_was_sent_goes_nowhere(
     [pid] = workers()
     commands = connect(lease=2.5)
     await commands.run(request("true", tmp_path))
-    os.kill(pid, signal.SIGSTOP)
-    sent = start(commands, "touch sent", tmp_path)
     [worker] = commands._connection.workers.values()
-    await eventually(lambda: worker.running and not worker._orders)
-    later = [start(commands, f"touch later{n}", tmp_path) for n in range(3)]
-    await eventually(lambda: sum(state.running for state in commands.state.workers) == 4)
-    later[0].cancel()
+    told: set[int] = set()
+    tell = worker._runner.tell
+
+    def noting(instance: str, batch: int, orders: Sequence[Order]) -> Awaitable[None]:
+        told.update(order.number for order in orders if isinstance(order, Start))
+        return tell(instance, batch, orders)
+
+    monkeypatch.setattr(worker._runner, "tell", noting)
+    os.kill(pid, signal.SIGSTOP)
+    running = [start(commands, f"touch later{n}", tmp_path) for n in range(8)]
+    await eventually(lambda: sum(state.running for state in commands.state.workers) == 8)
+    running[-1].cancel()
     await asyncio.sleep(0)
     os.kill(pid, signal.SIGKILL)
     workers()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(later[0], BOUND)
-    results = await within(BOUND, sent, *later[1:])
-    assert [result.outcome for result in results] == ["lost", "exited", "exited"]
-    assert sorted(path.name for path in tmp_path.glob("later*")) == ["later1", "later2"]
+        await asyncio.wait_for(running[-1], BOUND)
+    results = await within(BOUND, *running[:-1])
+    first = 2  # its number: one has run before
+    assert [r.outcome for r in results] == ["lost" if first + n in told else "exited" for n in range(7)]
+    made = {path.name for path in tmp_path.glob("later*")}
+    assert made == {f"later{n}" for n in range(7) if first + n not in told}
 
 
 async def test_without_any_worker_commands_fail_within_a_bound(
