@@ -445,7 +445,7 @@ class ExecutionContext:
 
     def place(self, node: Node) -> Place:
         """Where something happens that `node` says."""
-        return Place(self.source, node.span, self.run.ordinal, branches=self.branches, program=self.run.program)
+        return Place(self.source, node.span, self.run.progress.ordinal, branches=self.branches, program=self.run.program)
 
     def emit(self, event: Event) -> None:
         for listener in self.host.listeners:

@@ -195,7 +195,7 @@ class Context(ExecutionContext):
         return Place(
             self.source,
             node.span,
-            self.run.ordinal,
+            self.run.progress.ordinal,
             self.depth or int(self.module is not self.run.root),
             None,
             frame.function.name if frame is not None else None,
