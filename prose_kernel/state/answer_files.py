@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import RunError, StateError
-from prose_kernel.permissions.safe_files import keep_out_of_git
+from prose_kernel.permissions.safe_files import keep_out_of_git, plain_file
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
@@ -116,11 +116,12 @@ class AnswerFiles:
 
     def read(self, target: Target) -> str | None:
         try:
-            descriptor = os.open(self._path(target), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as file:
-                size = os.fstat(descriptor).st_size
+            with plain_file(self._path(target)) as file:
+                if file is None:
+                    return None
+                size = os.fstat(file.fileno()).st_size
                 data = file.read(LARGEST + 1)
-        except OSError:  # nothing there, a link, a directory: not what was agreed
+        except (OSError, ValueError):  # a link, a directory, a pipe: not what was agreed
             return None
         if len(data) > LARGEST:
             raise StateError(

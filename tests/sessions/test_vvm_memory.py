@@ -197,6 +197,8 @@ async def test_without_a_project_directory_project_memory_is_refused(tmp_path: P
         ([patch(digest="ä" * 8_193)], "digest too long"),
         ([patch(retain=["x"] * 33)], "retain too long"),
         ([patch(retain=["x" * 1_025])], "retain too long"),
+        ([patch(digest="a\0b")], "not text"),
+        ([patch(digest="fine", retain=["a\0b"])], "not text"),
     ],
 )
 async def test_m5_m7_a_patch_that_is_not_in_order_is_discarded_whole(
@@ -364,6 +366,19 @@ async def test_a_pipe_is_not_waited_for(here: Path) -> None:
     os.mkfifo(here / HERE / "digest.md")
     with pytest.raises(ProviderError, match=r"digest\.md is not a file"):
         await call(memories(here))
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("a\0b", "its path holds a NUL character"),
+        ("x" * 5_000, "the name is too long"),
+        ("a/" * 1_500, "its path is too deep"),
+    ],
+)
+async def test_a_path_that_is_none_is_an_error(tmp_path: Path, path: str, why: str) -> None:
+    with pytest.raises(ProviderError, match=why):
+        await call(memories(tmp_path), binding=MemoryBinding("path", "k", "k", path))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
