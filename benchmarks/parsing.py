@@ -1,4 +1,4 @@
-"""Reading programs: lines a second beside CPython's own parser, and what a start pays.
+"""Reading programs of both languages: lines a second beside CPython's own parser, and what a start pays.
 
 Each size is measured in turn with `ast.parse` on Python text of as many lines that says the same things, in this
 process, best of many rounds, in processor time. `python benchmarks/parsing.py [--json]`.
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from prose_kernel.language.openprose import compile_source, parse
+from prose_kernel.language import openprose, vvm
 from prose_kernel.language.source import Source
 
 HEAD = (
@@ -51,6 +51,43 @@ for x in [a{i}, c]:
 output d{i} = a{i} + c
 
 """
+VVM_HEAD = """\
+agent writer(model="opus")
+c = "x"
+notes = "y"
+def review(x, y):
+  return @writer `Review {x} with {y}`(x)
+
+"""
+VVM = """\
+# Part {i}: write it, test it, mend it until it is good.
+a{i} = @writer `Write about {c} and others`(notes,
+  name="part",
+  retry=3)
+
+# The tests decide first, then somebody reads it.
+b{i} = @writer `Test part {i}`(a{i},
+  timeout="5m",
+  memory_mode="fresh")
+
+if ?`the draft is good enough`(a{i}):
+  review(a{i}, {i})
+else:
+  @writer.with(model="haiku") `
+    Improve this part.
+
+    Keep what is good. Say what has changed, and why; one line each.
+    Do not touch the other parts: {c}.
+    `(
+    pack(a{i}, b{i}))
+
+for x in [a{i}, c]:
+  review(x, {i})
+
+d{i} = a{i} + c
+export d{i}
+
+"""
 PYTHON = """\
 # Part {i}: write it, test it, mend it until it is good.
 a{i} = session(f"Write about {c} and others",
@@ -81,14 +118,15 @@ d{i} = a{i} + c
 
 """
 LINES = PROSE.count("\n")
+assert LINES == VVM.count("\n") == PYTHON.count("\n")
 START = """
 import bisect, contextlib, dataclasses, functools, json, pathlib, re, sys, time, typing  # a kernel has them anyway
+text = {"openprose": 'let x = exec "date"\\n', "vvm": "x = range(3)\\nexport x\\n"}[sys.argv[1]]
 began = time.process_time()
-from prose_kernel.language.openprose import compile_source
+from importlib import import_module
+language = import_module("prose_kernel.language." + sys.argv[1])
 from prose_kernel.language.source import Source
-compile_source(Source('let x = exec "date"\\n')) if "check" in sys.argv else __import__(
-    "prose_kernel.language.openprose.parser", fromlist=["parse"]
-).parse(Source('let x = exec "date"\\n'))
+(language.compile_source if "check" in sys.argv else language.parse)(Source(text))
 print(time.process_time() - began, "lark" in sys.modules)
 """
 
@@ -99,15 +137,19 @@ def text_of(unit: str, lines: int, head: str = "") -> str:
 
 
 def measure(lines: int) -> dict[str, float]:
-    """Lines a second for one size: parse alone, parse and check, ast.parse; and the ratio of the last two.
+    """Lines a second for one size: each language's parser alone and with all checks, and ast.parse.
 
     Processor time, because that is what a busy machine does not change; in turn, so that all see the same machine.
     """
     lines = lines // LINES * LINES
-    source, python = Source(text_of(PROSE, lines, HEAD)), text_of(PYTHON, lines)
+    prose, program = Source(text_of(PROSE, lines, HEAD)), Source(text_of(VVM, lines, VVM_HEAD))
+    python = text_of(PYTHON, lines)
+    assert vvm.compile_source(program).ok
     works: dict[str, Callable[[], object]] = {
-        "parse": lambda: parse(source),
-        "compile": lambda: compile_source(source),
+        "parse": lambda: openprose.parse(prose),
+        "compile": lambda: openprose.compile_source(prose),
+        "vvm_parse": lambda: vvm.parse(program),
+        "vvm_compile": lambda: vvm.compile_source(program),
         "ast": lambda: ast.parse(python),
     }
     seconds = dict.fromkeys(works, 9e9)
@@ -121,18 +163,18 @@ def measure(lines: int) -> dict[str, float]:
         "lines": lines,
         **{name: lines / spent for name, spent in seconds.items()},
         "ratio": seconds["ast"] / seconds["compile"],
-        "checking": 1 - seconds["parse"] / seconds["compile"],
+        "vvm_ratio": seconds["ast"] / seconds["vvm_compile"],
     }
 
 
-def start_cost(mode: str) -> float:
+def start_cost(language: str, mode: str) -> float:
     """Seconds from nothing to the first program read, in a fresh process; the best of several."""
     times = []
     environment = {**os.environ}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     for _ in range(7):
         run = subprocess.run(
-            [sys.executable, "-c", START, mode], capture_output=True, text=True, check=True, env=environment
+            [sys.executable, "-c", START, language, mode], capture_output=True, text=True, check=True, env=environment
         )
         spent, imported = run.stdout.split()
         assert imported == "False", "Lark was imported: grammar.json is stale"
@@ -145,17 +187,16 @@ def main() -> None:
     options.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     as_json = options.parse_args().json
     rows = [measure(lines) for lines in (100, 1_000, 10_000, 100_000)]
-    start = {mode: start_cost(mode) for mode in ("parse", "check")}
+    start = {f"{name} {mode}": start_cost(name, mode) for name in ("openprose", "vvm") for mode in ("parse", "check")}
     if as_json:
         print(json.dumps({"sizes": rows, "start_seconds": start}))
         return
-    print(f"{'lines':>8} {'parse/s':>10} {'compile/s':>10} {'ast/s':>10} {'compile:ast':>12} {'checking':>9}")
+    columns = ("lines", "parse", "compile", "vvm_parse", "vvm_compile", "ast")
+    print(" ".join(f"{column:>12}" for column in (*columns, "compile:ast", "vvm:ast")))
     for row in rows:
-        print(
-            f"{row['lines']:>8.0f} {row['parse']:>10.0f} {row['compile']:>10.0f} {row['ast']:>10.0f}"
-            f" {row['ratio']:>12.2f} {row['checking']:>8.0%}"
-        )
-    print(f"start: first program parsed {start['parse'] * 1000:.1f} ms, compiled {start['check'] * 1000:.1f} ms")
+        print(*(f"{row[column]:>12.0f}" for column in columns), f"{row['ratio']:>12.2f} {row['vvm_ratio']:>12.2f}")
+    for what, seconds in start.items():
+        print(f"start, {what}: first program after {seconds * 1000:.1f} ms")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@
     │   ├── ImportProgramError          E215, E028   a program could not be loaded (type `ImportError`)
     │   ├── ValueTypeError              E208-E210    names, members, operands, collections (type `TypeError`)
     │   ├── JudgeError                  E211         no judge could decide, or the verdict was not a label
-    │   ├── VvmRaise                    R201-R220    raised by a VVM program (type `thrown`, docs/reference/vvm.md 10.4)
+    │   ├── VvmRaise                    R201-R220    raised by a VVM program (docs/reference/vvm.md 10.4)
     │   └── StateError                  E219         a binding or record could not be stored
     ├── NobodyToAsk                     the user port has no person to ask
     ├── Undecided                       a judge cannot decide; ask the next one
@@ -157,7 +157,7 @@ class JudgeError(RunError):
 class VvmRaise(RunError):
     """A raised error of VVM: `raise`, or a fault that the program can catch (docs/reference/vvm.md 3.3, 10.4)."""
 
-    type = "thrown"
+    type = "RaisedError"
     default_code = "R220"
     page = "vvm"
 

@@ -181,7 +181,8 @@ class Cells:
 
     async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._tell_of_tasks(output, view)
-        language, code = own_language(code, language or self.language)
+        if language is None:
+            language, code = own_language(code, self.language)
         view.language = language
         begins = code.lstrip()
         if begins.startswith("%%"):

@@ -89,24 +89,28 @@ def own_language(code: str, default: Language) -> tuple[Language, str]:
     The line is blanked out, so that every line and every offset of the rest stays where it is. Raises `UsageError` for
     words behind the name.
     """
-    line = code.partition("\n")[0]
     language, text = spoken(code, default)
-    name, _, options = line[2:].strip().partition(" ")
-    if text is not code and options.strip():
+    found = _LANGUAGE.match(code)
+    if text is not code and found is not None and found[2].strip():
         raise UsageError(
-            f"%%{name} takes no words here: {options.strip()}",
+            f"%%{found[1]} takes no words here: {found[2].strip()}",
             hint="`--in` and `--out` are for notebooks of Python, where there are values to take",
         )
     return language, text
 
 
+_LANGUAGE = re.compile(r"(?:[ \t]*\n)*%%[ \t]*(\S*)([^\n]*)")
+"""The first line of a cell that is not blank."""
+
+
 def spoken(code: str, default: Language) -> tuple[Language, str]:
     """The same for a cell that is still being typed: words behind the name do not matter."""
-    if not code.startswith("%%"):
+    found = _LANGUAGE.match(code)
+    language = languages.of_magic(found[1]) if found is not None else None
+    if found is None or language is None:
         return default, code
-    line = code.partition("\n")[0]
-    language = languages.of_magic(line[2:].strip().partition(" ")[0])
-    return (language, " " * len(line) + code[len(line) :]) if language is not None else (default, code)
+    line = code.index("%%")
+    return language, code[:line] + " " * (found.end() - line) + code[found.end() :]
 
 
 # ---------------------------------------------------------------- magic lines

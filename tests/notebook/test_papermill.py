@@ -82,3 +82,26 @@ def test_the_parameters_of_a_notebook_can_be_listed(tmp_path: Path) -> None:
         ("topic", "text", '"a # b"', "what it is about"),
         ("count", "number", "1", ""),
     ]
+
+
+def test_parameters_of_a_vvm_notebook_are_assignments(tmp_path: Path) -> None:
+    cells = [
+        nbformat.v4.new_code_cell(source) for source in ('topic = "default" # what it is about', "all = topic\nall")
+    ]
+    cells[0].metadata["tags"] = ["parameters"]
+    kernel = {"kernelspec": {"name": "vvm", "display_name": "VVM", "language": "vvm"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "in.ipynb")
+    given = {"topic": 'a {b} "c" \\ `d`\nnext', "ratio": -0.5, "nothing": None, "plan": {"a key": [1, True]}}
+    papermill.execute_notebook(
+        tmp_path / "in.ipynb", tmp_path / "out.ipynb", given, kernel_name="vvm", cwd=tmp_path, progress_bar=False
+    )
+    done = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    assert done.cells[1].source == (
+        '# Parameters\ntopic = "a {b} \\"c\\" \\\\ `d`\\nnext"\n'
+        'ratio = (0 - 0.5)\nnothing = ()\nplan = {"a key": [1, true]}\n'
+    )
+    assert done.cells[2].outputs[-1]["data"]["text/plain"].endswith(given["topic"])
+    found = papermill.inspect_notebook(str(tmp_path / "in.ipynb"))
+    assert [(p["name"], p["help"]) for p in found.values()] == [("topic", "what it is about")]
+    with pytest.raises(PapermillException, match="parameter match: not a name in VVM"):
+        papermill.execute_notebook(tmp_path / "in.ipynb", None, {"match": 1}, kernel_name="vvm", progress_bar=False)

@@ -144,6 +144,28 @@ def test_cells_of_both_languages_belong_to_one_run(vvm: Client, client: Client, 
     assert sorted(line.split("  ")[0] for line in called.splitlines()[1:]) == ["greet(who)", "twice(x)"]
 
 
+@pytest.mark.parametrize(
+    ("code", "shows"),
+    [
+        ("\n \n%%vvm\nx = 1", "x: number = 1"),
+        ("%% vvm \nx = 1", "x: number = 1"),
+        ("%%vvm\r\nx = 1\r\n", "x: number = 1"),
+        ("%%vvm", ""),
+        ("%%vvm\n\n# nothing", ""),
+        ("%%vvmx\nx = 1", "there is no cell magic %%vvmx"),
+        ("%%VVM\nx = 1", "there is no cell magic %%VVM"),
+        ("%%vvm --in y\nx = 1", "%%vvm takes no words here: --in y"),
+        ("x = 1\n%%vvm", "there is no cell magic %%vvm"),
+        ("%%prose\n%%vvm\nx = 1", "there is no cell magic %%vvm"),
+    ],
+)
+def test_which_language_a_cell_is_in(vvm: Client, client: Client, code: str, shows: str) -> None:
+    for one in (vvm, client):
+        one.run("%reset")
+        ran = one.run(code)
+        assert (ran.displays or [error["evalue"] for error in ran.of("error")] or [""])[-1] == shows
+
+
 def test_a_cell_with_an_error_between_good_ones_changes_nothing(vvm: Client) -> None:
     vvm.run("%reset")
     vvm.run("x = 1")

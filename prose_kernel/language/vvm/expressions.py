@@ -35,6 +35,8 @@ from prose_kernel.language.vvm.tree import Expression, Keyword, Name, Template
 
 _FOLLOWING: Final = frozenset("(.[")
 _EQUALS: Final = frozenset("=:")  # the second by mistake
+_SHORT: Final = 20  # digits of a number that is read without any checks
+_EMPTY_OR_LONG: Final = ("", '"')  # the second character of strings that are not read as usual
 _NOT: Final = 3
 _OPERATORS: Final = {
     "or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5,
@@ -73,7 +75,9 @@ class ExpressionParser(Mistakes):
         """
         texts, starts = self.texts, self.starts
         kind_of, precedence_of = KINDS.get, _OPERATORS.get
-        make_name: Any = Name  # as `_name` makes it, without the call
+        make_name: Any = Name  # directly, without the call of a `maker`
+        make_string: Any = tree.String
+        make_number: Any = tree.Number
         at = self.at
         value: Any
         bracket: Bracket | None
@@ -103,7 +107,13 @@ class ExpressionParser(Mistakes):
                 elif kind == STRING:
                     start = starts[at]
                     end = start + len(text)
-                    value = _string(start, end, self.string(at))
+                    odd = text[-1] != '"' or text[1:2] in _EMPTY_OR_LONG or "\\" in text
+                    value = make_string(self.string(at) if odd else text[1:-1], span=(start, end))
+                    at += 1
+                elif kind == NUMBER and text.isdigit() and len(text) < _SHORT:
+                    start = starts[at]
+                    end = start + len(text)
+                    value = make_number(int(text), span=(start, end))
                     at += 1
                 elif text == "not" and not (stack and stack[-1][0] > _NOT):
                     stack.append((_NOT, text, None, starts[at]))
@@ -210,8 +220,7 @@ class ExpressionParser(Mistakes):
         end = start + len(text)
         self.at = at + 1
         if KINDS.get(text[0]) == NUMBER:
-            value = int(text) if len(text) < 20 and text.isdigit() else self.number(at)
-            return _number(start, end, value), start, end, None
+            return _number(start, end, self.number(at)), start, end, None
         if text == "it":
             return _it(start, end), start, end, None
         if text in _CONSTANTS:
@@ -318,7 +327,8 @@ class ExpressionParser(Mistakes):
                     self.colon_for_equals(equals)
                 bracket.key = text, self.starts[at]
                 return self.behind_lines(equals + 1)
-            self.check_positional(bracket, at)
+            if tag != CALL or bracket.keywords:
+                self.check_positional(bracket, at)
         elif tag == OBJECT:
             return self._object_key(bracket, at)
         return at

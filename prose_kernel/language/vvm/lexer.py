@@ -111,14 +111,14 @@ class Tokens:
         return self.starts[at] + len(self.texts[at])
 
     def comments(self) -> tuple[Comment, ...]:
-        found = []
-        text, starts = self.text, self.starts
-        for at, token in enumerate(self.texts):
-            if "#" in token and (not at or token[0] in "#\n"):
-                begin, end = starts[at], starts[at] + len(token)
-                for match in _COMMENT.finditer(text, begin, end):
-                    alone = match.start() != begin or not at
-                    found.append(_comment(match.start(), match.end(), match[1].strip(), alone))
+        """All comments, in the order of the text."""
+        found: list[Comment] = []
+        texts = self.texts
+        for at in [at for at, token in enumerate(texts) if "#" in token and (token[0] in LINE_STARTS or not at)]:
+            begin = self.starts[at]
+            for match in _COMMENT.finditer(self.text, begin, self.end(at)):
+                alone = match.start() != begin or not at
+                found.append(_comment(match.start(), match.end(), match[1].strip(), alone))
         return tuple(found)
 
 

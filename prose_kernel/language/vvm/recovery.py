@@ -50,6 +50,8 @@ def recover(parser: Parser, trouble: Trouble) -> int:
         word = _HEADS.get(parser.texts[first])
         if word is None and is_deeper and parser.texts[stop - 1] == ":" and parser.texts[first] not in RESERVED:
             word = "if"
+        if word in ("case", "option") and word != block.only:
+            word = "if"  # the tree has no other place for them
         if word is not None and (is_deeper or parser.texts[stop - 1] == ":"):
             _head(parser, word, first, stop, is_deeper)
         else:

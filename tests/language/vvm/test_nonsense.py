@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,6 +31,31 @@ TEXTS = st.one_of(
 )
 
 
+STATEMENTS = get_args(t.Statement)
+PARTS = {t.Match: ("cases", t.Case), t.Choose: ("options", t.Option), t.Constrain: ("requirements", t.Require)}
+
+
+def assert_grammatical(items: tuple[object, ...]) -> None:
+    """Every body holds statements, and every part stands in the statement that it belongs to."""
+    agenda = list(items)
+    while agenda:
+        item = agenda.pop()
+        assert isinstance(item, STATEMENTS)
+        holders: list[object] = [item]
+        if type(item) in PARTS:
+            field, part = PARTS[type(item)]
+            holders = list(getattr(item, field))
+            assert all(isinstance(holder, part) for holder in holders)
+        elif isinstance(item, t.If):
+            holders += item.arms
+            agenda.extend(item.otherwise or ())
+        elif isinstance(item, t.Try):
+            holders.append(item.handler)
+            agenda.extend(item.final or ())
+        for holder in holders:
+            agenda.extend(getattr(holder, "body", ()))
+
+
 def check(text: str) -> None:
     source = Source.of(text)
     parsed = parse(source)
@@ -39,6 +65,7 @@ def check(text: str) -> None:
         assert found.source_line == source.line_text(found.line)
         assert 1 <= found.column <= len(found.source_line) + 1
         assert found.message and found.render()
+    assert_grammatical(parsed.program.items)
     again = parse(source)
     assert (again.diagnostics, again.program) == (parsed.diagnostics, parsed.program)
 
