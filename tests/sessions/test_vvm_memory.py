@@ -253,7 +253,8 @@ async def test_m8_a_patch_with_a_secret_is_discarded_and_never_told(tmp_path: Pa
 @pytest.mark.parametrize(
     "text",
     ["AKIA" + "A1B2" * 4, "sk-" + "a1b2" * 8, "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghijk", "api_key: k3y-v4lue!",
-     'the "token": "abc123def"', "secret = 's3cr3t'"],
+     'the "token": "abc123def"', "secret = 's3cr3t'", '{"api_key": "correcthorse"}', "password := `letmein`",
+     "gsk_" + "a1B2" * 8],
 )  # fmt: skip
 async def test_m8_more_secrets(tmp_path: Path, text: str) -> None:
     _, why = await call(memories(tmp_path), patch(retain=[text]))
@@ -261,7 +262,15 @@ async def test_m8_more_secrets(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["asked for a new password", "the secret: she likes rain", "token budget: 2000", "sk-8"]
+    "text",
+    [
+        "asked for a new password",
+        "the secret: she likes rain",
+        "token budget: 2000",
+        "sk-8",
+        'secret: "her garden"',
+        "max_tokens=512.",
+    ],
 )
 async def test_m8_ordinary_words_are_no_secrets(tmp_path: Path, text: str) -> None:
     assert (await call(memories(tmp_path), patch(retain=[text])))[1] is None
