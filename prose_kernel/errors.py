@@ -56,11 +56,13 @@ class ProseError(Exception):
 class CompileError(ProseError):
     """A source text has at least one diagnostic of severity error; none of it was executed.
 
-    `diagnostics` holds all of them, warnings included, sorted by line, column and code.
+    `diagnostics` holds all of them, warnings included, sorted by line, column and code. `hint` says what to do about
+    the text as a whole.
     """
 
-    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+    def __init__(self, diagnostics: Sequence[Diagnostic], hint: str | None = None) -> None:
         self.diagnostics = tuple(diagnostics)
+        self.hint = hint
         first = next((d for d in self.diagnostics if d.severity == "error"), None)
         super().__init__(first.message if first else "invalid program")
 

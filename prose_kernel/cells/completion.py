@@ -46,6 +46,8 @@ class Completions:
 def complete(cells: Cells, code: str, cursor: int) -> Completions:
     """The completions at a cursor position."""
     cursor = max(0, min(cursor, len(code)))
+    if code.startswith("%%") and "\n" not in code[:cursor]:
+        return _magic(cells, code[:cursor], cursor)
     language, code = spoken(code, cells.language)
     where, start = inside(code, cursor, language)
     line = code[code.rfind("\n", 0, cursor) + 1 : cursor]
@@ -300,11 +302,12 @@ def _entries(folder: Path, prefix: str, directories: bool, programs: bool) -> It
 
 
 def _magic(cells: Cells, line: str, cursor: int) -> Completions:
-    from prose_kernel.cells.magics import MAGICS
+    from prose_kernel.cells.magics import MAGICS, cell_magics
 
-    name = re.match(r"%([\w-]*)\Z", line)
-    if name is not None:
+    if re.match(r"%%?[\w-]*\Z", line):
         offers = [Offer(f"%{magic.name}", "magic", magic.summary) for magic in MAGICS.values()]
+        if line.startswith("%%"):
+            offers = [Offer(usage.split()[0], "magic", summary) for usage, summary in cell_magics()]
         return _matching(offers, line, cursor - len(line), cursor)
     word = re.search(r"\S*\Z", line)
     typed = word.group() if word else ""

@@ -66,6 +66,7 @@ def describe(
     """What is known about a word: bindings, agents, functions and imported programs before the language's own words."""
     if word.startswith("%"):
         return _magic(word[1:])
+    word = word.removeprefix("@")
     if property_first and word in language.words().properties:
         return _entry(word, language.words().properties[word], language)
     return _defined(cells, word, whole) or _word(word, language) or _magic(word)

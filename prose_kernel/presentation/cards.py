@@ -309,12 +309,12 @@ def parallel_display(rows: Sequence[BranchRow], total: int, *, final: bool) -> D
     return Display({"text/html": markup, "text/plain": "\n".join(lines)})
 
 
-def branch_text(value: Value, error: BaseException | None) -> str:
-    """The line shown beside a finished branch."""
+def branch_text(value: Value, error: BaseException | None, language: Language) -> str:
+    """The line shown beside a finished branch of a cell in this language."""
     if error is not None:
         return clip(str(error), 80)
     if value is None:
         return ""
     if isinstance(value, Reference):
         return clip(value.summary, 80)
-    return clip(full_text(value) if not isinstance(value, ErrorValue) else value.message, 80)
+    return clip(value.message if isinstance(value, ErrorValue) else language.text_of(value), 80)

@@ -140,6 +140,13 @@ class _Text:
         own = [name for name, kind in self._declared() if kind == "agent"]
         return [Offer(name, "agent") for name in dict.fromkeys([*own, *known.agents])]
 
+    def _may_be_agents(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
+        """Variables that hold an agent, or that this text binds."""
+        own = {name for name, _ in self._declared()}
+        found = [offer for offer in self.variables(known) if offer.kind == "variable"]
+        kinds = {name: getattr(values[name], "kind", "") for name in values.keys() - own}
+        return [offer for offer in found if kinds.get(offer.text, "agent") == "agent"]
+
     def _declared(self) -> Iterator[tuple[str, str]]:
         """Names that this text binds, each with what it is."""
         tokens = self.tokens
@@ -195,7 +202,7 @@ class _Text:
             return self._statements(known)
         if before == "@":
             exported = self._at(-2) == "export"
-            held = [] if exported else [offer for offer in self.variables(known) if offer.kind == "variable"]
+            held = [] if exported else self._may_be_agents(known, values)
             return [*self.agents(known), *held]
         if before == ".":
             return self._after_dot(known, values)

@@ -188,12 +188,14 @@ class Context(ExecutionContext):
     # ------------------------------------------------------------ events and errors
 
     def place(self, node: Node) -> Place:
+        """Where a node is. What an imported module does while it is loaded counts as one level deeper: its names are
+        not those of the program."""
         frame = self.frame
         return Place(
             self.source,
             node.span,
             self.run.ordinal,
-            self.depth,
+            self.depth or int(self.module is not self.run.root),
             None,
             frame.function.name if frame is not None else None,
             self.branches,
