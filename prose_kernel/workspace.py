@@ -350,6 +350,8 @@ class Workspace:
             return await machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
         finally:
             self._task = None
+            if run.answers is not None:
+                run.answers.flush()
             while self._warnings:
                 self._asker.show(f"Warning: {self._warnings.popleft()}")
 

@@ -16,7 +16,7 @@ from prose_kernel.runtime.execution_context import ExecutionContext, Node, locat
 from prose_kernel.runtime.shared_names import Agent
 from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value, inserted_text
 
-_FENCED: Final = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*?)\n?[ \t]*\1", re.DOTALL)
+_FENCE: Final = re.compile(r"(`{3,}|~{3,})[^\n`]*\n")
 
 
 def raised(s: ExecutionContext, node: Node, code: str, message: str, *, hint: str | None = None) -> VvmRaise:
@@ -83,9 +83,11 @@ def json_view(text: str) -> Any:
 @lru_cache(maxsize=64)
 def _json_view(text: str) -> Any:
     text = text.strip()
-    fenced = _FENCED.fullmatch(text)
+    fence = _FENCE.match(text)
+    if fence is not None and text.endswith(fence[1], fence.end()):
+        text = text[fence.end() : -len(fence[1])]
     try:
-        found = json.loads(fenced[2] if fenced else text, parse_constant=_no_constant)
+        found = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, (list, dict)) else None
