@@ -47,7 +47,7 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
     """The completions at a cursor position."""
     cursor = max(0, min(cursor, len(code)))
     if code.startswith("%%") and "\n" not in code[:cursor]:
-        return _magic(cells, code[:cursor], cursor)
+        return _magic(cells, code[:cursor], cursor, cells.language)
     language, code = spoken(code, cells.language)
     where, start = inside(code, cursor, language)
     line = code[code.rfind("\n", 0, cursor) + 1 : cursor]
@@ -63,7 +63,7 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
         code = code[: cursor - len(line)] + line.removeprefix(_STATEMENT)
         return complete(cells, code, len(code)).moved(len(_STATEMENT))
     if line.startswith("%"):
-        return _magic(cells, line, cursor)
+        return _magic(cells, line, cursor, language)
     word = _WORD.search(line)
     begin = cursor - len(word.group()) if word else cursor
     offers = _code(cells, code[:begin], line[: len(line) - (cursor - begin)])
@@ -301,7 +301,7 @@ def _entries(folder: Path, prefix: str, directories: bool, programs: bool) -> It
 # ---------------------------------------------------------------- magics
 
 
-def _magic(cells: Cells, line: str, cursor: int) -> Completions:
+def _magic(cells: Cells, line: str, cursor: int, language: Language) -> Completions:
     from prose_kernel.cells.magics import MAGICS, cell_magics
 
     if re.match(r"%%?[\w-]*\Z", line):
@@ -315,15 +315,15 @@ def _magic(cells: Cells, line: str, cursor: int) -> Completions:
     if head[0] in ("%run", "%cd", "%cwd"):
         found = _path(cells, line, len(line), 0, directories=head[0] != "%run", programs=head[0] == "%run")
         return found.moved(cursor - len(line))
-    offers = [Offer(text, "value") for text in _arguments(cells, head)]
+    offers = [Offer(text, "value") for text in _arguments(cells, head, language)]
     return _matching(offers, typed, cursor - len(typed), cursor)
 
 
-def _arguments(cells: Cells, head: list[str]) -> list[str]:
+def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
     known = _known(cells)
     match head:
         case ["%binding"]:
-            return list(known.variables) if known else []
+            return list(cells.values())
         case ["%gate"]:
             return ["approve", "reject"]
         case ["%gate", _]:
@@ -349,9 +349,15 @@ def _arguments(cells: Cells, head: list[str]) -> list[str]:
         case ["%help"]:
             from prose_kernel.cells.magics import MAGICS
 
-            return sorted([*_words().keywords, *MAGICS])
+            return sorted([*language.words().keywords, *_names(cells), *MAGICS])
         case _:
             return []
+
+
+def _names(cells: Cells) -> set[str]:
+    """The names of the run that `%help` explains."""
+    defined = cells.started.definitions() if cells.started is not None else ()
+    return {*cells.values(), *(one.definition.name for one in defined)}
 
 
 def _providers(cells: Cells) -> list[str]:

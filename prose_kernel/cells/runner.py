@@ -259,7 +259,7 @@ class Cells:
 
     def _other_language(self, text: str, language: Language) -> str | None:
         """A hint for a text that is no program of its language, but a correct one of another."""
-        if text.split(None, 1)[1:]:  # a single word is a program of too many languages
+        if language.completeness(text)[0] == "invalid" and text.split(None, 1)[1:]:  # one word fits too many languages
             for other in languages.LANGUAGES.values():
                 if other is not language and not self.workspace.compile(text, language=other).diagnostics:
                     return f"this is {other.title}: write %%{other.magic} on the first line of the cell"

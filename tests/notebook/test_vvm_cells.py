@@ -151,6 +151,7 @@ def test_cells_of_both_languages_belong_to_one_run(vvm: Client, client: Client, 
         ("%bindings\ndef f(x):\n  return x", "this is VVM: write %%vvm on the first line of the cell"),
         ('%%vvm\nlet a = exec "true"', "this is OpenProse: write %%prose on the first line of the cell"),
         ("%%vvm\nx = = 1", None),
+        ("%%vvm\nreturn 1", None),
         ("let a == 1", None),
     ],
 )
@@ -375,3 +376,12 @@ def test_functions_inside_of_values_are_kept_in_files_as_text(tmp_path: Path) ->
         assert text(client, "%%vvm\nx.f(3)") == "3"
     (kept,) = tmp_path.glob(".prose/runs/*/bindings/y.md")
     assert kept.read_text().endswith('\n---\n\n{"f":"function f(n)","l":["agent w"]}')
+
+
+def test_help_is_completed_in_the_language_of_the_cell(vvm: Client) -> None:
+    def completed(code: str) -> set[str]:
+        return set(vvm.channels.complete(code, reply=True, timeout=20)["content"]["matches"])
+
+    vvm.run("%reset\nagent matcher()\ndef mate(x):\n  return x\nmatched = 1")
+    assert completed("%help mat") == {"match", "matched", "matcher", "mate"}
+    assert "match" not in completed("%%prose\n%help mat")
