@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 LiveJudge = Callable[[], Judge | None]
 
 RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
-ASK = "record it where somebody can answer, or choose a judge (PROSE_JUDGE)"
+ASK = "record it where somebody can answer, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 FIX = f"{RULE}, {ASK}"
 
 

@@ -129,7 +129,7 @@ async def test_a23_no_judge_at_all_ends_the_run() -> None:
     error = await w.fails("try:", "  ?`it sings`(1)", "except as e:", "  pass")
     assert isinstance(error, JudgeError) and error.nobody
     assert error.message.startswith("nobody can decide ?`it sings`: ")
-    assert error.hint == "record it where somebody can answer, or choose a judge (PROSE_JUDGE)"
+    assert error.hint == "record it where somebody can answer, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 
 
 # ---------------------------------------------------------------- who answers
