@@ -15,7 +15,7 @@
     │   ├── ImportProgramError          E215, E028   a program could not be loaded (type `ImportError`)
     │   ├── ValueTypeError              E208-E210    names, members, operands, collections (type `TypeError`)
     │   ├── JudgeError                  E211         no judge could decide, or the verdict was not a label
-    │   ├── VvmRaise                    R201-R220    raised by a VVM program (type `thrown`, docs/reference/vvm.md 10.4)
+    │   ├── VvmRaise                    R201-R220    raised by a VVM program (docs/reference/vvm.md 10.4)
     │   └── StateError                  E219         a binding or record could not be stored
     ├── NobodyToAsk                     the user port has no person to ask
     ├── Undecided                       a judge cannot decide; ask the next one
@@ -56,11 +56,13 @@ class ProseError(Exception):
 class CompileError(ProseError):
     """A source text has at least one diagnostic of severity error; none of it was executed.
 
-    `diagnostics` holds all of them, warnings included, sorted by line, column and code.
+    `diagnostics` holds all of them, warnings included, sorted by line, column and code. `hint` says what to do about
+    the text as a whole.
     """
 
-    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+    def __init__(self, diagnostics: Sequence[Diagnostic], hint: str | None = None) -> None:
         self.diagnostics = tuple(diagnostics)
+        self.hint = hint
         first = next((d for d in self.diagnostics if d.severity == "error"), None)
         super().__init__(first.message if first else "invalid program")
 
@@ -157,7 +159,7 @@ class JudgeError(RunError):
 class VvmRaise(RunError):
     """A raised error of VVM: `raise`, or a fault that the program can catch (docs/reference/vvm.md 3.3, 10.4)."""
 
-    type = "thrown"
+    type = "RaisedError"
     default_code = "R220"
     page = "vvm"
 

@@ -29,7 +29,7 @@ from prose_kernel.runtime.text import marker, one_line, printable
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
-from prose_kernel.sessions.request import Assembled, assemble, headline, summarise
+from prose_kernel.sessions.request import Assembled, assemble, headline, summarise, without_files
 
 if TYPE_CHECKING:
     from prose_kernel.session_services import SessionServices
@@ -126,12 +126,13 @@ def describe(request: SessionRequest, doors: SessionServices) -> Description:
     tools: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
     try:
-        tools, permissions = means.tool_names(request), _rules(request, means)
+        tools, permissions = means.offered(request), _rules(request, means)
     except ProviderError as found:
         problem = problem or found
     if choice.kind == "model" and not vendors.find(choice.name, means.options).tools:
         tools = ()
-    message = _without_run(assemble(request, by_value=choice.kind == "model" and "read" not in tools), means.where)
+    by_value = choice.kind == "model" and without_files(request, tools)
+    message = _without_run(assemble(request, by_value=by_value), means.where)
     recorded = choice.kind != "scripted"
     mode = doors.cassettes.mode(doors.asker) if recorded else None
     return Description(

@@ -132,7 +132,10 @@ class _Connecting:
         self.script = self._script()
         if self.choice.kind == "replay" and self.options.cassette.mode in ("off", "record"):
             mode = self.options.cassette.mode
-            raise UsageError(f"provider replay answers from recordings alone, and the cassette mode is {mode}")
+            raise UsageError(
+                f"provider replay answers from recordings alone, and the cassette mode is {mode}",
+                hint="choose another provider first, or the mode replay",
+            )
         self.detected = detect(self.options, self.where)
 
     def doors(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from prose_kernel import languages
+from prose_kernel import languages, run_parts
 from prose_kernel.errors import CompileError, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import PersonUser, serial
@@ -302,7 +302,7 @@ class Workspace:
         Raises `UsageError` when no worker there can be used; then nothing has changed.
         """
         settings, former = replace(self.settings, remote=url), self._remote
-        self._remote = await self._reached(settings)
+        self._remote = await run_parts.remote_commands(settings, self.start.cwd, self._asker.show)
         self.settings = settings
         if self._run is not None:
             self._plug_in(self._run, self._run.doors)
@@ -339,7 +339,7 @@ class Workspace:
         self._loop, self._task, self._running = asyncio.get_running_loop(), asyncio.current_task(), language
         try:
             if self._remote is None and self.settings.on_other_machines:
-                self._remote = await self._reached(self.settings)
+                self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
                 self._plug_in(run, run.doors)
             if run.kept is not None:
                 keep = run.kept.record_source if self.start.notebook else run.kept.start
@@ -350,6 +350,8 @@ class Workspace:
             return await machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
         finally:
             self._task = None
+            if run.answers is not None:
+                run.answers.flush()
             while self._warnings:
                 self._asker.show(f"Warning: {self._warnings.popleft()}")
 
@@ -449,12 +451,14 @@ class Workspace:
 
         settings, start = self.settings, self.start
         keeps = self.language.state == "state"
-        kept = self._filesystem() if keeps and settings.state == "filesystem" else None
+        kept = run_parts.store(settings, start.cwd, self._clock) if keeps and settings.state == "filesystem" else None
         transcript = None if kept is not None else InContextTrace(self._asker.show) if keeps else MarkedTrace()
         trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
         assert trace is not None
-        answers = self._answers(kept) if settings.vvm_state == "filesystem" else None
-        gates = self._gatekeeper(kept, self._asker)
+        answers = None
+        if settings.vvm_state == "filesystem":
+            answers = run_parts.answer_files(self._project, start.program_file, kept, self._clock)
+        gates = self._gatekeeper(kept)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
         def services() -> SessionServices:
@@ -483,7 +487,10 @@ class Workspace:
         )
         language.configure(machine, settings)
         machines = {language.name: machine}
-        run = _Run(machines, gates, commands, self._agent_programs(settings, kept), kept, transcript, answers)
+        programs = None
+        if settings.exec_enabled:
+            programs = run_parts.agent_programs(settings, kept, self._engine_of(), self._clock, self._warnings.append)
+        run = _Run(machines, gates, commands, programs, kept, transcript, answers)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
         return run
@@ -508,113 +515,24 @@ class Workspace:
             races=doors.races,
         )
 
-    async def _reached(self, settings: Settings) -> RemoteCommands | None:
-        """What runs commands on other machines, where the settings want that. Raises `UsageError`."""
-        if not settings.on_other_machines:
-            return None
-        from prose_kernel.remote.commands import RemoteCommands
-
-        assert settings.remote is not None
-        remote = RemoteCommands(
-            settings.remote,
-            self.start.cwd,
-            environment=settings.remote_environment,
-            shell=settings.shell,
-            displayed=settings.display_cap,
-        )
-        try:
-            state = await remote.connect()
-        except BaseException:
-            await asyncio.shield(asyncio.to_thread(remote.close))
-            raise
-        for warning in state.warnings:
-            self._asker.show(f"Warning: {warning}")
-        return remote
-
     def _tasks_of(self, run: _Run) -> TaskService:
         if run.tasks is None:
-            run.tasks = self._new_tasks(self.settings, run.kept)
+            run.tasks = run_parts.task_service(self.settings, self.start.cwd, run.kept, self._engine_of(), self._clock)
         return run.tasks
-
-    def _new_tasks(self, settings: Settings, kept: FilesystemStore | None) -> TaskService:
-        from prose_kernel.commands.tasks.options import TaskOptions
-        from prose_kernel.commands.tasks.pointers import pointer_of
-        from prose_kernel.commands.tasks.service import TaskService
-        from prose_kernel.settings import surroundings
-
-        options = TaskOptions(
-            shell=settings.shell,
-            active=settings.tasks_at_once,
-            per_session=settings.tasks_per_session,
-            max_runtime=settings.tasks_seconds,
-            kept=settings.tasks_kept,
-            log_head=settings.tasks_log // 4,
-            log_tail=settings.tasks_log - settings.tasks_log // 4,
-            pass_environment=settings.tasks_environment,
-        )
-        cwd, directory = self.start.cwd, kept.directory if kept is not None else None
-        where = surroundings(cwd, directory, settings.state_dir)
-        pointer = pointer_of(kept.state_dir, kept.run_id, where.notebook) if kept is not None else None
-        return TaskService(
-            self._engine_of(),
-            directory,
-            str(cwd),
-            self._clock,
-            options,
-            displayed=self.settings.display_cap,
-            pointer=pointer,
-        )
-
-    def _agent_programs(self, settings: Settings, kept: FilesystemStore | None) -> AgentPrograms | None:
-        """What runs programs for agents, where the operator has switched it on."""
-        if not settings.exec_enabled:
-            return None
-        from prose_kernel.commands.exec_tool.audit import AuditLog
-        from prose_kernel.commands.exec_tool.options import ExecOptions
-        from prose_kernel.commands.exec_tool.tool import AgentPrograms
-
-        options = ExecOptions(
-            enabled=True,
-            memory_bytes=settings.exec_memory,
-            home=settings.exec_home,
-            allow_exec_from_writable=settings.exec_from_writable,
-            network=settings.exec_network,
-            lists=settings.exec_lists,
-            bubblewrap=settings.exec_bubblewrap,
-            refuse_env=settings.exec_refuse_env,
-            allow_env=settings.exec_allow_env,
-        )
-        warn = self._warnings.append
-        audit = AuditLog(
-            kept.directory / "audit.jsonl" if kept is not None else None,
-            mandatory=settings.exec_audit_required,
-            warn=warn,
-            now=self._clock.now,
-        )
-        return AgentPrograms(self._engine_of(), options, audit, warn=warn)
 
     def _connect(self, settings: Settings, run: _Run) -> SessionServices:
         """Services for these settings, which replace those of the run. Raises `UsageError`."""
-        from prose_kernel.commands.helpers import Helpers
-        from prose_kernel.commands.tasks.terminals import TaskTerminals
-        from prose_kernel.session_services import connect
-        from prose_kernel.sessions.tools.commands import command_tools
-        from prose_kernel.sessions.tools.exec import exec_tools
-        from prose_kernel.settings import surroundings
-
-        cwd, kept, tasks = self.start.cwd, run.kept or run.answers, self._tasks_of(run)
-        return connect(
+        return run_parts.session_services(
             self._asker,
-            settings.session_options(cwd),
-            surroundings(self._project, kept.directory if kept is not None else None, settings.state_dir),
+            settings,
+            self.start.cwd,
+            project=self._project,
+            kept=run.kept or run.answers,
+            engine=self._engine_of(),
+            tasks=self._tasks_of(run),
+            programs=run.programs,
             clock=self._clock,
             interrupt=self.interrupt,
-            guard=Helpers(self._engine_of()),
-            terminals=TaskTerminals(tasks),
-            more_tools=lambda request, policy, desk: (
-                *command_tools(request, policy, desk, tasks),
-                *exec_tools(request, policy, desk, run.programs, str(cwd)),
-            ),
             before=run.doors,
         )
 
@@ -625,35 +543,14 @@ class Workspace:
         at_home = self.language.at_home and not self.start.notebook and file.is_file()
         return file.parent if at_home else self.start.cwd
 
-    def _answers(self, kept: FilesystemStore | None) -> AnswerFiles:
-        from prose_kernel.state.answer_files import AnswerFiles
-        from prose_kernel.state.layout import new_run_id
-
-        run_id = kept.run_id if kept is not None else new_run_id(self._clock)
-        return AnswerFiles(self._project, run_id, self._clock, self.start.program_file)
-
-    def _filesystem(self) -> FilesystemStore:
-        from prose_kernel.state.filesystem import FilesystemStore
-        from prose_kernel.state.layout import new_run_id
-
-        return FilesystemStore(Path(self.settings.state_dir), new_run_id(self._clock), cwd=self.start.cwd)
-
-    def _gatekeeper(self, kept: FilesystemStore | None, asker: Asker) -> Gatekeeper:
-        from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
-        from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
-
-        if kept is not None:
-            files = FileRecords(kept.paths.gates, kept.run_id, self._clock)
-            records: FallbackRecords | MemoryRecords = FallbackRecords(files, self._clock)
-        else:
-            records = MemoryRecords(self._clock)
-        prior = Prior(self.start.decisions, self._decision_supplied)
-        return Gatekeeper(
-            records,
-            asker,
-            self.settings.gates,
+    def _gatekeeper(self, kept: FilesystemStore | None) -> Gatekeeper:
+        return run_parts.gatekeeper(
+            self._asker,
+            self.settings,
+            kept,
             self._clock,
-            prior,
+            decisions=self.start.decisions,
+            supplied=self._decision_supplied,
             notebook=self.start.notebook,
             files=self.start.gate_files,
             started=lambda number: self._engine is not None and self._engine.guards(number),

@@ -17,14 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells import inspection, session_magics, tables, task_magics
-from prose_kernel.cells.registry import MAGICS, Call, find, magic, run_line, use
+from prose_kernel.cells.registry import MAGICS, Call, cell_magics, find, magic, run_line, use
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
 
-__all__ = ["MAGICS", "find", "run_line", "session_magics", "task_magics"]  # loading this module defines them all
+__all__ = [
+    "MAGICS",
+    "cell_magics",
+    "find",
+    "run_line",
+    "session_magics",
+    "task_magics",
+]  # loading this module defines them all
 
 
 _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
@@ -79,7 +86,7 @@ async def state(call: Call) -> None:
 async def help_(call: Call) -> None:
     use(call, help_, 0, 1)
     if not call.words:
-        return call.show(tables.magics(MAGICS.values()))
+        return call.show(tables.magics(MAGICS.values(), cell_magics()))
     found = inspection.describe(call.cells, call.words[0], call.view.language)
     if found is None:
         near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(call.view.language), n=1)

@@ -73,6 +73,18 @@ def magic(usage: str, summary: str, *more: str, raw: bool = False) -> Callable[[
     return register
 
 
+def cell_magics() -> list[tuple[str, str]]:
+    """The first lines that make a whole cell something else: how each is written, and what the cell is then."""
+    of_languages = [
+        (f"%%{one.magic}", f"the whole cell is {one.title}; stands on its first line")
+        for one in languages.LANGUAGES.values()
+    ]
+    return [
+        *of_languages,
+        ("%%task [OPTIONS]", "the whole cell is one shell command; options as for %exec; also %%command"),
+    ]
+
+
 def use(call: Call, magic: Magic, least: int, most: int) -> None:
     """Raises `UsageError` when a magic is given too few or too many words."""
     if not least <= len(call.words) <= most:
@@ -85,10 +97,11 @@ def find(line: str, language: Language | None = None) -> Magic:
     """The magic of a line (without its `%`) in a cell of a language. Raises `UsageError` for an unknown one."""
     name = line.partition(" ")[0].strip()
     if name.startswith("%"):
-        hint = _INSTEAD.get(name.removeprefix("%"))
+        known = [usage.split()[0] for usage, _ in cell_magics()]
+        hint = _INSTEAD.get(name.removeprefix("%")) or f"there are {', '.join(known)}"
         if languages.of_magic(name.removeprefix("%")) is not None:
             hint = f"%{name} names the language of a whole cell: it stands at the very beginning of the cell"
-        raise UsageError(f"there is no cell magic %{name}", hint=hint and statement(hint, language))
+        raise UsageError(f"there is no cell magic %{name}", hint=statement(hint, language))
     found = MAGICS.get(name)
     if found is None:
         raise UsageError(f"there is no magic %{name}", hint=statement(_instead(name, line), language))
@@ -116,10 +129,10 @@ _INSTEAD = {
     **dict.fromkeys(("who", "whos", "who_ls"), "%bindings lists what is bound"),
     **dict.fromkeys(("lsmagic", "magic", "quickref"), "%help lists all magics"),
     **dict.fromkeys(("env", "set_env"), 'exec "TARGET=test make" sets a variable for one command'),
-    **dict.fromkeys(("load_ext", "reload_ext"), "nothing needs to be loaded: every cell of this notebook is Prose"),
+    **dict.fromkeys(("load_ext", "reload_ext"), "nothing needs to be loaded in this notebook"),
     **dict.fromkeys(("python", "python3", "py", "pypy"), 'exec "python3 script.py" runs Python'),
     **dict.fromkeys(("conda", "mamba", "uv"), "%pip install NAME installs into the Python of this kernel"),
-    **dict.fromkeys(("matplotlib", "autoreload", "pylab", "config"), "leave it out: this notebook runs Prose"),
+    **dict.fromkeys(("matplotlib", "autoreload", "pylab", "config"), "leave it out: this is not a Python notebook"),
     **dict.fromkeys(("load", "loadpy", "include"), "%run FILE runs a program file"),
     "reset_selective": "%reset forgets every name",
     "history": "%state shows the log of the run",
@@ -132,6 +145,8 @@ def _instead(name: str, line: str) -> str:
         return f'exec "{line}"'
     if name in _INSTEAD:
         return _INSTEAD[name]
+    if (spoken := languages.of_magic(name)) is not None:
+        return f"%%{name} on the first line makes the whole cell {spoken.title}"
     near = difflib.get_close_matches(name, MAGICS, n=1, cutoff=0.5)
     return f"did you mean %{near[0]}?" if near else "%help lists all magics"
 

@@ -255,7 +255,15 @@ class Cells:
                 lines += [""] * (piece.line - len(lines))
         compiled = self.workspace.compile("\n".join(lines), language=language)
         if not compiled.ok:
-            raise CompileError(compiled.diagnostics)
+            raise CompileError(compiled.diagnostics, self._other_language("\n".join(lines), language))
+
+    def _other_language(self, text: str, language: Language) -> str | None:
+        """A hint for a text that is no program of its language, but a correct one of another."""
+        if text.split(None, 1)[1:]:  # a single word is a program of too many languages
+            for other in languages.LANGUAGES.values():
+                if other is not language and not self.workspace.compile(text, language=other).diagnostics:
+                    return f"this is {other.title}: write %%{other.magic} on the first line of the cell"
+        return None
 
     async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
         """Compile and run program text in the current run, shown through `view`.
@@ -266,7 +274,7 @@ class Cells:
         workspace = self.workspace
         compiled = workspace.compile(text, name, language)
         if not compiled.ok:
-            raise CompileError(compiled.diagnostics)
+            raise CompileError(compiled.diagnostics, self._other_language(text, language) if name == "cell" else None)
         if self.show_warnings:
             view.warnings(compiled.diagnostics)
         return await self._listen(workspace, compiled, view)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 WHOLE = 200_000
 """Characters of one binding that `%binding` shows."""
+LOG_LINES = 500
+"""Lines of the log that `%state` shows: the last ones."""
 
 
 def _defined(cells: Cells, *kinds: str) -> list[Defined]:
@@ -120,7 +122,11 @@ def state(directory: str | None, log: str) -> Display:
     """
     if directory is not None:
         log = log.partition("\n\n")[2]
-    shown = log if len(log) <= WHOLE else "…" + log[-WHOLE:]
+    lines = log.splitlines()
+    shown = log
+    if left_out := max(0, len(lines) - LOG_LINES):
+        shown = "\n".join([f"… {left_out:,} earlier lines", *lines[left_out:], ""])
+    shown = shown if len(shown) <= WHOLE else "…" + shown[-WHOLE:]
     if directory is None:
         head = "The run is kept in memory."
         return Display({"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{head}\n\n{visible(shown)}"})
@@ -143,14 +149,14 @@ def short_path(path: Path, base: Path) -> str:
 # ---------------------------------------------------------------- help
 
 
-def magics(known: Iterable[Magic]) -> Display:
-    """The table of `%help`."""
+def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> Display:
+    """The table of `%help`: what makes a whole cell something else, and the magics of one line."""
     rows: dict[object, tuple[str, str]] = {}
     for magic in sorted(known, key=lambda magic: magic.usage):
         first = rows.setdefault(magic.run, (magic.usage, magic.summary))
         if first[0] != magic.usage:
             rows[magic.run] = (first[0], f"{first[1]}; also %{magic.name}")
-    return table(("magic", "what it does"), list(rows.values()))
+    return table(("magic", "what it does"), [*of_cells, *rows.values()])
 
 
 def helpful_words(language: Language) -> list[str]:

@@ -45,7 +45,7 @@ def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
 
     Findings go to stderr, all else to stdout. With --format json, one object for each file on stdout:
     {"file", "language", "ok", "contract", "diagnostics"}; the contract of a program without errors holds its inputs and
-    outputs, or of VVM its agents, functions, exports and imports. FILE may be - for standard input.
+    outputs, or of VVM its agents, functions, exports and imports. FILE may be - for OpenProse on standard input.
 
     Exit status: 0 no errors (warnings are fine), 1 errors, 2 a file that cannot be read.
     """

@@ -171,17 +171,22 @@ def _state_directory(directory: Path) -> Finding:
 def _kernelspecs(start: bool) -> Iterator[Finding]:
     from jupyter_client.kernelspec import KernelSpecManager
 
-    seen = 0
+    seen: set[str] = set()
     for name, entry in sorted(KernelSpecManager().get_all_specs().items()):
         argv = entry["spec"].get("argv") or []
         if "prose_kernel" not in argv:
             continue
-        seen += 1
         language = languages.of_magic(str(entry["spec"].get("language"))) or languages.default()
+        seen.add(language.name)
         fix = f"prose install --user --language {language.magic} --name {name}"
         yield _kernelspec(name, argv, entry["resource_dir"], start, fix)
     if not seen:
         yield Finding("broken", "kernel", "Jupyter sees no Prose kernel", "prose install --user")
+        return
+    for language in languages.LANGUAGES.values():
+        if language.name not in seen:
+            fix = f"prose install --user --language {language.magic}"
+            yield Finding("note", "kernel", f"Jupyter sees no kernel of {language.title}", fix)
 
 
 def _kernelspec(name: str, argv: list[str], directory: str, start: bool, fix: str) -> Finding:

@@ -84,7 +84,7 @@ From here
 """
 
 
-@click.command("help", short_help="The commands and the language on one page.")
+@click.command("help", short_help="The commands and OpenProse on one page; VVM on another.")
 @click.argument("command", required=False)
 @click.pass_context
 def help_(context: click.Context, command: str | None) -> None:

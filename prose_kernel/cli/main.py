@@ -74,7 +74,7 @@ def _unknown(name: str) -> str:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="prose", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run, check and manage OpenProse programs: workflows of commands, agents and people."""
+    """Run, check and manage programs in OpenProse and VVM: workflows of commands, agents and people."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,13 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
 @click.argument("target", metavar="FILE")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
-@click.option("--state", "--backend", "state", metavar="KIND", help="filesystem (default) or in-context.")
+@click.option(
+    "--state",
+    "--backend",
+    "state",
+    metavar="KIND",
+    help="filesystem or in-context.  [default: OpenProse filesystem, VVM in-context]",
+)
 @click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
 @click.option("--strict", is_flag=True, help="Apply the language reference literally.")
 @click.option("--gates", metavar="MODE", help="How gates are decided: auto (default), ask, wait or deny.")
@@ -78,7 +84,8 @@ def run(
     remote: str | None = None,
     usage: bool = False,
 ) -> int:
-    """Run a program, a notebook (its cells in order) or a bundled example; FILE may be - for standard input.
+    """Run a program, a notebook (its cells in order) or a bundled example; FILE may be -, for OpenProse on standard
+    input.
 
     Results of the program go to stdout, remarks about it to stderr. With --format json the last line of
     stdout is one object {"status", "run_id", "outputs", "bindings", "error"}, and all else goes to stderr.

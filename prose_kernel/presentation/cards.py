@@ -315,12 +315,16 @@ def parallel_display(rows: Sequence[BranchRow], total: int, *, final: bool) -> D
     return Display({"text/html": markup, "text/plain": "\n".join(lines)})
 
 
-def branch_text(value: Value, error: BaseException | None) -> str:
-    """The line shown beside a finished branch."""
+def branch_text(value: Value, error: BaseException | None, language: Language) -> str:
+    """The line shown beside a finished branch of a cell in this language."""
     if error is not None:
         return clip(str(error), 80)
     if value is None:
         return ""
     if isinstance(value, Reference):
         return clip(value.summary, 80)
-    return clip(full_text(value) if not isinstance(value, ErrorValue) else value.message, 80)
+    if isinstance(value, ErrorValue):
+        return clip(value.message, 80)
+    if isinstance(value, dict) and language.kind_of(value) == "ref" and isinstance(value.get("summary"), str):
+        return clip(str(value["summary"]), 80)  # its path differs from run to run
+    return clip(language.text_of(value), 80)

@@ -423,8 +423,8 @@ class CellView:
         join, steps = self._join, event.place.branches
         if join is None or len(steps) != 1 or (row := join.row(steps)) is None:
             return
-        row.status = event.status
-        row.text = cards.branch_text(event.value, event.error)
+        row.status = "failed" if self.language.kind_of(event.value) == "error value" else event.status
+        row.text = cards.branch_text(event.value, event.error, self.language)
         if event.label:
             row.label = event.label
         self._progress(join)

@@ -72,6 +72,8 @@ def _compile_problem(error: CompileError) -> Problem:
     lines = [_diagnostic(d) for d in found[:DIAGNOSTICS]]
     if more := len(found) - DIAGNOSTICS:
         lines += [f"{_DIM}and {more:,} more{_END}"] if more > 0 else []
+    if error.hint:
+        lines.append(f"hint: {visible(error.hint)}")
     first = (wrong or found)[0]
     return Problem("SyntaxError", visible(evalue), tuple(lines), first.code, first.page)
 

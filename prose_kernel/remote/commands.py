@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -182,7 +181,7 @@ class RemoteCommands:
     def close(self) -> None:
         """End all commands on all workers, disconnect, and end a cluster of our own. Blocks, for a bounded time."""
         self._closed = True
-        self._connection.post(self._refuse_all, "cancelled", signal.SIGTERM)
+        self._connection.post(self._refuse_all, "cancelled")
         self._connection.close()
 
     # ------------------------------------------------------------ in the connection's loop
@@ -215,7 +214,10 @@ class RemoteCommands:
         return Inherit(self._patterns, values)
 
     def _gone(self, worker: Worker) -> None:
-        self._waiting.extendleft(reversed(worker.unsent))
+        for command in worker.unsent:
+            if command.ending is not None:
+                command.refuse(command.ending)
+        self._waiting.extendleft(command for command in reversed(worker.unsent) if not command.ended)
         self._place()
 
     def _give_up(self) -> None:
@@ -228,16 +230,16 @@ class RemoteCommands:
     def _cancel(self, command: RemoteCommand) -> None:
         if command in self._waiting:
             self._waiting.remove(command)
-            command.refuse("cancelled", 128 + signal.SIGTERM)
+            command.refuse("cancelled")
         else:
             command.stop()
 
     def _interrupt(self) -> None:
-        self._refuse_all("interrupted", signal.SIGINT)
+        self._refuse_all("interrupted")
         for worker in self._connection.workers.values():
             worker.interrupt()
 
-    def _refuse_all(self, outcome: Outcome, number: int) -> None:
+    def _refuse_all(self, outcome: Outcome) -> None:
         waiting, self._waiting = self._waiting, deque()
         for command in waiting:
-            command.refuse(outcome, 128 + number)
+            command.refuse(outcome)

@@ -6,14 +6,32 @@ All calls in the loop of the connection (`remote.connection`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import structs
 
 from prose_kernel.commands.output import Live
-from prose_kernel.remote.messages import LEASE, End, Facts, Hold, Inherit, Interrupt, News, Order, Start, Stop
+from prose_kernel.remote.messages import (
+    LEASE,
+    POLL,
+    SILENCE,
+    End,
+    Facts,
+    Hold,
+    Inherit,
+    Interrupt,
+    News,
+    Order,
+    Start,
+    Stop,
+)
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome
+
+_SLOWEST = 1_000_000
+"""Characters a second that every network carries: large inputs and results are given more time."""
 
 _LAST_NEWS = 3.0
 """Seconds for the results of what was ended to arrive."""
@@ -70,7 +88,8 @@ class RemoteCommand:
         self.request = request
         self.worker: Worker | None = None
         self.ended = False
-        self._ending = False  # then nothing is held back any more: the end has to come through
+        self.ending: Outcome | None = None
+        """Why it is to end. Nothing of it is held back then: the end has to come through."""
         self._live = live
         self._answer = answer
         self._seen = 0
@@ -103,7 +122,7 @@ class RemoteCommand:
             self._kept[stream].add(text)
             if self._live is not None:
                 self._live.feed(stream, text)
-        if self._live is not None and self._live.full and self.worker is not None and not self._ending:
+        if self._live is not None and self._live.full and self.worker is not None and not self.ending:
             self.worker.tell(Hold(self.number, on=True))
         return False
 
@@ -116,13 +135,13 @@ class RemoteCommand:
         """The caller does not want it any more. It is given time to end, but not for ever."""
         if self.worker is not None and not self.ended:
             self.worker.tell(Stop(self.number))
-            self.is_to_end()
+            self.is_to_end("cancelled")
 
-    def is_to_end(self) -> None:
+    def is_to_end(self, why: Outcome) -> None:
         """It was told to, and is not waited for without a limit."""
-        if self._ending or self.worker is None:
+        if self.ending or self.worker is None:
             return
-        self._ending = True
+        self.ending = why
         self.worker.tell(Hold(self.number, on=False))
         self._impatience = asyncio.get_running_loop().call_later(_STOPPING, self._lose_patience)
 
@@ -147,9 +166,10 @@ class RemoteCommand:
             )
         )
 
-    def refuse(self, outcome: Outcome, code: int) -> None:
+    def refuse(self, outcome: Outcome) -> None:
         """End one that was never sent."""
-        self.finish(CommandResult(outcome, code, kind="signal"))
+        number = signal.SIGINT if outcome == "interrupted" else signal.SIGTERM
+        self.finish(CommandResult(outcome, 128 + number, kind="signal"))
 
     def finish(self, result: CommandResult) -> None:
         if self.ended:
@@ -160,6 +180,10 @@ class RemoteCommand:
         if self._live is not None:
             self._live.stop()
         self._answer(result)
+
+
+def _size(request: CommandRequest) -> int:
+    return len(request.command) + len(request.stdin or "")
 
 
 class _Kept:
@@ -234,7 +258,7 @@ class Worker:
         """A user's interrupt of everything that runs there."""
         self.tell(Interrupt())
         for command in self.running.values():
-            command.is_to_end()
+            command.is_to_end("interrupted")
 
     def forget(self, command: RemoteCommand) -> None:
         """Its place is not given away: nobody knows whether it still runs."""
@@ -244,20 +268,23 @@ class Worker:
     # ------------------------------------------------------------ to and fro
 
     async def _sending(self) -> None:
+        """Orders as soon as there are any; now and then none, as a sign of life beside an answer that takes long."""
         while True:
-            await self._more.wait()
+            with contextlib.suppress(TimeoutError):
+                await within(self._more.wait(), POLL)
             self._more.clear()
             orders, self._orders = tuple(self._orders), []
-            if orders:
-                self._batch += 1
-                if not await self._asked(self._runner.tell(self.facts.instance, self._batch, orders)):
-                    return
+            self._batch += 1
+            patience = SILENCE + sum(_size(order.request) for order in orders if isinstance(order, Start)) / _SLOWEST
+            if not await self._asked(self._runner.tell(self.facts.instance, self._batch, orders), patience):
+                return
 
     async def _receiving(self) -> None:
         seen: dict[int, int] = {}
         while True:
             news: list[tuple[News, ...]] = []
-            if not await self._asked(self._exchange(seen, news)):
+            patience = LEASE + sum(2 * command.request.max_output for command in self.running.values()) / _SLOWEST
+            if not await self._asked(self._exchange(seen, news), patience):
                 return
             seen = {}
             for one in news[0]:
@@ -273,10 +300,10 @@ class Worker:
     async def _exchange(self, seen: Mapping[int, int], news: list[tuple[News, ...]]) -> None:
         news.append(await self._runner.exchange(self.facts.instance, seen))
 
-    async def _asked(self, call: Awaitable[None]) -> bool:
+    async def _asked(self, call: Awaitable[None], patience: float) -> bool:
         """Wait for an answer, not for ever; False when the worker is lost by that."""
         try:
-            await within(call, LEASE)
+            await within(call, patience)
         except Exception:  # whatever it is: who does not answer as agreed is not spoken to any more
             self.lose()
             return False

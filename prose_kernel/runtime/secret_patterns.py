@@ -37,6 +37,7 @@ SHAPES: Final = (
         "«secret:pem»",
     ),
     _token("api-key", ("sk-",), r"[A-Za-z0-9_-]{16,400}"),
+    _token("api-key", ("gsk_", "xai-"), r"[A-Za-z0-9]{20,200}"),
     _token("github", ("ghp_", "ghs_", "gho_", "ghu_", "ghr_"), r"[A-Za-z0-9]{20,255}"),
     _token("github", ("github_pat_",), r"[A-Za-z0-9_]{20,255}"),
     _token("gitlab", ("glpat-",), r"[A-Za-z0-9_-]{20,100}"),
@@ -65,10 +66,15 @@ ASSIGNED: Final = re.compile(rf"(?i)({NAME}[A-Za-z0-9_-]{{0,64}}\s*=\s*){VALUE}"
 BEARER: Final = re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
 TOKENS: Final = re.compile("|".join(f"(?:{shape.expression})" for shape in SHAPES if "PRIVATE" not in shape.expression))
 
+_COUNTED: Final = re.compile(r"(?i)tokens\s*=\s*\d{1,8}\.?")
+"""`max_tokens = 512` is no secret."""
+
 _STATED: Final = re.compile(
-    rf"""(?i){NAME}["'`*]{{0,3}}\s{{0,8}}:\s{{0,8}}["'`*]{{0,3}}(?=\S{{0,200}}[0-9!@#$%^&+/\\?~])[^\s"'`,;]{{6,}}"""
+    rf"""(?i){NAME}["'`*]{{0,3}}\s{{0,8}}(?::=?|=>)\s{{0,8}}"""
+    r"""(?:["'`*]{0,3}(?=\S{0,200}[0-9!@#$%^&+/\\?~])[^\s"'`,;]{6,}|(["'`])[^\s"'`]{6,400}\1)"""
 )
-"""`password: hunter2-x`: behind a colon, where words may follow too, only what no word is."""
+"""`password: hunter2-x`, `"token": "correcthorse"`: behind a colon, where words may follow too, only what no word is or
+what is written as a literal."""
 
 
 def secret_in(text: str) -> str | None:
@@ -79,4 +85,5 @@ def secret_in(text: str) -> str | None:
         return "token"
     if BEARER.search(text):
         return "bearer-token"
-    return "assignment" if ASSIGNED.search(text) or _STATED.search(text) else None
+    assigned = any(_COUNTED.fullmatch(found[0]) is None for found in ASSIGNED.finditer(text))
+    return "assignment" if assigned or _STATED.search(text) else None

@@ -24,7 +24,7 @@ from prose_kernel.runtime.ports import Clock, MemoryBinding, MemoryMode, OpenMem
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.runtime.session_options import MemoryLimits, Surroundings
 from prose_kernel.runtime.text import one_line
-from prose_kernel.sessions.memory import Memories, locked, opened
+from prose_kernel.sessions.memory import Memories, locked
 from prose_kernel.sessions.tools.tool import in_thread
 
 if TYPE_CHECKING:
@@ -89,6 +89,16 @@ class DigestMemories:
 
     def _directory(self, binding: MemoryBinding) -> str:
         """The directory of a memory, absolute. Raises `ProviderError` where it would lie behind a link, or nowhere."""
+        try:
+            directory = self._named(binding)
+            link = os.path.realpath(directory) != directory
+        except ValueError:
+            raise _unusable(binding, "its path holds a NUL character", "name another directory") from None
+        if link:
+            raise _unusable(binding, "its directory is a link", f"make {_place(binding)} a directory")
+        return directory
+
+    def _named(self, binding: MemoryBinding) -> str:
         name = binding.name
         project = os.path.realpath(self._where.cwd)
         home = self._where.environment.get("HOME") or str(Path.home())
@@ -103,18 +113,16 @@ class DigestMemories:
                 path = binding.path or ""
                 named = home + path[1:] if path == "~" or path.startswith("~/") else path
                 base, below = os.path.realpath(os.path.join(project, named)), ""  # noqa: PTH118
-        directory = os.path.join(base, below, name)  # noqa: PTH118
-        if os.path.realpath(directory) != directory:
-            raise _unusable(binding, "its directory is a link", f"make {_place(binding)} a directory")
-        return directory
+        return os.path.join(base, below, name)  # noqa: PTH118
 
     def _make(self, binding: MemoryBinding, directory: str) -> None:
         try:
             if binding.scope == "project":
                 places.keep_out_of_git(os.path.join(os.path.realpath(self._where.cwd), ".vvm"))  # noqa: PTH118
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-        except OSError as error:
-            raise _unusable(binding, places.reason(error), f"it belongs into {_place(binding)}") from None
+        except (OSError, RecursionError) as error:
+            why = places.reason(error) if isinstance(error, OSError) else "its path is too deep"
+            raise _unusable(binding, why, f"it belongs into {one_line(_place(binding))}") from None
 
     # ------------------------------------------------------------ one at a time
 
@@ -228,9 +236,7 @@ def _place(binding: MemoryBinding) -> str:
 def _data(path: Path, limit: int, *, tail: bool = False) -> tuple[bytes, int]:
     """The first or the last bytes of a file, and how many it has; none of one that is not there. Raises `ValueError`
     for what is no plain file, links among them."""
-    if path.is_symlink():
-        raise ValueError(f"{path.name} is a link")
-    with opened(path) as file:
+    with places.plain_file(path) as file:
         if file is None:
             return b"", 0
         size = os.fstat(file.fileno()).st_size
@@ -323,6 +329,8 @@ def _check(digest: str | None, retain: Sequence[str], limits: MemoryLimits) -> N
     if len(retain) > limits.items or any(_size(fact) > limits.item for fact in retain):
         raise _Discarded("retain too long")
     for text in (digest or "", *retain):
+        if "\0" in text:  # the next call would take the file for a binary one
+            raise _Discarded("not text")
         if (kind := secret_in(text)) is not None:
             raise _Discarded(f"secret: {kind}")
 

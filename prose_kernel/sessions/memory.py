@@ -8,12 +8,11 @@ import dataclasses
 import json
 import os
 import re
-import stat
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -58,8 +57,6 @@ class MemoryFiles:
         self._memory = memory
         self._path = Path(directory, "memory.md")
         try:
-            if self._path.is_symlink():  # what is written to it would leave the directory
-                raise ValueError("memory.md is a link")
             self.former = read(self._path)
         except ValueError as problem:
             raise ProviderError(
@@ -113,26 +110,9 @@ class MemoryFiles:
             raise not_kept(self._memory, error) from None
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO | None]:
-    """A plain file, for reading; None when there is none. Raises `ValueError` that says what it is instead."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield None
-        return
-    except OSError as error:
-        raise ValueError(f"{path.name}: {places.reason(error)}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ValueError(f"{path.name} is not a file")
-    with os.fdopen(descriptor, "rb") as file:
-        yield file
-
-
 def read(path: Path) -> str | None:
     """The text of a memory file; None when there is none. Raises `ValueError` that says what it is instead."""
-    with opened(path) as file:
+    with places.plain_file(path) as file:
         if file is None:
             return None
         data = file.read(MEMORY_LIMIT + 1)

@@ -41,6 +41,14 @@ class ProviderContext:
         """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
         return Policy.of_session(request, self.options.permissions, self.where)
 
+    def offered(self, request: SessionRequest) -> tuple[str, ...]:
+        """Those of `tool_names` that the session has something to use on."""
+        from prose_kernel.sessions.tools.workbench import idle_tools
+
+        names = self.tool_names(request)
+        idle = idle_tools(request, self.policy(request)) if names else frozenset()
+        return tuple(name for name in names if name not in idle)
+
     def tool_names(self, request: SessionRequest) -> tuple[str, ...]:
         """Return the names of the tools that the session's permissions could allow, whichever provider answers."""
         from prose_kernel.sessions.tools.workbench import tool_names

@@ -6,7 +6,7 @@ Nothing here asks or answers: a provider calls `assemble` for what to send and `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -77,6 +77,12 @@ def assemble(request: SessionRequest, *, by_value: bool = False) -> Assembled:
         ("output", REPLY if by_value else _output(request.target, request.scope, request.memory)),
     ]
     return Assembled(tuple(Part(name, text) for name, text in sections if text))
+
+
+def without_files(request: SessionRequest, tools: Collection[str]) -> bool:
+    """Whether a session with these tools is to be told `by_value`: it could not read; of a call, not write its file."""
+    needed = "write" if request.kind == "call" and request.target is not None else "read"
+    return needed not in tools
 
 
 def _call(request: SessionRequest, *, by_value: bool) -> Assembled:

@@ -1,7 +1,9 @@
 """Files of agents' answers: `.vvm/runs/{run}` with its bindings and its log (docs/reference/vvm.md 7).
 
 The log, `state.md`, is an index of what was answered and one line a call; it holds no prompt and no answer, and is
-written anew, whole or not at all, with each of them. A run that was interrupted still says `running`.
+written anew, whole or not at all, with each of them: but a long one, when many calls end at once, only once a second or
+when it has grown by a sixteenth, so that a run of many calls takes time in proportion to them. At the end of each text
+it is complete. A run that was interrupted still says `running`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import RunError, StateError
-from prose_kernel.permissions.safe_files import keep_out_of_git
+from prose_kernel.permissions.safe_files import keep_out_of_git, plain_file
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
@@ -25,6 +27,9 @@ LARGEST: Final = 256 * 1024 * 1024
 """Bytes of a binding."""
 
 _LONGEST_MESSAGE: Final = 160
+_SHORT: Final = 32 * 1024
+"""Characters of a log that is written with every line."""
+_GROWTH: Final = 16
 _WITHHELD: Final = "(withheld: it looks like a secret)"
 
 Status = Literal["running", "completed", "failed"]
@@ -43,12 +48,14 @@ class AnswerFiles:
         self._project = project
         self._clock = clock
         self._program = program
-        self._started = ""
+        self._started = self._updated = ""
         self._status: Status = "running"
         self._index: list[str] = []
         self._trace: list[str] = []
         self._anonymous = 0
         self._sources = 0
+        self._size = self._unwritten = 0  # characters
+        self._written_at = 0.0
         self._made = self._run_started = False
         self._problem: str | None = None
 
@@ -100,6 +107,7 @@ class AnswerFiles:
         else:
             self._status = "failed"
             self._line(f"Failed: {_told(clipped(one_line(error.message), _LONGEST_MESSAGE)) or 'no message'}")
+        self.flush()
 
     # ------------------------------------------------------------ bindings
 
@@ -116,11 +124,12 @@ class AnswerFiles:
 
     def read(self, target: Target) -> str | None:
         try:
-            descriptor = os.open(self._path(target), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as file:
-                size = os.fstat(descriptor).st_size
+            with plain_file(self._path(target)) as file:
+                if file is None:
+                    return None
+                size = os.fstat(file.fileno()).st_size
                 data = file.read(LARGEST + 1)
-        except OSError:  # nothing there, a link, a directory: not what was agreed
+        except (OSError, ValueError):  # a link, a directory, a pipe: not what was agreed
             return None
         if len(data) > LARGEST:
             raise StateError(
@@ -152,6 +161,7 @@ class AnswerFiles:
     def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
         name = name or self._next_anonymous()
         self._index.append(f"| {_cell(name)} | {_cell(target.location)} | {_cell(_told(summary))} |\n")
+        self._grown(len(self._index[-1]))
         self._line(f"{name} = @{one_line(agent)} ({target.name})")
         return name
 
@@ -165,8 +175,22 @@ class AnswerFiles:
         return f"_anon_{self._anonymous:03d}"
 
     def _line(self, text: str) -> None:
-        now = timestamp(self._clock)
-        self._trace.append(f"- [{now}] {text}\n")
+        self._updated = timestamp(self._clock)
+        self._trace.append(f"- [{self._updated}] {text}\n")
+        self._grown(len(self._trace[-1]))
+        second_over = self._clock.monotonic() >= self._written_at + 1
+        if self._size <= _SHORT or self._unwritten * _GROWTH >= self._size or second_over:
+            self.flush()
+
+    def _grown(self, characters: int) -> None:
+        self._size += characters
+        self._unwritten += characters
+
+    def flush(self) -> None:
+        """Write what the log has not told yet. Never raises."""
+        if not self._unwritten:
+            return
+        now = self._updated
         head = (
             f"# VVM Run: {self.run_id}\n\nProgram: {one_line(self._program)}\nStarted: {self._started or now}\n"
             f"Updated: {now}\nStatus: {self._status}\n\n"
@@ -176,6 +200,7 @@ class AnswerFiles:
             write_whole(self.directory / "state.md", head, *self._index, "\n## Execution Trace\n\n", *self._trace)
         except OSError as error:
             self._problem = (error.strerror or "it cannot be written").lower()
+        self._unwritten, self._written_at = 0, self._clock.monotonic()
 
 
 def _told(text: str) -> str:

@@ -59,6 +59,13 @@ def test_doctor_without_a_kernel_names_the_fix(jupyter: Path, capsys: pytest.Cap
     assert report.endswith("1 broken\n")
 
 
+def test_doctor_names_a_language_without_a_kernel(jupyter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["install", "--user", "--language", "prose"])
+    assert main(["doctor", "--no-start"]) == 0
+    wanted = "note   kernel: Jupyter sees no kernel of VVM\n       fix: prose install --user --language vvm\n"
+    assert wanted in capsys.readouterr().out
+
+
 def test_doctor_finds_an_interpreter_that_is_gone(jupyter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["install", "--user"])
     path = jupyter / "prose" / "kernel.json"

@@ -76,7 +76,7 @@ def test_a_raise_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "v.vvm", "--format", "json"]) == 1
     error = result(capsys)["error"]
     assert isinstance(error, dict)
-    assert (error["type"], error["code"], error["message"], error["line"]) == ("thrown", "R220", "on purpose", 4)
+    assert (error["type"], error["code"], error["message"], error["line"]) == ("RaisedError", "R220", "on purpose", 4)
 
 
 def test_nobody_can_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_answers_are_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert seen.out == (
         'good: an answer\nbad: {"error": {"kind": "spawn_failed", "message": "the server is overloaded"}}\nsure: true\n'
     )
-    assert "`it is good` yes (scripted)\n" in seen.err
+    assert "`it is good` an answer: yes (scripted)\n" in seen.err
 
 
 def test_answers_can_be_files(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -223,6 +224,15 @@ async def test_state_of_a_run_in_memory_is_its_transcript(cells: Cells, monkeypa
     await fine(cells, 'let a = exec "echo 1"')
     (text,) = (await fine(cells, "%state")).texts
     assert text == "The run is kept in memory.\n\n1→ a ✓\n"
+
+
+async def test_state_shows_the_end_of_a_long_log(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROSE_STATE", "in-context")
+    await fine(cells, 'repeat 300:\n  let a = "x"\n  let b = "y"')
+    (text,) = (await fine(cells, "%state")).texts
+    lines = text.splitlines()
+    assert len(lines) == 2 + 1 + 500
+    assert re.fullmatch(r"… \d+ earlier lines", lines[2])
 
 
 async def test_clear_removes_what_was_shown(cells: Cells) -> None:

@@ -156,6 +156,12 @@ def test_nothing_is_known_about_nothing(cells: Cells, text: str) -> None:
     assert inspect(cells, text.replace("|", ""), max(cursor, 0)) is None
 
 
+@pytest.mark.parametrize("line", ["%%", "%%v", "%%t", "%%nothing", "%%vvm", "%%task --"])
+def test_the_first_line_of_a_cell_is_completed(cells: Cells, line: str) -> None:
+    found = [first for first in ("%%prose", "%%task", "%%vvm") if first.startswith(line) and first != line]
+    assert sorted(offers(cells, line)) == found
+
+
 def test_a_home_of_nobody_has_no_paths(cells: Cells) -> None:
     for code in ("%cd ~nobody-of-this-name/", "%run ~nobody-of-this-name/x", 'exec "ls ~nobody-of-this-name/'):
         assert offers(cells, code) == set()

@@ -145,6 +145,49 @@ def test_cells_of_both_languages_belong_to_one_run(vvm: Client, client: Client, 
 
 
 @pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def f(x):\n  return x", "this is VVM: write %%vvm on the first line of the cell"),
+        ("%bindings\ndef f(x):\n  return x", "this is VVM: write %%vvm on the first line of the cell"),
+        ('%%vvm\nlet a = exec "true"', "this is OpenProse: write %%prose on the first line of the cell"),
+        ("%%vvm\nx = = 1", None),
+        ("let a == 1", None),
+    ],
+)
+def test_a_cell_in_the_other_language_is_told_so(client: Client, code: str, said: str | None) -> None:
+    client.run("%reset")
+    lines = client.run(code).error["traceback"]
+    assert [line for line in lines if "on the first line" in line] == ([f"hint: {said}"] if said else [])
+
+
+def test_names_of_an_imported_module_have_no_cards(tmp_path: Path) -> None:
+    (tmp_path / "m.vvm").write_text("inner = 1\ndef next(n):\n  return n + inner\nexport next\n")
+    with kernel(tmp_path, spec=vvm_specification()) as client:
+        assert client.run('from "./m.vvm" import next\nx = next(1)').displays == ["x: number = 2"]
+
+
+def test_a_branch_with_an_error_value_has_failed(vvm: Client) -> None:
+    vvm.run("%reset")
+    first, *_ = vvm.run('def f(n):\n  return {error: {message: "no"}}\npmap([1], f)').displays
+    assert first == 'parallel, 1 branch: 1 failed\n  ✗ i0: {"error": {"message": "no"}}'
+
+
+def test_help_takes_an_agent_as_it_is_written(vvm: Client) -> None:
+    vvm.run('%reset\nagent writer(prompt="Short.")')
+    assert text(vvm, "%help @writer") == text(vvm, "%help writer")
+
+
+def test_prose_says_that_a_function_needs_its_arguments(client: Client) -> None:
+    client.run("%reset")
+    client.run("%%vvm\ndef two(a, b):\n  return a")
+    ran = client.run("do two(1)")
+    assert ran.displays == [
+        "Warning at line 1: the function `two` takes 2 arguments, not 1 (the call raises if it is reached) [W140]"
+    ]
+    assert ran.error["evalue"] == "bad arguments to two: 'b' is missing"
+
+
+@pytest.mark.parametrize(
     ("code", "shows"),
     [
         ("\n \n%%vvm\nx = 1", "x: number = 1"),
@@ -323,3 +366,12 @@ def test_alternating_cells_replay_without_anybody(tmp_path: Path) -> None:
         client.run("%provider replay\n%cassette talk --mode replay")
         cells = [cell if cell.startswith("%%") else f"%%vvm\n{cell}" for cell in TALK]
         assert [told(client.run(cell)) for cell in cells] == [told(ran) for ran in recorded]
+
+
+def test_functions_inside_of_values_are_kept_in_files_as_text(tmp_path: Path) -> None:
+    with kernel(tmp_path) as client:
+        assert client.run("%%vvm\ndef f(n):\n  return n\nagent w()\nx = {f: f, l: [w]}").status == "ok"
+        assert client.run("let y = x").status == "ok"
+        assert text(client, "%%vvm\nx.f(3)") == "3"
+    (kept,) = tmp_path.glob(".prose/runs/*/bindings/y.md")
+    assert kept.read_text().endswith('\n---\n\n{"f":"function f(n)","l":["agent w"]}')

@@ -2,7 +2,7 @@
 
 This process imports Dask once and forks: first a scheduler, then a worker for each line that it reads, which is an
 object: `nthreads`, and what is odd about it (`version`: of prose_kernel; `directory`: "missing" or "other"; `variable`: a
-name that it sets). It prints the scheduler's address, then the pid of each worker. The end of its input ends everything.
+name that it sets). It prints the scheduler's address and pid, then the pid of each worker. The end of its input ends everything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Cluster:
             text=True,
             env={name: value for name, value in os.environ.items() if not name.startswith("LEAK")},
         )
-        self.address = self._read()
+        self.address, pid = self._read().split()
+        self.scheduler = int(pid)
 
     def _read(self) -> str:
         assert self._process.stdout is not None
@@ -151,7 +152,7 @@ def main(*keys: str) -> None:
         os._exit(0)
     children = [pid]
     address = _told(pipe)
-    print(address, flush=True)
+    print(address, pid, flush=True)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         odd = json.loads(line)

@@ -9,17 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from remote.cluster import Cluster
+from remote.cluster import Cluster, cluster
 from remote.conftest import GRACE, Connect, Workers, marked, nothing_left
 from waiting import appears, eventually, until
 
 from prose_kernel.remote import worker as worker_module
 from prose_kernel.remote.commands import RemoteCommands
+from prose_kernel.remote.messages import Order, Start
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 BOUND = 10.0
@@ -102,6 +103,7 @@ async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wak
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "LEASE", 2.5)
+    monkeypatch.setattr(worker_module, "SILENCE", 2.5)
     [pid] = workers()
     commands = connect(lease=2.5)
     running = start(commands, "touch ready; sleep 60", tmp_path)
@@ -114,6 +116,19 @@ async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wak
     await asyncio.to_thread(nothing_left, commands.mark)
 
 
+async def test_a_killed_scheduler_ends_the_cluster_and_its_commands_are_lost(tmp_path: Path) -> None:
+    with cluster() as alone:
+        alone.worker()
+        commands = RemoteCommands(alone.address, tmp_path.resolve(), grace=GRACE)
+        await commands.connect()
+        running = start(commands, "touch ready; sleep 60", tmp_path)
+        await appears(tmp_path / "ready")
+        os.kill(alone.scheduler, signal.SIGKILL)
+        assert (await within(BOUND, running))[0].outcome == "lost"
+        await asyncio.to_thread(nothing_left, commands.mark)
+        await asyncio.to_thread(commands.close)
+
+
 async def test_what_was_not_sent_yet_goes_to_another_worker(connect: Connect, workers: Workers, tmp_path: Path) -> None:
     [pid] = workers(nthreads=1)
     commands = connect()
@@ -124,6 +139,40 @@ async def test_what_was_not_sent_yet_goes_to_another_worker(connect: Connect, wo
     workers(nthreads=1)
     lost, fine = await within(BOUND, first, second)
     assert (lost.outcome, fine.outcome, fine.stdout) == ("lost", "exited", "fine\n")
+
+
+async def test_what_was_cancelled_before_it_was_sent_goes_nowhere(
+    connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker takes no more orders, so one that is on its way to it keeps all later ones here."""
+    monkeypatch.setattr(worker_module, "SILENCE", 2.0)
+    monkeypatch.setattr(worker_module, "LEASE", 2.5)
+    [pid] = workers()
+    commands = connect(lease=2.5)
+    await commands.run(request("true", tmp_path))
+    [worker] = commands._connection.workers.values()
+    told: set[int] = set()
+    tell = worker._runner.tell
+
+    def noting(instance: str, batch: int, orders: Sequence[Order]) -> Awaitable[None]:
+        told.update(order.number for order in orders if isinstance(order, Start))
+        return tell(instance, batch, orders)
+
+    monkeypatch.setattr(worker._runner, "tell", noting)
+    os.kill(pid, signal.SIGSTOP)
+    running = [start(commands, f"touch later{n}", tmp_path) for n in range(8)]
+    await eventually(lambda: sum(state.running for state in commands.state.workers) == 8)
+    running[-1].cancel()
+    await asyncio.sleep(0)
+    os.kill(pid, signal.SIGKILL)
+    workers()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running[-1], BOUND)
+    results = await within(BOUND, *running[:-1])
+    first = 2  # its number: one has run before
+    assert [r.outcome for r in results] == ["lost" if first + n in told else "exited" for n in range(7)]
+    made = {path.name for path in tmp_path.glob("later*")}
+    assert made == {f"later{n}" for n in range(7) if first + n not in told}
 
 
 async def test_without_any_worker_commands_fail_within_a_bound(
@@ -143,6 +192,7 @@ async def test_cancelling_and_interrupting_a_silent_worker_is_bounded(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "LEASE", 2.5)
+    monkeypatch.setattr(worker_module, "SILENCE", 2.5)
     [pid] = workers()
     commands = connect(lease=2.5)
     running = [start(commands, f"touch ready{n}; sleep 60", tmp_path) for n in range(2)]
@@ -198,6 +248,15 @@ def test_a_killed_driver_leaves_nothing_on_its_workers(tcp: Cluster, workers: Wo
         until(lambda: len(list(tmp_path.glob("ready*"))) == 4)
         process.kill()
         nothing_left(mark, BOUND)
+
+
+async def test_large_inputs_and_results_arrive_whole(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+    workers()
+    commands = connect()
+    text = "0123456789abcde\n" * 1_000_000
+    sent = CommandRequest("cat", str(tmp_path), 60.0, stdin=text, max_output=len(text))
+    result = await commands.run(sent)
+    assert result.stdout == text
 
 
 def test_a_silent_driver_loses_its_commands_and_is_told(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:

@@ -679,6 +679,19 @@ async def test_what_was_written_behind_our_back_is_found_too(cwd: Path) -> None:
     assert outputs.harvest(SessionResult(None)).text == "Go"
 
 
+async def test_a_link_or_a_pipe_that_a_session_left_in_the_place_of_its_binding_is_not_followed(cwd: Path) -> None:
+    bench = producing(cwd)
+    place = cwd / RUN / "bindings" / "plan.md"
+    place.parent.mkdir(parents=True)
+    (cwd / "secret").write_text("mine")
+    outputs = Outputs(bench.request, Surroundings(str(cwd)))
+    place.symlink_to(cwd / "secret")
+    assert outputs.harvest(SessionResult("said")).text == "said"
+    place.unlink()
+    os.mkfifo(place)
+    assert outputs.harvest(SessionResult("said")).text == "said"
+
+
 async def test_memory_that_lives_with_a_run_in_memory_grants_no_file(cwd: Path) -> None:
     memory = AgentMemory("captain", "true", "", resume=True, text="x")
     bench = Bench(cwd, {"read": "deny", "network": "deny"}, memory=memory)

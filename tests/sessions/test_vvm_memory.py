@@ -197,6 +197,8 @@ async def test_without_a_project_directory_project_memory_is_refused(tmp_path: P
         ([patch(digest="ä" * 8_193)], "digest too long"),
         ([patch(retain=["x"] * 33)], "retain too long"),
         ([patch(retain=["x" * 1_025])], "retain too long"),
+        ([patch(digest="a\0b")], "not text"),
+        ([patch(digest="fine", retain=["a\0b"])], "not text"),
     ],
 )
 async def test_m5_m7_a_patch_that_is_not_in_order_is_discarded_whole(
@@ -251,7 +253,8 @@ async def test_m8_a_patch_with_a_secret_is_discarded_and_never_told(tmp_path: Pa
 @pytest.mark.parametrize(
     "text",
     ["AKIA" + "A1B2" * 4, "sk-" + "a1b2" * 8, "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghijk", "api_key: k3y-v4lue!",
-     'the "token": "abc123def"', "secret = 's3cr3t'"],
+     'the "token": "abc123def"', "secret = 's3cr3t'", '{"api_key": "correcthorse"}', "password := `letmein`",
+     "gsk_" + "a1B2" * 8],
 )  # fmt: skip
 async def test_m8_more_secrets(tmp_path: Path, text: str) -> None:
     _, why = await call(memories(tmp_path), patch(retain=[text]))
@@ -259,7 +262,15 @@ async def test_m8_more_secrets(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["asked for a new password", "the secret: she likes rain", "token budget: 2000", "sk-8"]
+    "text",
+    [
+        "asked for a new password",
+        "the secret: she likes rain",
+        "token budget: 2000",
+        "sk-8",
+        'secret: "her garden"',
+        "max_tokens=512.",
+    ],
 )
 async def test_m8_ordinary_words_are_no_secrets(tmp_path: Path, text: str) -> None:
     assert (await call(memories(tmp_path), patch(retain=[text])))[1] is None
@@ -364,6 +375,19 @@ async def test_a_pipe_is_not_waited_for(here: Path) -> None:
     os.mkfifo(here / HERE / "digest.md")
     with pytest.raises(ProviderError, match=r"digest\.md is not a file"):
         await call(memories(here))
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("a\0b", "its path holds a NUL character"),
+        ("x" * 5_000, "the name is too long"),
+        ("a/" * 1_500, "its path is too deep"),
+    ],
+)
+async def test_a_path_that_is_none_is_an_error(tmp_path: Path, path: str, why: str) -> None:
+    with pytest.raises(ProviderError, match=why):
+        await call(memories(tmp_path), binding=MemoryBinding("path", "k", "k", path))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")

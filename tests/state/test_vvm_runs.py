@@ -12,6 +12,7 @@ from prose_kernel.errors import RunError, StateError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.events import Place, RunEnded, RunStarted
 from prose_kernel.state.answer_files import AnswerFiles
+from prose_kernel.state.atomic import write_whole
 
 RUN = "20260101-000000-9c0d1e"
 PLACE = Place(Source("", "weekly.vvm"), Span(0, 0), 0)
@@ -111,6 +112,27 @@ def test_r7_a_name_that_is_bound_again_appears_again_and_a_failure_has_no_row(fi
     files.failed("draft", "writer", files.target(3), "spawn_failed")
     rows = [line for line in log(files).splitlines() if line.startswith("| draft")]
     assert [row.split(" | ")[2] for row in rows] == ["Draft 1. |", "Draft 2. |"]
+
+
+def test_many_calls_at_once_do_not_write_the_log_with_each_of_them(
+    files: AnswerFiles, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+
+    def write(path: Path, *texts: str) -> None:
+        written.append(sum(map(len, texts)))
+        write_whole(path, *texts)
+
+    monkeypatch.setattr("prose_kernel.state.answer_files.write_whole", write)
+    for number in range(1, 5_001):
+        files.answered(None, "a", files.target(number), "It is done.")
+    files.flush()
+    files.flush()
+    assert "_anon_5000 = @a (b005000)" in log(files)
+    assert sum(written) < 60 * written[-1]  # all in all: in proportion to the calls
+    clock.time += 1
+    files.failed(None, "a", files.target(5_001), "timeout")
+    assert "(b005001) failed: timeout" in log(files)
 
 
 def test_a_failed_run(files: AnswerFiles) -> None:

@@ -337,8 +337,11 @@ class Checker:
         elif len(parameters) != len(node.arguments):
             wanted, given = len(parameters), len(node.arguments)
             plural = "" if wanted == 1 else "s"
-            message = f"The block `{name.id}` takes {wanted} argument{plural}, not {given}"
-            survey.report("W140", name.span, message, "missing ones are null, extra ones are dropped")
+            kind, what = ("block", "missing ones are null, extra ones are dropped")
+            if survey.is_function(name.id):
+                kind, what = ("function", "the call raises if it is reached")
+            message = f"The {kind} `{name.id}` takes {wanted} argument{plural}, not {given}"
+            survey.report("W140", name.span, message, what)
         for argument in node.arguments:
             self.reader.expression(argument)
 

@@ -48,7 +48,8 @@ class Known:
     """Names defined before this text, by registry.
 
     `bodies` holds the definitions behind `blocks`; the checker looks into them only to learn what a bare `do` may
-    export (3.6) and which names they declare. A block without one is trusted to export anything.
+    export (3.6) and which names they declare. A block without one is trusted to export anything: it is a function of
+    another language.
     """
 
     variables: Mapping[str, Variable] = field(default_factory=dict)

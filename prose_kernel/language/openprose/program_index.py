@@ -170,6 +170,10 @@ class Survey:
             return tuple(p.id for p in block.parameters)
         return self.known.blocks.get(name)
 
+    def is_function(self, name: str) -> bool:
+        """Whether it is what another language has defined."""
+        return name not in self.blocks and name in self.known.blocks and name not in self.known.bodies
+
     def is_program(self, name: str) -> bool:
         return name in self.programs or name in self.known.programs
 

@@ -6,8 +6,9 @@ answer (A23). With memory, the memory is the call's own from before the first at
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,8 +68,8 @@ SENTENCES: Final = 3
 """What a summary is cut to."""
 
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
-_SUMMARY: Final = re.compile(r"(?mi)^[\s>*_`-]*Summary[*_`]*:[*_`]*[ \t]*(.*(?:\n[ \t]*\S.*)*)")
-_CONFIRMED: Final = re.compile(r"(?mi)^[\s>*_`-]*Binding written[*_`]*:")
+_SUMMARY: Final = re.compile(r"(?mi)^[ \t>*_`-]*Summary[*_`]*:[*_`]*[ \t]*(.*(?:\n[ \t]*\S.*)*)")
+_CONFIRMED: Final = re.compile(r"(?mi)^[ \t>*_`-]*Binding written[*_`]*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,25 +238,38 @@ async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure
         return await _attempts(s, node, task, at, "")
     await s.flush()
     await s.admitted()  # before the memory is locked: whoever waits for it may be the one that is to go first
-    opened = await _opened(s, binding, task)
-    if isinstance(opened, Failure):
-        return opened
-    try:
+    async with _memory(s, binding, task) as opened:
+        if isinstance(opened, Failure):
+            return opened
         return await _attempts(s, node, task, at, opened.prelude, opened)
-    finally:
-        opened.close()
 
 
-async def _opened(s: Context, binding: MemoryBinding, task: AgentTask) -> OpenMemory | Failure:
+@contextlib.asynccontextmanager
+async def _memory(s: Context, binding: MemoryBinding, task: AgentTask) -> AsyncIterator[OpenMemory | Failure]:
+    """The memory of a call while it is the call's own, or why it cannot be."""
     memories = s.host.ports.memories
     if memories is None:
-        return _refused("rejected", f"the memory '{binding.key}' cannot be used here", {"permanent": True})
+        yield _refused("rejected", f"the memory '{binding.key}' cannot be used here", {"permanent": True})
+        return
+    port = memories
+    opened: OpenMemory | None = None
+
+    async def take() -> OpenMemory:
+        nonlocal opened
+        opened = await port.open(binding, _mode(task))
+        return opened  # closed below also when the branch is cancelled before it has its turn again
+
     try:
-        return await s.outside(memories.open(binding, _mode(task)))
-    except MemoryLocked as locked:
-        return _refused("locked", str(locked), {"key": binding.key})
-    except ProviderError as unusable:
-        return _refused("rejected", str(unusable), {"permanent": True})
+        try:
+            memory: OpenMemory | Failure = await s.outside(take())
+        except MemoryLocked as locked:
+            memory = _refused("locked", str(locked), {"key": binding.key})
+        except ProviderError as unusable:
+            memory = _refused("rejected", str(unusable), {"permanent": True})
+        yield memory
+    finally:
+        if opened is not None:
+            opened.close()
 
 
 async def _attempts(

@@ -13,7 +13,7 @@ TAG: Final = "vvm-memory"
 UNTERMINATED: Final = "unterminated"
 """Stands for a block whose fence is never closed. It is no JSON, so that it is discarded."""
 
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^\r\n]*?)[ \t]*\r?\n?\Z")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 class Split(NamedTuple):
@@ -58,9 +58,10 @@ def split(reply: str) -> Split:
 
 def _fence(line: str) -> _Fence | None:
     found = _FENCE.match(line)
-    if found is None or (found[1][0] == "`" and "`" in found[2]):
+    if found is None:
         return None
-    return _Fence(found[1][0], len(found[1]), found[2])
+    mark, info = found[1][0], line[found.end() :].strip(" \t\r\n")
+    return None if mark == "`" and mark in info else _Fence(mark, len(found[1]), info)
 
 
 def _longest_closing(fences: list[_Fence | None]) -> list[dict[str, int]]:

@@ -13,7 +13,7 @@ from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionR
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Way
-from prose_kernel.sessions.request import Assembled, answered, assemble
+from prose_kernel.sessions.request import Assembled, answered, assemble, without_files
 from prose_kernel.sessions.usage import discarded
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ class ModelSessions:
             link = await self._way.open(model)
             bench = self._workbench(request, on_progress) if server.tools else None
             specs = bench.specs if bench is not None else ()
-            needed = "write" if request.kind == "call" and request.target is not None else "read"
-            without_files = not any(spec.name == needed for spec in specs)
-            message, system = spoken(request, by_value=without_files)
+            by_value = without_files(request, [spec.name for spec in specs])
+            message, system = spoken(request, by_value=by_value)
             asked = Conversation(
                 model,
                 message,
@@ -73,7 +72,7 @@ class ModelSessions:
             on_progress(SessionProgress("note", "the reply ends here because the limit of tokens was reached"))
         details = {"model": reply.model, **({"cut": True} if reply.cut else {})}
         said = answered(
-            reply.text, provider=name, origin="model", details=details, request=request, writes=not without_files
+            reply.text, provider=name, origin="model", details=details, request=request, writes=not by_value
         )
         said = structs.replace(said, usage=reply.usage)
         result = said if bench is None else bench.outputs.harvest(said, bench)

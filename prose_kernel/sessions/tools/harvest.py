@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import structs
 
+from prose_kernel.permissions.safe_files import plain_file
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.structured_text import value_of
@@ -77,19 +78,24 @@ class _File:
         if self._path is None:
             return None
         try:
-            found = self._path.stat()
+            found = self._path.lstat()
         except (OSError, ValueError):
             return None
         return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
     def since(self, limit: int) -> str | None:
-        """The text of the file if it was written since; None when it was not, or cannot be read."""
+        """The text of the file if it was written since; None when it was not, or is no plain file that can be read.
+
+        Through a link the session would be told what it may not read; a pipe that it made would be waited for.
+        """
         now = self._mark()
         if self._path is None or now is None or now == self._before:
             return None
         try:
-            with self._path.open("rb") as file:
+            with plain_file(self._path) as file:
+                if file is None:
+                    return None
                 data = file.read(limit + 1)
-        except OSError:
+        except (OSError, ValueError):
             return None
         return None if len(data) > limit else data.decode("utf-8", "replace")

@@ -58,6 +58,16 @@ def tool_names(request: SessionRequest, policy: Policy, more: Sequence[str] = ()
     return (*names, *more)
 
 
+def idle_tools(request: SessionRequest, policy: Policy) -> frozenset[str]:
+    """Those of `tool_names` that this session has nothing to use on: it is not offered them."""
+    own = any(own_files(request))
+    given = request.given
+    told = own or any(item.location for item in request.context or ())
+    readable = given is not None and given.references and given.readable
+    idle = set() if told or readable or policy.could("read") else {"read"}
+    return frozenset(idle if own or policy.could("write") else idle | {"write", "edit"})
+
+
 class SessionWorkbench:
     """The `Workbench` port. Calls run one at a time, in the order they were made: so the trace of a session, and what
     its tools find, do not depend on chance.
@@ -87,12 +97,9 @@ class SessionWorkbench:
 
     def _ours(self, request: SessionRequest, policy: Policy) -> list[Tool]:
         """Those of `tool_names` that have something to work on."""
-        own = any(own_files(request))
-        tools: list[Tool] = []
-        readable = request.given is not None and request.given.references and request.given.readable
-        if own or readable or policy.could("read") or any(item.location for item in request.context or ()):
-            tools.append(ReadTool(self._access))
-        if own or policy.could("write"):
+        idle = idle_tools(request, policy)
+        tools: list[Tool] = [] if "read" in idle else [ReadTool(self._access)]
+        if "write" not in idle:
             tools += [WriteTool(self._access, self._writes), EditTool(self._access, self._writes)]
         if policy.could("read"):
             tools += [ListTool(self._access), SearchTool(self._access)]

@@ -66,7 +66,7 @@ def found(text: str, inside: str = "code") -> set[str]:
         ("x = [1, ", {"plan"}, {"if"}),
         ("x = [\n  ", {"plan"}, {"if", "agent"}),
         # agents
-        ("x = @", {"writer", "plan"}, {"len", "shorten", "if"}),
+        ("x = @", {"writer"}, {"plan", "len", "shorten", "if"}),
         ("agent scribe()\nx = @", {"writer", "scribe"}, set()),
         ('from "./t" import @lead as boss\nx = @', {"boss"}, {"lead"}),
         ('from "./t" import tool\nx = ', {"tool"}, set()),
@@ -202,3 +202,8 @@ def test_every_usual_value_of_a_key_is_one(word: str) -> None:
     for value in PROPERTIES[word].values:
         text = f"x = {{{word}: {value}}}\nexport x"
         assert compile_source(Source.of(text)).ok
+
+
+def test_behind_the_sign_of_agents_stand_agents_and_what_may_be_one() -> None:
+    assert found("@") == {"writer"}
+    assert found("held = 1\n@") == {"writer", "held"}

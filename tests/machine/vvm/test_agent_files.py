@@ -13,6 +13,7 @@ from machine.vvm_world import Vvm
 from msgspec import structs
 
 from prose_kernel.errors import ProviderError
+from prose_kernel.machine.vvm.agent_calls import summary_of
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.sessions.digest_memory import DigestMemories
@@ -287,3 +288,8 @@ async def test_a_directory_that_cannot_be_written_is_an_error_value(tmp_path: Pa
     assert value["error"]["kind"] == "binding_failed"  # type: ignore[index,call-overload]
     assert value["error"]["message"].startswith("the run directory '.vvm/runs' cannot be written")  # type: ignore[index,call-overload]
     assert w.sessions.requests == []
+
+
+def test_a_summary_of_a_million_lines_takes_its_time_and_no_more() -> None:
+    reply = f"Binding written: b000001\n{'> ' * 100_000}{chr(10) * 1_000_000}Summary: Done."
+    assert summary_of(SessionResult(None, "", "p", "o", {}, reply=reply)) == "Done."

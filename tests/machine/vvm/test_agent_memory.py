@@ -103,6 +103,33 @@ async def test_an_interrupted_call_frees_the_memory(tmp_path: Path) -> None:
     assert digest(tmp_path) == "kept"
 
 
+class Announced:
+    """A port of memories that tells when one has been opened."""
+
+    def __init__(self, inner: Any) -> None:
+        self.prelude, self._open = inner.prelude, inner.open
+        self.opened = asyncio.Event()
+
+    async def open(self, *asked: Any) -> Any:
+        opened = await self._open(*asked)
+        self.opened.set()
+        return opened
+
+
+async def test_a_memory_is_freed_when_its_call_is_interrupted_before_its_turn(tmp_path: Path) -> None:
+    w = world(tmp_path, listening=False)
+    memories = Announced(w.vvm.ports.memories)
+    w.vvm.ports = structs.replace(w.vvm.ports, memories=memories)
+    f = ("def f(n):", "  if n == 1:", "    return @a `one`(())", "  while true:", "    n = n + 1")
+    running = asyncio.ensure_future(w.cell(AGENT, *f, "pmap([1, 2], f)"))
+    await memories.opened.wait()  # the other branch computes on and keeps the turn
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    async with asyncio.timeout(30):
+        assert await w.cell("@a `two`(())") == "<two>"
+
+
 async def test_m3_the_memory_is_locked_through_all_attempts(tmp_path: Path) -> None:
     w = world(tmp_path)
     seen: list[bool] = []
@@ -239,3 +266,4 @@ def test_patches_are_taken_out(reply: str, visible: str | None, patches: tuple[s
 def test_a_reply_of_a_million_fences_takes_its_time_and_no_more() -> None:
     reply = "```x\n" * 200_000 + "```vvm-memory\n{}\n"
     assert split(reply).patches == (UNTERMINATED,)
+    assert split(f"``` a{' ' * 1_000_000}b\n```\n```vvm-memory\n{{}}\n```").patches == ("{}\n",)

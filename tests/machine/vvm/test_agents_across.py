@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,20 @@ async def test_a_memory_of_vvm_is_kept_from_openprose(tmp_path: Path) -> None:
     error = await w.prose_fails("session: scribe", '  prompt: "Go"')
     assert error.message == "the memory 'k' cannot be used: digest.md is a binary file"
     assert error.details["kind"] == "rejected"
+
+
+async def test_a_call_that_loses_a_race_frees_its_memory_and_writes_nothing(tmp_path: Path) -> None:
+    slow = Reply('late\n```vvm-memory\n{"digest": "kept"}\n```', after=60)
+    w = Both(sessions_say={"slow": slow, "fast": Reply("quick", after=1)})
+    w.vvm.ports = structs.replace(w.vvm.ports, memories=DigestMemories(Surroundings(str(tmp_path)), w.clock))
+    await w.cell('agent m(memory={scope: "project", key: "k"})', "def f(x):", "  return @m `slow`(x)")
+    await w.prose(
+        'parallel ("first"):', '  a = do f("1")', "  b = session: m", '    prompt: "slow"', '  session "fast"'
+    )
+    async with asyncio.timeout(30):
+        assert await w.cell("@m `again`(())") == "<again>"
+    assert "(empty)" in w.sessions.requests[-1].prelude
+    assert not (tmp_path / ".vvm/memory/k/ledger.jsonl").exists()
 
 
 async def test_that_nobody_answers_ends_both(tmp_path: Path) -> None:

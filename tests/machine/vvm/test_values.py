@@ -12,7 +12,7 @@ from prose_kernel.errors import VvmRaise
 from prose_kernel.machine.vvm.operators import OPERATORS, equal
 from prose_kernel.machine.vvm.rendering import canonical, inserted
 from prose_kernel.machine.vvm.shown_values import text_of
-from prose_kernel.machine.vvm.values import is_error, is_ref
+from prose_kernel.machine.vvm.values import is_error, is_ref, json_view
 from prose_kernel.runtime.json_text import int_text
 
 # ---------------------------------------------------------------- numbers (3.1, 3.6)
@@ -163,6 +163,7 @@ async def test_what_has_no_such_member_raises(text: str, code: str) -> None:
 async def test_v2_members_look_through_json_text() -> None:
     text = json.dumps({"a": [1, None], "error": {"kind": "x"}})
     fenced = f"\n```json\n{text}\n```\n"
+    assert json_view(f"```json\n{' ' * 1_000_000}x") is None  # in linear time
     assert await value_of(f"s = {json.dumps(text)}", f"t = {json.dumps(fenced)}", "[s.a[0], t.a[1], t.error.kind]") == [
         1,
         None,

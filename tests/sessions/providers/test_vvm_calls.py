@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sessions.people import ScriptedPerson
 from sessions.providers.agents import agent
 from sessions.providers.models import WIRES, Live
 from stubs.model_server import StubServer
 
 from prose_kernel.errors import PermissionDenied
+from prose_kernel.languages import LANGUAGES
 from prose_kernel.runtime.ports import Given, SessionRequest, Target
+from prose_kernel.runtime.session_options import ModelServer
+from prose_kernel.settings import Settings
+from prose_kernel.workspace import Start, Workspace
 
 BINDINGS = ".vvm/runs/20260101-000000-9c0d1e/bindings"
 
@@ -82,6 +87,40 @@ class TestModels:
             stub.script("reads", {"calls": calls[:1]}, "{results}")
             result = await live.run(call(given=Given("{}"), permissions=rules, target=target(tmp_path)))
         assert result.trace[0].outcome == "refused"  # no reference, nothing to read
+
+
+CALLS = (
+    '@{prompt="P"} `Note {}`({n: 1})',
+    '@{permissions=perm()} `Note {}`("x")',
+    '@{permissions=perm()} `Note`({ref: "a.md"})',
+    '@{} `Note`([{ref: "a.md", summary: "s"}])',
+    '@{memory={scope: "project", key: "k"}} `Note`("a\\n---\\n\\n## Binding Contract\\n\\nInput:")',
+)
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai"])
+@pytest.mark.parametrize("tools", [True, False])
+@pytest.mark.parametrize("state", ["in-context", "filesystem"])
+async def test_what_is_shown_beforehand_is_what_the_server_gets(
+    stub: StubServer, wire: Any, tools: bool, state: Any, tmp_path: Path
+) -> None:
+    url = stub.url if wire == "anthropic" else stub.openai_url
+    servers = {"stub": ModelServer(wire, url, key="", model="ok-0", tools=tools)}
+    settings = Settings(provider="stub", vvm_state=state, providers=servers, cassette_mode="off")
+    here = Workspace(settings, Start(tmp_path, language=LANGUAGES["vvm"]), asker=ScriptedPerson(available=False))
+    try:
+        await here.execute("pass")
+        for text in CALLS:
+            (found,) = await here.preview(here.compile(text))
+            assert found.request is not None
+            shown = here.doors.describe(found.request)
+            await here.execute(text)
+            assert stub.last is not None
+            sent = stub.last.asked
+            assert shown.message.text == sent.user.replace(here.run_id or "«run»", "«run»")
+            assert ((shown.system or ""), set(shown.tools)) == (sent.system.strip(), set(sent.tools))
+    finally:
+        await here.close()
 
 
 # ---------------------------------------------------------------- CLI agents

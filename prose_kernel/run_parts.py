@@ -1,0 +1,183 @@
+"""The parts of a run, each made from the settings when a workspace first needs it.
+
+Nothing of a room is imported before a function here needs it: a program without sessions never loads providers, one
+without tasks never loads tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prose_kernel.commands import Engine
+    from prose_kernel.commands.exec_tool.tool import AgentPrograms
+    from prose_kernel.commands.tasks.service import TaskService
+    from prose_kernel.remote.commands import RemoteCommands
+    from prose_kernel.runtime.ports import Clock
+    from prose_kernel.runtime.services import Asker
+    from prose_kernel.session_services import SessionServices
+    from prose_kernel.settings import Settings
+    from prose_kernel.state.answer_files import AnswerFiles
+    from prose_kernel.state.filesystem import FilesystemStore
+    from prose_kernel.state.gates.gatekeeper import Gatekeeper
+
+
+def store(settings: Settings, cwd: Path, clock: Clock) -> FilesystemStore:
+    """Files for a new run."""
+    from prose_kernel.state.filesystem import FilesystemStore
+    from prose_kernel.state.layout import new_run_id
+
+    return FilesystemStore(Path(settings.state_dir), new_run_id(clock), cwd=cwd)
+
+
+def answer_files(project: Path, program_file: str, kept: FilesystemStore | None, clock: Clock) -> AnswerFiles:
+    """Files for the answers of the agents of a run; `kept` are its other files, whose id they share."""
+    from prose_kernel.state.answer_files import AnswerFiles
+    from prose_kernel.state.layout import new_run_id
+
+    return AnswerFiles(project, kept.run_id if kept is not None else new_run_id(clock), clock, program_file)
+
+
+def gatekeeper(
+    asker: Asker,
+    settings: Settings,
+    kept: FilesystemStore | None,
+    clock: Clock,
+    *,
+    decisions: Mapping[str, bool],
+    supplied: Callable[[str], str | None],
+    notebook: bool,
+    files: bool,
+    started: Callable[[int], bool],
+) -> Gatekeeper:
+    """Who decides the gates of a run. `supplied` tells the value that was given beforehand under the name of a gate;
+    `started` whether a process is one of this run."""
+    from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
+    from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
+
+    if kept is not None:
+        in_files = FileRecords(kept.paths.gates, kept.run_id, clock)
+        records: FallbackRecords | MemoryRecords = FallbackRecords(in_files, clock)
+    else:
+        records = MemoryRecords(clock)
+    prior = Prior(decisions, supplied)
+    return Gatekeeper(records, asker, settings.gates, clock, prior, notebook=notebook, files=files, started=started)
+
+
+async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], None]) -> RemoteCommands | None:
+    """What runs commands on other machines, connected, where the settings want that. Raises `UsageError`."""
+    if not settings.on_other_machines:
+        return None
+    from prose_kernel.remote.commands import RemoteCommands
+
+    assert settings.remote is not None
+    remote = RemoteCommands(
+        settings.remote,
+        cwd,
+        environment=settings.remote_environment,
+        shell=settings.shell,
+        displayed=settings.display_cap,
+    )
+    try:
+        state = await remote.connect()
+    except BaseException:
+        await asyncio.shield(asyncio.to_thread(remote.close))
+        raise
+    for warning in state.warnings:
+        show(f"Warning: {warning}")
+    return remote
+
+
+def task_service(
+    settings: Settings, cwd: Path, kept: FilesystemStore | None, engine: Engine, clock: Clock
+) -> TaskService:
+    """Commands with a waiting window, and the tasks they become."""
+    from prose_kernel.commands.tasks.options import TaskOptions
+    from prose_kernel.commands.tasks.pointers import pointer_of
+    from prose_kernel.commands.tasks.service import TaskService
+    from prose_kernel.settings import surroundings
+
+    options = TaskOptions(
+        shell=settings.shell,
+        active=settings.tasks_at_once,
+        per_session=settings.tasks_per_session,
+        max_runtime=settings.tasks_seconds,
+        kept=settings.tasks_kept,
+        log_head=settings.tasks_log // 4,
+        log_tail=settings.tasks_log - settings.tasks_log // 4,
+        pass_environment=settings.tasks_environment,
+    )
+    directory = kept.directory if kept is not None else None
+    where = surroundings(cwd, directory, settings.state_dir)
+    pointer = pointer_of(kept.state_dir, kept.run_id, where.notebook) if kept is not None else None
+    return TaskService(engine, directory, str(cwd), clock, options, displayed=settings.display_cap, pointer=pointer)
+
+
+def agent_programs(
+    settings: Settings, kept: FilesystemStore | None, engine: Engine, clock: Clock, warn: Callable[[str], None]
+) -> AgentPrograms:
+    """What runs programs for agents; the operator has switched it on."""
+    from prose_kernel.commands.exec_tool.audit import AuditLog
+    from prose_kernel.commands.exec_tool.options import ExecOptions
+    from prose_kernel.commands.exec_tool.tool import AgentPrograms
+
+    options = ExecOptions(
+        enabled=True,
+        memory_bytes=settings.exec_memory,
+        home=settings.exec_home,
+        allow_exec_from_writable=settings.exec_from_writable,
+        network=settings.exec_network,
+        lists=settings.exec_lists,
+        bubblewrap=settings.exec_bubblewrap,
+        refuse_env=settings.exec_refuse_env,
+        allow_env=settings.exec_allow_env,
+    )
+    audit = AuditLog(
+        kept.directory / "audit.jsonl" if kept is not None else None,
+        mandatory=settings.exec_audit_required,
+        warn=warn,
+        now=clock.now,
+    )
+    return AgentPrograms(engine, options, audit, warn=warn)
+
+
+def session_services(
+    asker: Asker,
+    settings: Settings,
+    cwd: Path,
+    *,
+    project: Path,
+    kept: FilesystemStore | AnswerFiles | None,
+    engine: Engine,
+    tasks: TaskService,
+    programs: AgentPrograms | None,
+    clock: Clock,
+    interrupt: Callable[[], None],
+    before: SessionServices | None,
+) -> SessionServices:
+    """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
+    services replace. Raises `UsageError`."""
+    from prose_kernel.commands.helpers import Helpers
+    from prose_kernel.commands.tasks.terminals import TaskTerminals
+    from prose_kernel.session_services import connect
+    from prose_kernel.sessions.tools.commands import command_tools
+    from prose_kernel.sessions.tools.exec import exec_tools
+    from prose_kernel.settings import surroundings
+
+    return connect(
+        asker,
+        settings.session_options(cwd),
+        surroundings(project, kept.directory if kept is not None else None, settings.state_dir),
+        clock=clock,
+        interrupt=interrupt,
+        guard=Helpers(engine),
+        terminals=TaskTerminals(tasks),
+        more_tools=lambda request, policy, desk: (
+            *command_tools(request, policy, desk, tasks),
+            *exec_tools(request, policy, desk, programs, str(cwd)),
+        ),
+        before=before,
+    )
