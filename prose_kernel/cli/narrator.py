@@ -51,6 +51,9 @@ class Narrator:
         self._raised: e.CommandFinished | None = None
         self.unshown: Value = None
         self._answer: Value = None  # that of a bare session, which is shown
+        self._answered: set[tuple[tuple[e.BranchStep, ...], str]] = (
+            set()
+        )  # names whose answers are there, not yet bound
         self.language = languages.default()
         """That of the program that runs, which says how its values are written."""
         self.shown_error: RunError | None = None
@@ -173,8 +176,8 @@ class Narrator:
             self._answer = event.value
             text = self._screen.harmless("stdout", full_text(event.value))
             self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))
-        elif event.error is None and event.bound_to is not None and not isinstance(event.value, Reference):
-            self._value(event.place.branches, event.bound_to, event.value)
+        elif event.error is None and event.bound_to is not None:
+            self._answered.add((event.place.branches, event.bound_to))
 
     def _retried(self, event: e.Retried) -> None:
         self._order.say(event.place.branches, _Note(f"retry {event.attempt} of {event.maximum}"))
@@ -185,7 +188,9 @@ class Narrator:
         self.unshown = None
         steps = event.place.branches
         is_branch = bool(steps) and steps[-1].label == event.name  # shown when the branch is done
-        if event.spawned is not None and event.kind != "output" and not is_branch:
+        answer = (steps, event.name) in self._answered
+        self._answered.discard((steps, event.name))
+        if (answer or event.spawned is not None) and event.kind != "output" and not is_branch:
             self._value(event.place.branches, event.name, event.value)
 
     def _value(self, branches: tuple[e.BranchStep, ...], name: str, value: Value) -> None:

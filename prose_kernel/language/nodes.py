@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
@@ -174,3 +175,10 @@ def _span(self: Node) -> Span:
 
 
 Node.span = property(_span)  # type: ignore[assignment]
+
+
+@cache
+def kind_of(kind: type) -> str:
+    """What a kind of node is called in events: `block-call` for `BlockCall`."""
+    words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__)
+    return words.removeprefix("-")

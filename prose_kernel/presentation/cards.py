@@ -317,4 +317,8 @@ def branch_text(value: Value, error: BaseException | None, language: Language) -
         return ""
     if isinstance(value, Reference):
         return clip(value.summary, 80)
-    return clip(value.message if isinstance(value, ErrorValue) else language.text_of(value), 80)
+    if isinstance(value, ErrorValue):
+        return clip(value.message, 80)
+    if isinstance(value, dict) and language.kind_of(value) == "ref" and isinstance(value.get("summary"), str):
+        return clip(str(value["summary"]), 80)  # its path differs from run to run
+    return clip(language.text_of(value), 80)

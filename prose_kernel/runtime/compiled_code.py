@@ -92,6 +92,58 @@ class Step:
         return self.now(s)
 
 
+# ---------------------------------------------------------------- what every language has
+
+
+class ConstantCode(Code):
+    """The `value` of a node that needs no computing."""
+
+    __slots__ = ()
+
+    def __init__(self, node: Any, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        value = node.value
+        self.logical = isinstance(value, bool)
+        self.now = lambda s: value
+
+
+class ListCode(Code):
+    """A list of all parts."""
+
+    __slots__ = ()
+
+    def __init__(self, node: Node, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        ways = all_now(parts)
+        if ways is not None:
+            self.now = lambda s: [way(s) for way in ways]
+
+    async def _run(self, s: Any) -> Value:
+        return [await value_of(part, s) for part in self.parts]
+
+
+class ObjectCode(Code):
+    """An object of all parts. A key that is given twice has the last value, at its first place."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, node: Node, parts: Sequence[Code] = (), used: bool = True) -> None:
+        super().__init__(node, parts, used)
+        self._keys = self.keys_of(node)
+        ways = all_now(parts)
+        if ways is not None:
+            pairs = list(zip(self._keys, ways, strict=True))
+            self.now = lambda s: {key: way(s) for key, way in pairs}
+
+    @staticmethod
+    def keys_of(node: Any) -> tuple[str, ...]:
+        """The key of each part; the language's business."""
+        raise NotImplementedError
+
+    async def _run(self, s: Any) -> Value:
+        return {key: await value_of(part, s) for key, part in zip(self._keys, self.parts, strict=True)}
+
+
 # ---------------------------------------------------------------- registering and compiling
 
 C = TypeVar("C", bound=Callable[..., Code])

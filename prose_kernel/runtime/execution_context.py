@@ -445,7 +445,8 @@ class ExecutionContext:
 
     def place(self, node: Node) -> Place:
         """Where something happens that `node` says."""
-        return Place(self.source, node.span, self.run.ordinal, branches=self.branches, program=self.run.program)
+        run = self.run
+        return Place(self.source, node.span, run.progress.ordinal, branches=self.branches, program=run.program)
 
     def emit(self, event: Event) -> None:
         for listener in self.host.listeners:

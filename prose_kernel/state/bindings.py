@@ -15,7 +15,7 @@ from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.structured_text import split_source, split_value
 from prose_kernel.runtime.structured_text import value_of as value_of
-from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text
+from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value, full_text
 
 Kind = Literal["input", "output", "let", "const"]
 _KINDS: Final = ("input", "output", "let", "const")
@@ -86,6 +86,8 @@ def stored(value: Value) -> object:
             return {"$ref": value.location} if value.location else value.text
         case ErrorValue():
             return dict(value.fields)
+        case LanguageValue():
+            return str(value)
         case _:
             return value
 

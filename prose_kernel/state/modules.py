@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -37,14 +37,6 @@ class _Text:
     program: Program
     findings: tuple[Finding, ...]
     paths: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Visit:
-    """A module in the depth-first traversal, and its imports still to visit."""
-
-    text: _Text
-    ahead: Iterator[str]
 
 
 _Results = dict[str, Module | ImportProgramError]
@@ -115,22 +107,21 @@ class LocalModules:
     # ------------------------------------------------------------ checking
 
     def _check(self, start: _Text) -> Module:
-        """Check a module behind everything that it imports. Not recursive, because imports nest to any depth."""
+        """Check a module behind everything that it imports."""
         results: _Results = {}
-        visits = [_Visit(start, iter(start.paths))]
         active = {self._root.path: self._root, start.file.path: start.file}
-        while visits:
-            visit = visits[-1]
-            path = next(visit.ahead, None)
-            if path is not None:
-                text = self._import_of(visit.text, path, results, active)
-                if text is not None:
-                    active[text.file.path] = text.file
-                    visits.append(_Visit(text, iter(text.paths)))
-                continue
-            results[visit.text.file.path] = self._module(visit.text, results, active)
-            del active[visit.text.file.path]
-            visits.pop()
+
+        def enter(importer: _Text, path: str) -> _Text | None:
+            text = self._import_of(importer, path, results, active)
+            if text is not None:
+                active[text.file.path] = text.file
+            return text
+
+        def check(way: list[_Text]) -> None:
+            results[way[-1].file.path] = self._module(way[-1], results, active)
+            del active[way[-1].file.path]
+
+        program_files.innermost_first(start, lambda text: text.paths, enter, check)
         module = results[start.file.path]
         assert isinstance(module, Module)
         return module
@@ -214,12 +205,5 @@ def _cycle(way: tuple[_File, ...]) -> ImportProgramError:
 def _broken(module: Module) -> ImportProgramError:
     """For a module that has got errors since the importing text was checked."""
     errors = [one for one in module.findings if one.severity == "error"]
-    first = errors[0]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    place = f"line {first.line}, column {first.column}"
     name = module.source.name
-    return ImportProgramError(
-        f'"{name}" cannot be loaded, it has errors: {place}: {first.message} [{first.code}]{more}',
-        code=first.code,
-        hint=f"prose compile {name}",
-    )
+    return ImportProgramError(program_files.errors_in(name, errors), code=errors[0].code, hint=f"prose compile {name}")

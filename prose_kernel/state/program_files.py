@@ -1,11 +1,16 @@
-"""Files of imported programs: whether they changed, and their bytes; the same limits for every language."""
+"""Files of imported programs, the same for every language: whether they changed, their bytes, the order of checking."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+from prose_kernel.language.diagnostics import Diagnostic
+
+T = TypeVar("T")
 
 Stamp = tuple[int, int, int]
 """Changes when a file does."""
@@ -51,3 +56,35 @@ def _unreadable(error: OSError | ValueError) -> Unreadable:
     if isinstance(error, FileNotFoundError):
         return Unreadable("there is no such file", missing=True)
     return Unreadable((getattr(error, "strerror", None) or "no file can be called so").lower())
+
+
+def innermost_first(
+    start: T,
+    paths: Callable[[T], Iterable[str]],
+    enter: Callable[[T, str], T | None],
+    check: Callable[[list[T]], object],
+) -> None:
+    """Check a program behind all that it imports, and these behind theirs. Not recursive: imports nest to any depth.
+
+    `paths` are the imports of a program, `enter` gives the one at such a path, or None where it need not be visited.
+    `check` gets the way from `start` to the program whose turn it is.
+    """
+    way: list[T] = [start]
+    ahead: list[Iterator[str]] = [iter(paths(start))]
+    while way:
+        path = next(ahead[-1], None)
+        if path is None:
+            check(way)
+            way.pop()
+            ahead.pop()
+        elif (inner := enter(way[-1], path)) is not None:
+            way.append(inner)
+            ahead.append(iter(paths(inner)))
+
+
+def errors_in(name: str, errors: Sequence[Diagnostic]) -> str:
+    """What is said of an import that has these errors."""
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    place = f"line {first.line}, column {first.column}"
+    return f'"{name}" cannot be loaded, it has errors: {place}: {first.message} [{first.code}]{more}'

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -67,14 +66,6 @@ class _Checked:
     text: _Text
     contract: Contract
     imports: tuple[_Checked | None, ...]
-
-
-@dataclass(slots=True)
-class _Visit:
-    """A program in the depth-first traversal, and its imports still to visit."""
-
-    text: _Text
-    ahead: Iterator[str]
 
 
 class LocalPrograms:
@@ -211,23 +202,22 @@ class LocalPrograms:
     # ------------------------------------------------------------ checking
 
     def _check(self, start: _Text, chain: tuple[Where, ...]) -> _Checked:
-        """Check a program and all its imports, innermost first. Not recursive, because imports nest to any depth."""
+        """Check a program and all its imports, innermost first."""
         results: dict[Where, _Checked | ImportProgramError] = {}
-        visits = [_Visit(start, iter(start.uses))]
         active = {*chain, start.where}
-        while visits:
-            visit = visits[-1]
-            path = next(visit.ahead, None)
-            if path is not None:
-                text = self._import_of(visit.text, path, results, active)
-                if text is not None:
-                    active.add(text.where)
-                    visits.append(_Visit(text, iter(text.uses)))
-                continue
-            way = (*chain, *(v.text.where for v in visits))
-            results[visit.text.where] = self._check_one(visit.text, way, results)
-            active.discard(visit.text.where)
-            visits.pop()
+
+        def enter(importer: _Text, path: str) -> _Text | None:
+            text = self._import_of(importer, path, results, active)
+            if text is not None:
+                active.add(text.where)
+            return text
+
+        def check(way: list[_Text]) -> None:
+            where = way[-1].where
+            results[where] = self._check_one(way[-1], (*chain, *(text.where for text in way)), results)
+            active.discard(where)
+
+        program_files.innermost_first(start, lambda text: text.uses, enter, check)
         result = results[start.where]
         if isinstance(result, ImportProgramError):
             raise result
@@ -321,11 +311,8 @@ def _errors(where: Where, findings: tuple[Diagnostic, ...]) -> ImportProgramErro
     cycle = next((finding for finding in errors if finding.code == "E112"), None)
     if cycle is not None:
         return ImportProgramError(cycle.message, code="E112", hint=cycle.hint)
-    first = errors[0]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    place = f"line {first.line}, column {first.column}"
     return ImportProgramError(
-        f'"{where.shown}" cannot be loaded, it has errors: {place}: {first.message} [{first.code}]{more}',
+        program_files.errors_in(where.shown, errors),
         hint=f"prose compile {where.shown}" if not where.remote else None,
     )
 

@@ -143,3 +143,18 @@ def test_a6_an_input_of_a_later_cell_decides_no_gate(capfd: pytest.CaptureFixtur
     write(Path("b.ipynb"), PROSE, gate)
     assert main(["run", "b.ipynb", "--input", "go=approve"]) == 0
     assert capfd.readouterr().out == "published\n"
+
+
+def test_answers_are_told_once_whichever_language_asks_whom(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("s.yaml").write_text('sessions:\n  "Go": "an answer"\n')
+    write(
+        Path("b.ipynb"),
+        PROSE,
+        '%%vvm\nagent one(prompt="x")\ndef f(n):\n  local = @one `Go`(n)\n  return local',
+        'agent two:\n  prompt: "y"\nlet s = session: one\n  prompt: "Go"\nlet t = session: two\n  prompt: "Go"',
+        "%%vvm\nu = @one `Go`()\nv = @two `Go`()",
+        'parallel:\n  a = session: one\n    prompt: "Go"\n  b = do f(1)',
+    )
+    assert main(["run", "b.ipynb", "--provider", "scripted", "--script", "s.yaml"]) == 0
+    told = [line.split(" = ")[0] for line in capfd.readouterr().err.splitlines() if " = " in line]
+    assert told == ["s", "t", "u", "v", "a", "local", "b"]

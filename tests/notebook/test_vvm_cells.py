@@ -366,3 +366,12 @@ def test_alternating_cells_replay_without_anybody(tmp_path: Path) -> None:
         client.run("%provider replay\n%cassette talk --mode replay")
         cells = [cell if cell.startswith("%%") else f"%%vvm\n{cell}" for cell in TALK]
         assert [told(client.run(cell)) for cell in cells] == [told(ran) for ran in recorded]
+
+
+def test_functions_inside_of_values_are_kept_in_files_as_text(tmp_path: Path) -> None:
+    with kernel(tmp_path) as client:
+        assert client.run("%%vvm\ndef f(n):\n  return n\nagent w()\nx = {f: f, l: [w]}").status == "ok"
+        assert client.run("let y = x").status == "ok"
+        assert text(client, "%%vvm\nx.f(3)") == "3"
+    (kept,) = tmp_path.glob(".prose/runs/*/bindings/y.md")
+    assert kept.read_text().endswith('\n---\n\n{"f":"function f(n)","l":["agent w"]}')

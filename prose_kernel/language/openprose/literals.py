@@ -6,6 +6,7 @@ import math
 import re
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.numbers import decimal
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "{": "\\{", "}": "\\}"})
 _NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)
@@ -27,7 +28,7 @@ def expression(value: object, what: str) -> str:
         case int():
             return str(value)
         case float() if math.isfinite(value):
-            return _decimal(value)
+            return decimal(value)
         case str():
             return f'"{value.translate(_ESCAPES)}"'
         case list() | tuple():
@@ -39,11 +40,3 @@ def expression(value: object, what: str) -> str:
                 f"{what}: a {type(value).__name__} has no counterpart in Prose",
                 hint="text, numbers, booleans, None, lists, and dicts whose keys are names can be given",
             )
-
-
-def _decimal(value: float) -> str:
-    """A float without an exponent."""
-    text = repr(value)
-    if "e" in text:
-        text = f"{value:.340f}".rstrip("0")
-    return text + "0" if text.endswith(".") else text

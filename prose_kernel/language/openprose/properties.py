@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from prose_kernel.language.durations import is_duration_long, parse_duration
 from prose_kernel.language.nearest import did_you_mean
+from prose_kernel.language.numbers import is_duration_long, parse_duration
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
 from prose_kernel.language.openprose.program_index import Survey

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from prose_kernel.language.durations import parse_duration
+from prose_kernel.language.numbers import parse_duration
 
 CONFIGURATION_KEYS: Final = ("model", "prompt", "skills", "permissions", "memory")
 """The keys of an agent configuration that have a meaning here; any other is passed to the host (W020)."""

@@ -11,15 +11,5 @@ RESERVED: Final = frozenset(
         "finally", "raise", "pass", "break", "continue", "and", "or", "not", "it", "true", "false", "error"
     }
 )  # fmt: skip
-OPERANDS: Final = frozenset({"it", "true", "false", "not"})
-"""The reserved words that an expression may begin with."""
-STATEMENTS: Final = frozenset(
-    {
-        "import", "from", "export", "agent", "def", "return", "match", "choose", "constrain", "with", "if",
-        "while", "for", "try", "raise", "pass", "break", "continue", "elif", "else", "except", "finally",
-        "case", "option", "require"
-    }
-)  # fmt: skip
-"""The reserved words that a line may begin with."""
 CLAUSES: Final = frozenset({"elif", "else", "except", "finally"})
 """The words that go on with a statement above them."""

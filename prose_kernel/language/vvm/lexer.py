@@ -17,7 +17,7 @@ from prose_kernel.language.vvm.tree import Comment
 
 END: Final = "\x04"
 """The text of the token behind the last one."""
-WORD, NUMBER, STRING, TEMPLATE, SIGN, LINE, ILLEGAL = range(7)
+WORD, NUMBER, STRING, TEMPLATE, SIGN, LINE = range(6)
 KINDS: Final[dict[str, int]] = {
     **dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_", WORD),
     **dict.fromkeys("0123456789", NUMBER),

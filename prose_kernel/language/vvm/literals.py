@@ -6,6 +6,7 @@ import json
 import math
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.numbers import decimal
 
 
 def binding(name: str, value: object, what: str) -> str:
@@ -24,7 +25,7 @@ def expression(value: object, what: str) -> str:
         case int():
             return str(value) if value >= 0 else f"(0 - {-value})"
         case float() if math.isfinite(value):
-            return _decimal(value) if value >= 0 else f"(0 - {_decimal(-value)})"
+            return decimal(value) if value >= 0 else f"(0 - {decimal(-value)})"
         case str():
             return json.dumps(value)
         case list() | tuple():
@@ -36,11 +37,3 @@ def expression(value: object, what: str) -> str:
                 f"{what}: a {type(value).__name__} has no counterpart in VVM",
                 hint="text, numbers, booleans, None, lists, and dicts whose keys are texts can be given",
             )
-
-
-def _decimal(value: float) -> str:
-    """A float without an exponent."""
-    text = repr(value)
-    if "e" in text:
-        text = f"{value:.340f}".rstrip("0")
-    return text + "0" if text.endswith(".") else text

@@ -62,7 +62,7 @@ def bind(
         value = s.host.preview.bound(s, name, value, node)
     slot = layer.table.get(name)
     previous = slot is not None
-    cell = s.run.cell
+    cell = s.run.progress.cell
     key = slot.key if slot is not None else Key(name, layer.frame.execution_id, layer.iterations)
     if slot is not None and isinstance(slot.value, ExecText):
         s.run.displaced(slot.value)
@@ -82,7 +82,7 @@ def bind(
         slot.value, slot.source, slot.span, slot.spawned = value, s.source, node.span, spawned
         slot.cell = cell
     s.run.changed(slot)
-    if layer is s.run.root:
+    if s.host.names.several and layer is s.run.root:
         s.run.publish(name, value)
     if s.host.listeners:
         s.emit(Bound(s.place(node), name, slot.kind, value, slot.key, spawned, previous))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, cast
 
 from prose_kernel.errors import ExecError, RunError
-from prose_kernel.language.durations import parse_duration
+from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression

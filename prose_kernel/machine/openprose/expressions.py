@@ -11,7 +11,7 @@ from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.judging import Asking
 from prose_kernel.machine.openprose.operators import OPERATORS
 from prose_kernel.machine.openprose.program_context import ProgramContext
-from prose_kernel.runtime.compiled_code import Code, all_now, value_of
+from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, all_now, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.values import Value
 
@@ -56,14 +56,8 @@ class NameCode(Code):
         self.now = now
 
 
-@expression(tree.Number)
-class NumberCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Number, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        value = node.value
-        self.now = lambda s: value
+for _constant in (tree.Number, tree.Constant):
+    expression(_constant)(ConstantCode)
 
 
 @expression(tree.Duration)
@@ -74,17 +68,6 @@ class DurationCode(Code):
         super().__init__(node, parts, used)
         text = node.text
         self.now = lambda s: text
-
-
-@expression(tree.Constant)
-class ConstantCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Constant, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        value = node.value
-        self.logical = isinstance(value, bool)
-        self.now = lambda s: value
 
 
 @expression(tree.Discretion, lambda node: (node.text,))
@@ -104,33 +87,16 @@ class DiscretionCode(Code):
 # ---------------------------------------------------------------- arrays and objects
 
 
-@expression(tree.Array, lambda node: node.elements)
-class ArrayCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Array, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        ways = all_now(parts)
-        if ways is not None:
-            self.now = lambda s: [way(s) for way in ways]
-
-    async def _run(self, s: ProgramContext) -> Value:
-        return [await value_of(part, s) for part in self.parts]
+expression(tree.Array, lambda node: node.elements)(ListCode)
 
 
 @expression(tree.Object, lambda node: [entry.value for entry in node.entries])
-class ObjectCode(Code):
+class EntriesCode(ObjectCode):
     __slots__ = ()
 
-    def __init__(self, node: tree.Object, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        ways = all_now(parts)
-        if ways is not None:
-            pairs = [(entry.key, way) for entry, way in zip(node.entries, ways, strict=True)]
-            self.now = lambda s: {key: way(s) for key, way in pairs}
-
-    async def _run(self, s: ProgramContext) -> Value:
-        return {e.key: await value_of(p, s) for e, p in zip(self.node.entries, self.parts, strict=True)}
+    @staticmethod
+    def keys_of(node: tree.Object) -> tuple[str, ...]:
+        return tuple(entry.key for entry in node.entries)
 
 
 @expression(tree.Member, lambda node: (node.value,))

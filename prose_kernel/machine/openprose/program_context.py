@@ -180,7 +180,7 @@ class ProgramContext(ExecutionContext):
         return Place(
             self.source,
             node.span,
-            self.run.ordinal,
+            self.run.progress.ordinal,
             frame.depth,
             frame.execution_id,
             frame.block,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from prose_kernel.language import nodes
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
@@ -39,19 +40,11 @@ def _bound(node: tree.Node) -> Iterator[str]:
 # ---------------------------------------------------------------- statements
 
 
-_KINDS: dict[type, str] = {}
-
-
 def kind_of(node: Node) -> str:
     """The kind of a statement or expression, as events carry it: `exec`, `block-call`; a bare expression's own."""
     if isinstance(node, tree.ExpressionStatement):
         node = node.value
-    kind = _KINDS.get(type(node))
-    if kind is None:
-        name = type(node).__name__
-        words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
-        kind = _KINDS[type(node)] = words.removeprefix("-")
-    return kind
+    return nodes.kind_of(type(node))
 
 
 _NEVER_VALUED: Final = (tree.Throw, tree.Assert, tree.Gate, tree.Use, tree.SkillImport, tree.Agent, tree.Block)

@@ -9,7 +9,7 @@ from typing import cast
 from msgspec import structs
 
 from prose_kernel.errors import SessionError
-from prose_kernel.language.durations import parse_duration
+from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from prose_kernel.errors import RunError
+from prose_kernel.language import nodes
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import modules, tree
 from prose_kernel.machine.vvm.code import current_scope
@@ -194,7 +195,7 @@ class Context(ExecutionContext):
         return Place(
             self.source,
             node.span,
-            self.run.ordinal,
+            self.run.progress.ordinal,
             self.depth or int(self.module is not self.run.root),
             None,
             frame.function.name if frame is not None else None,
@@ -233,19 +234,12 @@ def _stack_line(frame: Frame) -> str:
 
 # ---------------------------------------------------------------- kinds of statements
 
-_KINDS: dict[type, str] = {}
-
 
 def kind_of(node: Node) -> str:
     """The kind of a statement or expression, as events carry it: `with-input`; a bare expression's own."""
     if isinstance(node, tree.ExpressionStatement):
         node = node.value
-    kind = _KINDS.get(type(node))
-    if kind is None:
-        name = type(node).__name__
-        words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
-        kind = _KINDS[type(node)] = words.removeprefix("-")
-    return kind
+    return nodes.kind_of(type(node))
 
 
 # ---------------------------------------------------------------- reading names

@@ -11,7 +11,7 @@ from prose_kernel.machine.vvm.code import awaited, expression
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.operators import OPERATORS
 from prose_kernel.machine.vvm.values import a_type_of, json_view, raised
-from prose_kernel.runtime.compiled_code import Code, all_now, value_of
+from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, all_now, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.values import Value
 
@@ -43,18 +43,6 @@ class ItCode(Code):
         self.now = lambda s: s.it
 
 
-class ConstantCode(Code):
-    __slots__ = ()
-
-    def __init__(
-        self, node: tree.Boolean | tree.Number | tree.String, parts: Sequence[Code] = (), used: bool = True
-    ) -> None:
-        super().__init__(node, parts, used)
-        value = node.value
-        self.logical = isinstance(value, bool)
-        self.now = lambda s: value
-
-
 for _literal in (tree.Boolean, tree.Number, tree.String):
     expression(_literal)(ConstantCode)
 
@@ -62,35 +50,16 @@ for _literal in (tree.Boolean, tree.Number, tree.String):
 # ---------------------------------------------------------------- lists and objects
 
 
-@expression(tree.List, lambda node: node.elements)
-class ListCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.List, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        ways = all_now(parts)
-        if ways is not None:
-            self.now = lambda s: [way(s) for way in ways]
-
-    async def _run(self, s: Context) -> Value:
-        return [await value_of(part, s) for part in self.parts]
+expression(tree.List, lambda node: node.elements)(ListCode)
 
 
 @expression(tree.Object, lambda node: [pair.value for pair in node.pairs])
-class ObjectCode(Code):
-    """A key that is given twice has the last value, at its first place (3.1)."""
-
+class PairsCode(ObjectCode):
     __slots__ = ()
 
-    def __init__(self, node: tree.Object, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        ways = all_now(parts)
-        if ways is not None:
-            pairs = [(pair.key, way) for pair, way in zip(node.pairs, ways, strict=True)]
-            self.now = lambda s: {key: way(s) for key, way in pairs}
-
-    async def _run(self, s: Context) -> Value:
-        return {pair.key: await value_of(part, s) for pair, part in zip(self.node.pairs, self.parts, strict=True)}
+    @staticmethod
+    def keys_of(node: tree.Object) -> tuple[str, ...]:
+        return tuple(pair.key for pair in node.pairs)
 
 
 # ---------------------------------------------------------------- members

@@ -1,4 +1,6 @@
-"""Durations: `90s`, `1.5h`, and for gates also `d` and joined parts: `2h30m` (docs/reference/openprose.md 1.8)."""
+"""Numbers in texts. Durations: `90s`, `1.5h`, and for gates also `d` and joined parts: `2h30m`
+(docs/reference/openprose.md 1.8). Decimals, as both languages write them.
+"""
 
 from __future__ import annotations
 
@@ -44,3 +46,11 @@ def is_duration_long(text: str) -> bool:
     """Whether a well-formed duration is above ten minutes (W050)."""
     seconds = parse_duration(text)
     return seconds is not None and seconds > LONG
+
+
+def decimal(value: float) -> str:
+    """A finite float without an exponent."""
+    text = repr(value)
+    if "e" in text:
+        text = f"{value:.340f}".rstrip("0")
+    return text + "0" if text.endswith(".") else text
