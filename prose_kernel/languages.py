@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
     from prose_kernel.language.source import Source
-    from prose_kernel.language.words import Entry, Offer
+    from prose_kernel.language.words import Completion, Entry
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest
     from prose_kernel.runtime.values import Value
@@ -74,10 +74,6 @@ class Words(NamedTuple):
     keywords: Mapping[str, Entry]
     properties: Mapping[str, Entry]
 
-    def properties_of(self, owner: str) -> dict[str, Entry]:
-        """The properties that may stand under a statement of this kind."""
-        return {name: entry for name, entry in self.properties.items() if owner in entry.owners}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
@@ -89,9 +85,9 @@ class Language:
     (`state`), or answers of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not
     in that in which it was started. `configure` gives a new machine the settings that only its language has.
 
-    `offers` completes a word: given are the text before it, where that ends (`code`, `string`, `triple`, `marker`),
-    what the machine knows and the values of its names; the front end filters by what is typed. Without it the front
-    end completes OpenProse.
+    `complete` tells what could be written at the end of a text: given are the text, whether it ends in `code`, a
+    `string`, a `triple` quoted one or a `marker`, where that literal begins, what the machine knows and the values of
+    its names. The front end filters by what is typed.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
@@ -118,9 +114,8 @@ class Language:
     report: Callable[[Any, str], str] = field(repr=False)
     contract: Callable[[Any], Any] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
-    expected: Callable[[str], frozenset[str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
-    offers: Callable[[str, str, Any, Mapping[str, Any]], Iterable[Offer]] | None = field(repr=False, default=None)
+    complete: Callable[[str, str, int, Any, Mapping[str, Any]], Completion] = field(repr=False)
     machine: Callable[[], type[Machine]] = field(repr=False)
     configure: Callable[[Any, Settings], None] = field(repr=False, default=lambda machine, settings: None)
     programs: OpenPrograms = field(repr=False)
@@ -182,7 +177,7 @@ OPENPROSE: Final = Language(
     format_program=_later("language.openprose:format_program"),
     report=lambda program, name: _later("language.openprose:format_program")(program),
     completeness=_later("language.openprose.editing:completeness"),
-    expected=_later("language.openprose.editing:expected"),
+    complete=_later("language.openprose.completion:complete"),
     words=_words_later("language.openprose.word_docs"),
     machine=_class_later("machine.openprose.machine:Machine"),
     programs=_later("state.programs:LocalPrograms"),
@@ -228,9 +223,8 @@ VVM: Final = Language(
     report=_later("language.vvm.contract:report"),
     contract=_later("language.vvm.contract:contract"),
     completeness=_later("language.vvm.editing:completeness"),
-    expected=_later("language.vvm.editing:expected"),
     words=_words_later("language.vvm.word_docs"),
-    offers=_later("language.vvm.completion:offers"),
+    complete=_later("language.vvm.completion:complete"),
     machine=_class_later("machine.vvm.machine:Machine"),
     configure=_configure,
     programs=_modules,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.cells import tables
 from prose_kernel.cells.registry import MAGICS
-from prose_kernel.cells.scan import inside, spoken
+from prose_kernel.cells.scan import spoken
+from prose_kernel.language.half_typed import inside
 from prose_kernel.language.words import Entry
 from prose_kernel.languages import Language
 from prose_kernel.presentation import cards
@@ -30,7 +31,7 @@ def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> Display | 
     if not word:
         return None
     language, code = spoken(code, cells.language)
-    where, _ = inside(code, start, language)
+    where, _ = inside(code, start, language.delimiters)
     if where == "comment" or (where != "code" and not _interpolated(code, start)):
         return None
     return describe(cells, word, language, whole=detail > 0, property_first=_is_property(code, start, word))

@@ -1,84 +1,14 @@
-"""Find the language, the literals and the magic lines of a cell without parsing it, because it may be half typed.
-
-One pass over the text; it follows docs/reference/openprose.md 1.3 to 1.7 and docs/reference/vvm.md 1.5 and 1.6 as far
-as telling code from text needs.
-"""
+"""Find the language and the magic lines of a cell without parsing it, because it may be half typed."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
-from typing import Literal
 
 from prose_kernel import languages
 from prose_kernel.errors import UsageError
+from prose_kernel.language.half_typed import literals
 from prose_kernel.languages import Language
-
-Inside = Literal["code", "string", "triple", "marker", "comment"]
-
-_LINE_STRING = re.compile(r'(?:[^"\\\n]|\\.)*')
-_TRIPLE_END = re.compile(r'(?:\\.|[^"\\]|"(?!""))*', re.S)
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A literal, comment or marker: half-open range of offsets with its delimiters; `closed` when it has its end."""
-
-    inside: Inside
-    start: int
-    end: int
-    closed: bool
-
-
-def literals(text: str, language: Language | None = None) -> list[Region]:
-    """All literals of a text in order. An unclosed one runs to the end of its line or of the text. Linear."""
-    start = _start((language or languages.default()).delimiters)
-    found: list[Region] = []
-    at = 0
-    while (match := start.search(text, at)) is not None:
-        literal = _literal(text, match)
-        found.append(literal)
-        at = max(literal.end, match.end())
-    return found
-
-
-@cache
-def _start(delimiters: tuple[str, ...]) -> re.Pattern[str]:
-    """How a comment or literal begins. Of two delimiters of which one begins with the other, the longer comes first."""
-    return re.compile("|".join(['"""', '"', "#", *map(re.escape, delimiters)]))
-
-
-def _literal(text: str, match: re.Match[str]) -> Region:
-    start, opener = match.start(), match.group()
-    if opener == "#":
-        end = text.find("\n", start)
-        return Region("comment", start, end if end >= 0 else len(text), end >= 0)
-    if opener == '"':
-        body = _LINE_STRING.match(text, start + 1)
-        end = body.end() if body else start + 1
-        closed = text.startswith('"', end)
-        return Region("string", start, end + closed, closed)
-    if opener == '"""':
-        body = _TRIPLE_END.match(text, start + 3)
-        end = body.end() if body else start + 3
-        closed = text.startswith('"""', end)
-        while closed and text.startswith('"', end + 3):
-            end += 1  # of a longer run the last three close
-        return Region("triple", start, end + 3 * closed if closed else len(text), closed)
-    end = text.find(opener, start + len(opener))
-    while len(opener) == 1 and end > 0 and text[end - 1] == "\\":
-        end = text.find(opener, end + 1)  # in a template a backslash makes it a part of the text
-    return Region("marker", start, end + len(opener) if end >= 0 else len(text), end >= 0)
-
-
-def inside(text: str, cursor: int, language: Language | None = None) -> tuple[Inside, int]:
-    """The kind of text around the cursor, and where that begins (the cursor itself for code)."""
-    for literal in literals(text[:cursor], language):
-        if literal.end >= cursor and not (literal.closed and literal.end <= cursor):
-            return literal.inside, literal.start
-    return "code", cursor
-
 
 # ---------------------------------------------------------------- the language of a cell
 
@@ -135,7 +65,7 @@ def segments(code: str, language: Language | None = None) -> list[Segment]:
     """
     if "%" not in code:
         return [Segment(False, code, 1)]
-    taken = literals(code, language)
+    taken = literals(code, (language or languages.default()).delimiters)
     magics = [m for m in _MAGIC.finditer(code) if not any(t.start < m.start() < t.end for t in taken)]
     if not magics:
         return [Segment(False, code, 1)]

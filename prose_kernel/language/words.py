@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,9 +20,16 @@ class Entry:
 class Offer(NamedTuple):
     """One completion: the text to insert, what it is (`variable`, `agent`, `keyword` …), a short note.
 
-    Of the kind `paths` it stands for the files and directories that programs are imported from.
+    Of the kinds `programs`, `directories` and `files` it stands for all paths of that kind.
     """
 
     text: str
     kind: str
     note: str = ""
+
+
+class Completion(NamedTuple):
+    """Offers for what is typed from `start` to the cursor."""
+
+    start: int
+    offers: Iterable[Offer] = ()

@@ -17,8 +17,8 @@ from papermill.models import Parameter
 from papermill.translators import Translator, papermill_translators
 
 from prose_kernel import languages
-from prose_kernel.cells.scan import literals
 from prose_kernel.errors import UsageError
+from prose_kernel.language.half_typed import literals
 from prose_kernel.language.source import Source
 from prose_kernel.languages import Language
 
@@ -60,7 +60,7 @@ def _declared(text: str, language: Language) -> list[Parameter]:
     words = "|".join(language.declared[kind] for kind in ("let", "const") if kind in language.declared)
     binder = rf"(?:{words})[ \t]+" if words else ""
     form = re.compile(rf"^{binder}([A-Za-z_][\w-]*)[ \t]*=(?!=)[ \t]*(.+)$", re.MULTILINE)
-    regions = literals(text, language)
+    regions = literals(text, language.delimiters)
     comments = {found.start: text[found.start : found.end] for found in regions if found.inside == "comment"}
     found = []
     for match in form.finditer(text):

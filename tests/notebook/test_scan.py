@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from prose_kernel.cells.scan import inside, literals, segments
+from prose_kernel.cells.scan import segments
+from prose_kernel.language.half_typed import inside, literals
+
+DELIMITERS = ("***", "**")
 
 QUOTED = '"""'
 
@@ -34,13 +37,13 @@ QUOTED = '"""'
     ],
 )
 def test_what_the_cursor_stands_in(text: str, where: str) -> None:
-    assert inside(text, len(text))[0] == where
+    assert inside(text, len(text), DELIMITERS)[0] == where
 
 
 @given(st.text(alphabet='"#*\\\n a%{}'))
 def test_literals_are_in_order_and_apart(text: str) -> None:
     at = 0
-    for region in literals(text):
+    for region in literals(text, DELIMITERS):
         assert at <= region.start < region.end <= len(text)
         at = region.end
 
@@ -82,6 +85,6 @@ def test_scanning_is_linear() -> None:
         code = (
             ('let x = "a" # "b"\n' * 5 * count) + f"session {QUOTED}" + '"' * (10 * count + 1) + "**" * (3 * count + 1)
         )
-        return lambda: (literals(code), segments(code + "\n%help"))
+        return lambda: (literals(code, DELIMITERS), segments(code + "\n%help"))
 
     assert_linear(work, 2_500)

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Self
 from prose_kernel.errors import CompileError, RunError, ValueTypeError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.words import Completion
 from prose_kernel.languages import Language, Words
 from prose_kernel.runtime import shared_names
 from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step
@@ -363,7 +364,7 @@ TALLY = Language(
     report=lambda program, name: f"{name} counts\n",
     contract=lambda program: program,
     completeness=lambda text: ("complete", ""),
-    expected=lambda text: frozenset(),
+    complete=lambda text, inside, start, known, values: Completion(len(text)),
     words=lambda: Words({}, {}),
     machine=lambda: TallyMachine,
     programs=programs,

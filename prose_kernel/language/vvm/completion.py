@@ -25,8 +25,9 @@ from prose_kernel.language.vvm.word_docs import (
     PERMISSIONS,
     PROPERTIES,
 )
-from prose_kernel.language.words import Offer
+from prose_kernel.language.words import Completion, Offer
 
+_WORD: Final = re.compile(r"[A-Za-z_]\w*\Z")
 _PLACEHOLDER: Final = re.compile(r"\{([\w.]*)\Z")
 _OPEN_STRING: Final = re.compile(r'(?<!\\)"[^"\n]*\Z')
 _MODULE_WORDS: Final = ("import", "from", "export", "agent")
@@ -49,6 +50,13 @@ _KEYS_ALONE: Final = frozenset({AGENT, PERMISSIONS, MEMORY, CONSTRAIN, "error"})
 _NEW_NAME: Final = frozenset({"def", "agent", "for", "as"})
 _VALUE_WORDS: Final = ("true", "false", "it", "not")
 _BRACKETS: Final = frozenset("([{")
+
+
+def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:
+    """What fits at the end of `text`, which is in code, or in a text or template that begins at `start`."""
+    word = _WORD.search(text[-200:])
+    begin = len(text) - len(word.group()) if word else len(text)
+    return Completion(begin, offers(text[:begin], inside, known, values))
 
 
 def offers(before: str, inside: str, known: Known | None, values: Mapping[str, Any]) -> Iterable[Offer]:
@@ -179,7 +187,7 @@ class _Text:
     def in_string(self, known: Known) -> list[Offer]:
         """Values of the key that the string belongs to."""
         if self._at(-1) == "from":
-            return [Offer("", "paths")]
+            return [Offer("", "programs")]
         index = -1
         while self._at(index) in ("[", ",") or (self._at(index)[:1] == '"' and self.open):
             index -= 1  # the elements before it in a list

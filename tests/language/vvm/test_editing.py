@@ -1,10 +1,10 @@
-"""What an editor asks: is a text complete, and what could come next."""
+"""What an editor asks: is a text complete."""
 
 from __future__ import annotations
 
 import pytest
 
-from prose_kernel.language.vvm.editing import completeness, expected
+from prose_kernel.language.vvm.editing import completeness
 
 COMPLETE = [
     ("", "complete", ""),
@@ -41,49 +41,3 @@ COMPLETE = [
 @pytest.mark.parametrize(("text", "state", "indent"), COMPLETE)
 def test_completeness(text: str, state: str, indent: str) -> None:
     assert completeness(text) == (state, indent)
-
-
-OPERANDS = {"NAME", "STRING", "NUMBER", "LPAR", "LSQB", "LBRACE", "AT", "QUESTION", "IT", "TRUE", "FALSE", "NOT"}
-BEHIND = {"AND", "OR", "PLUS", "MINUS", "COMPARISON", "DOT", "LPAR", "LSQB"}
-EXPECTED = [
-    ("x = ", OPERANDS),
-    ("x = not", OPERANDS),
-    ("while ", OPERANDS),
-    ("x = a and ", OPERANDS),
-    ("return x ", BEHIND | {"NEWLINE"}),
-    ("if x ", BEHIND | {"COLON"}),
-    ("choose x ", BEHIND | {"BY"}),
-    ("choose x by ", {"QUESTION"}),
-    ("choose x by ?`a` ", {"AS"}),
-    ("for x ", {"IN"}),
-    ("x.", {"NAME"}),
-    ("x.wi", {"NAME"}),
-    ("@", {"NAME", "LBRACE"}),
-    ("@scri", {"NAME", "LBRACE"}),
-    ("match x:\n  ", {"CASE", "NEWLINE"}),
-    ("match x:\n  ca", {"CASE", "NEWLINE"}),
-    ("match x:\n  case ", {"ERROR", "NAME", "QUESTION"}),
-    ("constrain x():\n  ", {"REQUIRE", "NEWLINE"}),
-    ("export ", {"NAME", "AT"}),
-    ('from "a" ', {"IMPORT"}),
-    ('from "a" import b ', {"AS", "NEWLINE"}),
-    ("with ", {"INPUT"}),
-    ("try:\n  x\nexcept ", {"AS"}),
-    ("try:", {"NEWLINE"}),
-    ('x = """a', set()),
-    ("x = @a `b ", set()),
-    ("x = 1 # a", set()),
-]
-
-
-@pytest.mark.parametrize(("text", "kinds"), EXPECTED)
-def test_expected(text: str, kinds: set[str]) -> None:
-    assert expected(text) == kinds
-
-
-@pytest.mark.parametrize("before", ["", "x = 1\n", "def f():\n  x = 1\n", "x = [\n1\n]\n", "if x:\n  y\n\n"])
-def test_statements_begin_where_a_line_begins(before: str) -> None:
-    kinds = expected(before)
-    assert kinds >= OPERANDS | {"IF", "FOR", "MATCH", "TRY", "AGENT", "DEF", "EXPORT", "RETURN", "PASS"}
-    assert not kinds & {"CASE", "EXCEPT", "IN", "AS", "BY", "AND", "COLON"}
-    assert ("ELSE" in kinds) == before.startswith("if")

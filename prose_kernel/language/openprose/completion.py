@@ -1,0 +1,185 @@
+"""What completion offers in a text of OpenProse that is being written: keywords, names, properties and their values.
+
+The parser decides which keywords can follow the cursor; names, properties and texts are read from the line and what
+encloses it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from prose_kernel.language.half_typed import code_only
+from prose_kernel.language.openprose.editing import expected
+from prose_kernel.language.openprose.names import Known
+from prose_kernel.language.openprose.word_docs import KEYWORDS, PROPERTIES
+from prose_kernel.language.words import Completion, Offer
+
+_DELIMITERS: Final = ("***", "**")
+_NAME: Final = r"[A-Za-z_][\w-]*"
+_WORD: Final = re.compile(rf"{_NAME}\Z")
+
+
+def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:
+    """What fits at the end of `text`, which is in code, or in a text or marker that begins at `start`."""
+    known = known or Known()
+    if inside in ("string", "triple"):
+        return _in_text(known, text, start)
+    if inside == "marker":
+        return _interpolated(known, text) or Completion(len(text))
+    line = text[text.rfind("\n") + 1 :]
+    word = _WORD.search(line)
+    begin = len(text) - len(word.group()) if word else len(text)
+    return Completion(begin, _code(known, text[:begin], line[: len(line) - (len(text) - begin)]))
+
+
+# ---------------------------------------------------------------- names
+
+
+_DECLARED = re.compile(
+    rf"^[ \t]*(?:let|const|output|input)[ \t]+({_NAME})|^[ \t]*({_NAME})[ \t]*=(?!=)|\bas[ \t]+({_NAME})"
+    rf"|\bfor[ \t]+({_NAME})(?:[ \t]*,[ \t]*({_NAME}))?[ \t]+in\b",
+    re.M,
+)
+_PARAMETERS = re.compile(rf"^[ \t]*block[ \t]+{_NAME}[ \t]*\(([^)\n]*)", re.M)
+
+
+def _variables(known: Known, before: str) -> list[Offer]:
+    """Names that may be read: those of earlier cells, and what the text before the cursor declares."""
+    code = code_only(before, _DELIMITERS)
+    found = [name for groups in _DECLARED.findall(code) for name in groups if name]
+    found += [name for group in _PARAMETERS.findall(code) for name in re.findall(_NAME, group)]
+    matches = [Offer(name, "variable", "declared in this cell") for name in dict.fromkeys(found)]
+    matches += [Offer(name, "variable", variable.kind) for name, variable in known.variables.items()]
+    matches += [Offer(name, "variable") for name in sorted(known.soft_exports)]
+    return matches
+
+
+def _registered(known: Known, before: str, word: str, registry: str) -> list[Offer]:
+    found = re.findall(rf"^[ \t]*{word}[ \t]+({_NAME})", code_only(before, _DELIMITERS), re.M)
+    found += list(getattr(known, registry))
+    return [Offer(name, word) for name in dict.fromkeys(found)]
+
+
+def _programs(known: Known, before: str) -> list[Offer]:
+    """Names of imported programs."""
+    found = re.findall(rf"^[ \t]*use[ \t]+\"[^\"\n]*\"[ \t]+as[ \t]+({_NAME})", before, re.M)
+    return [Offer(name, "program") for name in dict.fromkeys([*found, *known.programs])]
+
+
+# ---------------------------------------------------------------- code
+
+
+def _code(known: Known, before: str, head: str) -> list[Offer]:
+    """Offers in code; `before` is everything before the word, `head` the part of it on the cursor's line."""
+    stripped = head.strip()
+    if re.search(r"\b(session|resume)[ \t]*(?:[\w-]+[ \t]*)?:\s*\Z", head):
+        return _registered(known, before, "agent", "agents")
+    if re.search(r"\bdo[ \t]+\Z", head):
+        return _registered(known, before, "block", "blocks")
+    if re.search(r"^[ \t]*(?:let|const|agent|block|gate|input)[ \t]+\Z|\bas[ \t]+\Z|\bfor[ \t]+\Z", head):
+        return []  # a new name
+    owner = _owner_of(before)
+    if owner and (named := re.match(rf"[ \t]*({_NAME})[ \t]*:[ \t]*(\[[^\]]*)?\Z", head)):
+        return _property_values(known, before, named[1])
+    if (call := re.search(r"\b(parallel|loop)\b[^()\n]*\([^()\n]*\Z", head)) is not None:
+        return _modifiers(call[1], head)
+    return _expected(known, before, owner if stripped == "" else None)
+
+
+def _expected(known: Known, before: str, owner: str | None) -> list[Offer]:
+    """What the grammar has a place for after `before`: properties, keywords, and names where a value may stand."""
+    terminals = expected(before)
+    properties = [(name, entry) for name, entry in PROPERTIES.items() if owner in entry.owners]
+    offers = [Offer(name, "property", entry.summary) for name, entry in properties]
+    offers += [_keyword(word) for word in KEYWORDS if word.upper() in terminals and word != "import"]
+    if "CONSTANT" in terminals:
+        offers += [*_variables(known, before), *_programs(known, before)]
+        offers += [_keyword(word) for word in ("true", "false", "null")]
+    return offers
+
+
+def _keyword(word: str) -> Offer:
+    return Offer(word, "keyword", KEYWORDS[word].summary)
+
+
+def _modifiers(word: str, head: str) -> list[Offer]:
+    if re.search(r"on-fail\s*:\s*\Z", head):
+        return [Offer(f'"{v}"', "value") for v in ("fail-fast", "continue", "ignore")]
+    if word == "parallel":
+        return [
+            *(Offer(f'"{v}"', "value") for v in ("all", "first", "any")),
+            Offer("on-fail", "property"),
+            Offer("count", "property"),
+        ]
+    return [Offer("max", "property", PROPERTIES["max"].summary)]
+
+
+def _property_values(known: Known, before: str, name: str) -> list[Offer]:
+    entry = PROPERTIES.get(name.replace("on_fail", "on-fail").replace("on-reject", "on_reject"))
+    values = [Offer(value, "value") for value in entry.values] if entry else []
+    if name == "context":
+        values += _variables(known, before)
+    if name == "on_reject":
+        values += [_keyword("throw"), _keyword("continue"), _keyword("session")]
+    return values
+
+
+def _owner_of(before: str) -> str | None:
+    """The statement whose properties the cursor's line may hold: the nearest line above that is indented less."""
+    line = _enclosing(before, len(before) - before.rfind("\n") - 1)
+    found = None
+    for match in re.finditer(r"\b(session|resume|exec|agent|gate)\b", line):
+        found = match[1]
+    return found
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _lines_above(before: str) -> list[str]:
+    lines = code_only(before, _DELIMITERS).split("\n")[:-1]
+    return [line for line in lines if line.strip()]
+
+
+def _enclosing(before: str, width: int) -> str:
+    last = before[before.rfind("\n") + 1 :]
+    width = min(width, _indent(last) if last.strip() else len(last))
+    for line in reversed(_lines_above(before)):
+        if _indent(line) < width:
+            return line.strip()
+    return ""
+
+
+# ---------------------------------------------------------------- texts
+
+
+def _in_text(known: Known, text: str, start: int) -> Completion:
+    found = _interpolated(known, text)
+    if found is not None:
+        return found
+    head = text[text.rfind("\n", 0, start) + 1 : start]
+    values: list[Offer] = []
+    if re.search(r"\b(cwd|persist)[ \t]*:[ \t]*\Z", head):
+        values = [Offer("", "directories")]
+    elif re.search(r"\b(use|import|from)[ \t]+\Z", head):
+        values = [Offer("", "programs")]
+    elif re.search(r"\bexec[ \t]+\Z", head):
+        values = [Offer("", "files")]
+    elif named := re.search(rf"({_NAME})[ \t]*:[ \t]*\Z", head):
+        entry = PROPERTIES.get(named[1].replace("on_fail", "on-fail"))
+        values = [Offer(v.strip('"'), "value") for v in entry.values if v.startswith('"')] if entry else []
+    elif re.search(r"\bparallel[ \t]*(?:for\b[^()]*)?\([ \t]*\Z", head):
+        values = [Offer(v, "value") for v in ("all", "first", "any")]
+    return Completion(start + 1, values)
+
+
+def _interpolated(known: Known, text: str) -> Completion | None:
+    """`{na` in a text or marker: names of variables."""
+    opened = re.search(rf"(?<!\\)\{{({_NAME})?\Z", text[-200:])
+    if opened is None:
+        return None
+    begin = len(text) - len(opened[1] or "")
+    return Completion(begin, _variables(known, text[:begin]))
