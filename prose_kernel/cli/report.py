@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from click.exceptions import NoArgsIsHelpError
 from prose_kernel import reference
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
+from prose_kernel.runtime.json_text import json_text
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Language
@@ -33,7 +33,7 @@ def wants_json(args: Sequence[str]) -> bool:
 
 def result_line(result: Mapping[str, object]) -> str:
     """One JSON object on one line, in ASCII, so that no terminal encoding can break it."""
-    return json.dumps(result, separators=(", ", ": "))
+    return json_text(result, ascii_only=True)
 
 
 def diagnostic_json(found: Diagnostic) -> dict[str, object]:

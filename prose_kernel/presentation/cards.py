@@ -18,6 +18,7 @@ from prose_kernel.presentation.safety import LITERAL, clip, html_text, preview, 
 from prose_kernel.presentation.session_cards import text_display
 from prose_kernel.presentation.tables_of_values import table_of
 from prose_kernel.runtime.events import CommandFinished
+from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
 
@@ -51,14 +52,19 @@ def readable(value: Value, language: Language) -> str:
     if not isinstance(value, (list, dict)) or language.kind_of(value) == "ref":
         return language.text_of(value)
     data = plain(value)
-    short = json.dumps(data, ensure_ascii=False)
-    return short if len(short) <= _LINE else json.dumps(data, ensure_ascii=False, indent=2)
+    short = json_text(data)
+    if len(short) <= _LINE:
+        return short
+    try:
+        return json.dumps(data, ensure_ascii=False, indent=2)
+    except (RecursionError, ValueError):
+        return short  # nested too deeply for lines with an indentation each
 
 
 def one_line(value: Value, language: Language) -> str:
     """The beginning of a value, for a row of a table."""
     if isinstance(value, (list, dict)):
-        return clip(json.dumps(plain(value), ensure_ascii=False), _LINE)
+        return clip(json_text(plain(value)), _LINE)
     return clip(language.text_of(value), _LINE)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Final
 from prose_kernel.errors import RunError
 from prose_kernel.presentation.safety import clip, html_text, visible
 from prose_kernel.runtime.command_data import parsed
+from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.values import ExecText, Value, full_text, plain
 
 ROWS: Final = 30
@@ -81,7 +81,7 @@ def _cell(value: Value) -> str:
     if value is None:
         return ""
     if isinstance(value, (list, dict)):
-        return clip(json.dumps(plain(value), ensure_ascii=False), _CELL)
+        return clip(json_text(plain(value)), _CELL)
     return clip(full_text(value).rstrip("\n"), _CELL)
 
 

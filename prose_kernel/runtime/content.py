@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from prose_kernel.errors import ProseError
+from prose_kernel.runtime.json_text import json_text, mapped
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.text import NAME, one_line
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
@@ -79,7 +80,7 @@ def inline_text(value: Value, *, placed: bool = True) -> str:
     if isinstance(value, ErrorValue):
         return "\n".join(_error_lines(value))
     if isinstance(value, (list, dict)) and placed:
-        return json.dumps(_with_places(value), ensure_ascii=False, separators=(",", ":"))
+        return json_text(mapped(value, _with_place), separators=(",", ":"))
     return full_text(value)
 
 
@@ -94,12 +95,8 @@ def _error_lines(value: ErrorValue) -> Iterator[str]:
         yield f"{key}: {item}"
 
 
-def _with_places(value: Value) -> object:
+def _with_place(value: Value) -> object:
     match value:
-        case list():
-            return [_with_places(item) for item in value]
-        case dict():
-            return {key: _with_places(item) for key, item in value.items()}
         case Reference():
             return {"$ref": value.location}
         case ErrorValue():

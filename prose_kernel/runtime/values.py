@@ -7,12 +7,12 @@ knows is a `LanguageValue`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from prose_kernel.errors import RunError
+from prose_kernel.runtime.json_text import int_text, json_text, mapped, too_large
 from prose_kernel.runtime.ports import CommandResult, Key
 
 
@@ -108,7 +108,7 @@ def kind_of(value: Value) -> str:
 def number_text(value: int | float) -> str:
     """Plain decimal (1.6): no exponent, no trailing zeros."""
     if isinstance(value, int):
-        return str(value)
+        return int_text(value)
     text = format(value, "f") if abs(value) < 1e15 else format(value, ".0f")
     exact = repr(value)
     if "e" not in exact and "n" not in exact:
@@ -136,7 +136,7 @@ def full_text(value: Value) -> str:
         case LanguageValue():
             return str(value)
         case _:
-            return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
+            return json_text(plain(value), separators=(",", ":"))
 
 
 def inserted_text(value: Value) -> str:
@@ -153,10 +153,8 @@ def inserted_text(value: Value) -> str:
 def plain(value: Value) -> object:
     """The value as plain JSON data; exec text as inserted, references read, errors as their fields."""
     match value:
-        case list():
-            return [plain(v) for v in value]
-        case dict():
-            return {k: plain(v) for k, v in value.items()}
+        case list() | dict():
+            return too_large(value) or mapped(value, plain)
         case ExecText():
             return inserted_text(value)
         case Reference():
@@ -172,10 +170,8 @@ def plain(value: Value) -> object:
 def verbatim(value: Value) -> object:
     """The value as plain JSON data, every text as it is kept: exec text with its trailing newlines (5.4)."""
     match value:
-        case list():
-            return [verbatim(v) for v in value]
-        case dict():
-            return {k: verbatim(v) for k, v in value.items()}
+        case list() | dict():
+            return too_large(value) or mapped(value, verbatim)
         case ExecText():
             return value.text
         case _:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
+from prose_kernel.errors import StateError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.source import Source
@@ -19,7 +20,7 @@ from prose_kernel.machine.openprose.program_text import (
     whole_lines,
 )
 from prose_kernel.runtime.events import Place
-from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run
+from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.shared_names import Agent, Function
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
@@ -154,7 +155,13 @@ class ProgramContext(ExecutionContext):
 
     def with_places(self, value: Value, node: tree.Node) -> Value:
         """An array or object whose members can be stored as references: a reply or a command's result whose name
-        holds something else by now gets a binding of its own."""
+        holds something else by now gets a binding of its own. Raises `StateError` for one that no store could hold."""
+        try:
+            return self._placed(value, node)
+        except RecursionError:
+            raise located(self, StateError("the value is nested too deeply to be stored"), node) from None
+
+    def _placed(self, value: Value, node: tree.Node) -> Value:
         if self.run.store.by_value or not _has_places(value):
             return value
         if isinstance(value, list):
@@ -171,7 +178,7 @@ class ProgramContext(ExecutionContext):
         if isinstance(value, Reference) and not self.run.is_current(value):
             text = value.read()
             return self.run.refer(self.keep_anonymous(text, node), value.summary, text)
-        return self.with_places(value, node)
+        return self._placed(value, node)
 
     # ------------------------------------------------------------ events and errors
 

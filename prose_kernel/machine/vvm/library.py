@@ -16,11 +16,11 @@ from prose_kernel.language.vvm.configurations import (
 )
 from prose_kernel.machine.vvm.context import LIBRARY, Context
 from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
-from prose_kernel.machine.vvm.rendering import int_text
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
 from prose_kernel.runtime.events import PipeProgressed
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.forks import iterate
+from prose_kernel.runtime.json_text import int_text
 from prose_kernel.runtime.shared_names import Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value

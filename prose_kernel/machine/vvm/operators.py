@@ -6,12 +6,19 @@ Python's own `==` says `True == 1`, also inside containers, so only texts and nu
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isinf
 from typing import Any, Final
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.machine.vvm.values import a_type_of
 from prose_kernel.runtime.values import LanguageValue, Value
 
+LONGEST_TEXT: Final = 100_000_000
+LONGEST_LIST: Final = 10_000_000
+"""Characters of a string and items of a list that `+` may make: what doubles in a loop would end the kernel, not the
+program."""
+
+_LONGEST: Final[dict[type, int]] = {str: LONGEST_TEXT, list: LONGEST_LIST}
 _NUMBERS: Final = (int, float)
 
 
@@ -21,6 +28,7 @@ def equal(left: Value, right: Value) -> bool:
     if kind is type(right) and (kind is int or kind is str):
         return left == right
     agenda: list[tuple[Any, Any]] = [(left, right)]
+    met: set[tuple[int, int]] = set()  # one list may stand in many places: it is compared once
     while agenda:
         a, b = agenda.pop()
         if isinstance(a, LanguageValue) or isinstance(b, LanguageValue):
@@ -34,10 +42,16 @@ def equal(left: Value, right: Value) -> bool:
         if kind is list:
             if len(a) != len(b):
                 return False
+            if (id(a), id(b)) in met:
+                continue
+            met.add((id(a), id(b)))
             agenda.extend(zip(reversed(a), reversed(b), strict=True))
         elif kind is dict:
             if a.keys() != b.keys():
                 return False
+            if (id(a), id(b)) in met:
+                continue
+            met.add((id(a), id(b)))
             agenda.extend((a[key], b[key]) for key in sorted(a, reverse=True))
         elif a != b:
             return False
@@ -64,7 +78,10 @@ def _compared(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Value
 
 def _add(left: Any, right: Any) -> Value:
     kind, other = type(left), type(right)
-    if kind is other and kind in (int, str, list, float):
+    if kind is other and (kind is int or kind in _LONGEST):
+        if kind is not int and len(left) + len(right) > _LONGEST[kind]:
+            what = "characters" if kind is str else "items"
+            raise _unsupported("+", left, right, f"the result would have more than {_LONGEST[kind]:,} {what}")
         return left + right  # type: ignore[no-any-return]
     if kind in _NUMBERS and other in _NUMBERS:
         return _floats("+", left, right)
@@ -74,16 +91,19 @@ def _add(left: Any, right: Any) -> Value:
 def _subtract(left: Any, right: Any) -> Value:
     kind, other = type(left), type(right)
     if kind in _NUMBERS and other in _NUMBERS:
-        return left - right if kind is other else _floats("-", left, right)
+        return left - right if kind is other is int else _floats("-", left, right)
     raise _unsupported("-", left, right)
 
 
 def _floats(operator: str, left: Any, right: Any) -> Value:
     try:
-        return float(left) + float(right) if operator == "+" else float(left) - float(right)
+        number = float(left) + float(right) if operator == "+" else float(left) - float(right)
     except OverflowError:
         hint = "the whole number is too large to be added to one with a decimal point"
         raise _unsupported(operator, left, right, hint) from None
+    if isinf(number):
+        raise _unsupported(operator, left, right, "the result is too large for a number with a decimal point")
+    return number
 
 
 OPERATORS: Final[dict[str, Callable[[Value, Value], Value]]] = {

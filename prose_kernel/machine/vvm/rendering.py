@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.machine.vvm.operators import equal
 from prose_kernel.machine.vvm.values import a_type_of, is_ref
+from prose_kernel.runtime.json_text import json_text, too_large
 from prose_kernel.runtime.values import LanguageValue, Value
 
 LONGEST: Final = 2000
@@ -18,83 +17,22 @@ PREVIEW: Final = 300
 LINES: Final = 3
 """Characters and lines of a longer one that it shows."""
 
-_DIGITS: Final = 4000
-"""Python writes whole numbers of up to 4,300 digits at once."""
-
 
 def canonical(value: Value) -> str:
     """JSON with sorted keys, `, ` and `: ` as separators; unit is `null`. Raises R211 for a function or agent."""
-    try:
-        return _ENCODER.encode(value)
-    except (RecursionError, ValueError):
-        return "".join(_pieces(value, sorted))
+    if much := too_large(value):
+        raise VvmRaise(f"cannot render {a_type_of(value)}", code="R211", hint=f"it is {much}")
+    return json_text(value, sort=True, other=_refuse)
 
 
 def as_written(value: Value) -> str:
     """JSON for people: keys in the order of the program, functions and agents as their text."""
-    try:
-        return _SHOWN.encode(value)
-    except (RecursionError, ValueError):
-        return "".join(_pieces(value, list))
+    return too_large(value) or json_text(value)
 
 
 def _refuse(value: object) -> Any:
     assert isinstance(value, LanguageValue)
     raise VvmRaise(f"cannot render {a_type_of(value)}", code="R211")
-
-
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, check_circular=False, default=_refuse)
-_SHOWN: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False, default=str)
-
-
-def _pieces(value: Value, order: Callable[[Iterable[str]], list[str]]) -> Iterator[str]:
-    """JSON of values nested deeper than Python's own writer goes, and of huge numbers."""
-    encoder = _ENCODER if order is sorted else _SHOWN
-    agenda: list[Any] = [(value,)]
-    while agenda:
-        item = agenda.pop()
-        if type(item) is str:
-            yield item
-            continue
-        inner = item[0]
-        if type(inner) is list:
-            agenda.append("]")
-            parts = [part for element in reversed(inner) for part in ((element,), ", ")]
-            agenda.extend(parts[:-1])
-            yield "["
-        elif type(inner) is dict:
-            agenda.append("}")
-            parts = []
-            for key in reversed(order(inner)):
-                parts += [(inner[key],), f"{json.dumps(key, ensure_ascii=False)}: ", ", "]
-            agenda.extend(parts[:-1])
-            yield "{"
-        elif type(inner) is int:
-            yield int_text(inner)
-        else:
-            yield encoder.encode(inner)
-
-
-def int_text(number: int) -> str:
-    """A whole number of any size in decimal digits."""
-    try:
-        return str(number)
-    except ValueError:
-        pass
-    if number < 0:
-        return "-" + int_text(-number)
-    pieces: list[str] = []
-    agenda: list[tuple[int, int]] = [(number, 0)]  # a number, and the digits that it is padded to
-    while agenda:
-        part, width = agenda.pop()
-        digits = int(part.bit_length() * 0.30103)
-        if digits < _DIGITS and width <= _DIGITS:
-            pieces.append(str(part).zfill(width))
-            continue
-        low = max(digits, width) // 2
-        high, rest = divmod(part, 10**low)
-        agenda += [(rest, low), (high, max(width - low, 0))]
-    return "".join(pieces)
 
 
 def input_text(value: Value) -> str:

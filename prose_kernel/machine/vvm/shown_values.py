@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from prose_kernel.machine.vvm.rendering import as_written, int_text, ref_preview
+from prose_kernel.machine.vvm.rendering import as_written, ref_preview
 from prose_kernel.machine.vvm.values import is_error, is_ref, type_of
+from prose_kernel.runtime.json_text import int_text
 from prose_kernel.runtime.values import LanguageValue, Value, full_text
 
 

@@ -7,16 +7,20 @@ value. Error values and refs are plain objects. Functions and agents are `Langua
 from __future__ import annotations
 
 import json
+import math
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
+from prose_kernel.runtime.json_text import json_text, mapped
 from prose_kernel.runtime.shared_names import Agent
 from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value, inserted_text
 
 _FENCE: Final = re.compile(r"(`{3,}|~{3,})[^\n`]*\n")
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape for half of a character; such halves that find no partner are no text."""
 
 
 def raised(s: ExecutionContext, node: Node, code: str, message: str, *, hint: str | None = None) -> VvmRaise:
@@ -82,15 +86,30 @@ def json_view(text: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _json_view(text: str) -> Any:
-    text = text.strip()
-    fence = _FENCE.match(text)
-    if fence is not None and text.endswith(fence[1], fence.end()):
-        text = text[fence.end() : -len(fence[1])]
+    text = _unfenced(text.strip())
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        found = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
+    if _HALF.search(text):
+        written = json_text(found).encode("utf-16", "surrogatepass")
+        found = json.loads(written.decode("utf-16", "replace"))
     return found if isinstance(found, (list, dict)) else None
+
+
+def _unfenced(text: str) -> str:
+    """What stands in the one fenced block that a text is, else the text."""
+    opening = _FENCE.match(text)
+    if opening is None or not text.endswith(opening[1], opening.end()):
+        return text
+    return text[opening.end() :].rstrip(opening[1][0])
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits} is too large")
+    return number
 
 
 def _no_constant(name: str) -> Any:
@@ -111,10 +130,9 @@ def adopted(value: Value, *, refs: bool) -> Value:
             return value.read()
         case ErrorValue():
             return {"error": _error_fields(value)}
-        case list():
-            return [adopted(item, refs=refs) for item in value]
-        case dict():
-            return {key: adopted(item, refs=refs) for key, item in value.items()}
+        case list() | dict():
+            found: Value = mapped(value, partial(adopted, refs=refs))
+            return found
         case LanguageValue():
             return value
         case _:

@@ -1,0 +1,64 @@
+"""JSON of values of any depth and numbers of any size."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from prose_kernel.runtime.json_text import json_text, mapped
+from prose_kernel.runtime.values import full_text, plain, verbatim
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value, "b": 1.0}
+    return value
+
+
+def closed(text: str) -> str:
+    """The brackets of a text, each closed in the order in which it was opened."""
+    open_: list[str] = []
+    for character in text:
+        if character in "[{":
+            open_.append("]" if character == "[" else "}")
+        elif character in "]}":
+            assert open_.pop() == character
+    return "well nested" if not open_ else "not closed"
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"sort": True}, {"separators": (",", ":")}, {"ascii_only": True}, {"other": repr}]
+)
+def test_the_slow_way_writes_what_the_fast_way_writes(options: dict[str, Any]) -> None:
+    value = {"é": [1, 2.5, None, True, 'x\n"', {}, []], "b": {"z": object, "a": [[]]}}
+    huge = [value, 10**5000]  # Python's own writer refuses it
+    shown = json_text(huge, **options)
+    comma = options.get("separators", (", ", ": "))[0]
+    assert shown == f"[{json_text(value, **options)}{comma}1{'0' * 5000}]"
+
+
+def test_deep_values_are_copied_and_written() -> None:
+    deep = nested(20_000)
+    assert closed(json_text(deep, sort=True)) == "well nested"
+    assert json_text(mapped(deep, lambda leaf: leaf)) == json_text(deep)
+    assert full_text(deep) == json_text(deep, separators=(",", ":"))
+    assert json_text(plain(deep)) == json_text(verbatim(deep)) == json_text(deep)
+
+
+def test_a_copy_keeps_the_order_and_asks_for_each_leaf() -> None:
+    value = {"b": [1, {"a": 2}], "a": ()}
+    assert json.dumps(mapped(value, str)) == '{"b": ["1", {"a": "2"}], "a": "()"}'
+    assert mapped(3, str) == "3"
+
+
+def test_what_would_not_fit_into_memory_is_named_and_not_written() -> None:
+    value: Any = [1]
+    for _ in range(60):
+        value = [value, value]
+    assert full_text(value) == '"too large to be written out: it has 3458764513820540926 members"'
+    assert str(verbatim({"a": value})).startswith("too large to be written out")
+    copy = mapped(value, lambda leaf: leaf)
+    assert copy[0] is copy[1]
