@@ -143,6 +143,13 @@ class SessionAttempts:
             attempt += 1
             await self._pause(attempt, replayed, asked_wait)
 
+    def refused(self, failure: Failure) -> Failure:
+        """The session has failed before anybody could be asked: it is told of like any other."""
+        if self.s.host.listeners:
+            self.s.emit(SessionStarted(self.s.place(self.node), self.number, self.request, self.bound_to))
+        self._finished(self.request, error=failure.error)
+        return failure
+
     async def _pause(self, attempt: int, replayed: bool, asked: float) -> None:
         """Wait before a retry, at least as long as a busy server asked for; after a failure that was only replayed
         nobody needs the time."""

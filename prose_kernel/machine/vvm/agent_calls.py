@@ -229,19 +229,17 @@ def _refused(kind: str, message: str, data: Mapping[str, Value]) -> Failure:
 
 async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure:
     """Ask the agent: memory, binding, attempts, and the memory again (6.4, steps 5 to 9)."""
+    at = s.at("session")
     if task.given is not None and len(task.given.text) > s.run.longest_input:
         size = f"{len(task.given.text):,} characters; at most {s.run.longest_input:,} can be passed"
-        return _refused("rejected", f"the input has {size}", {"permanent": True})
-    at = s.at("session")
+        return await _attempts(s, node, task, at, _refused("rejected", f"the input has {size}", {"permanent": True}))
     binding = memory_binding(task)
     if binding is None:
-        return await _attempts(s, node, task, at, "")
+        return await _attempts(s, node, task, at)
     await s.flush()
     await s.admitted()  # before the memory is locked: whoever waits for it may be the one that is to go first
     async with _memory(s, binding, task) as opened:
-        if isinstance(opened, Failure):
-            return opened
-        return await _attempts(s, node, task, at, opened.prelude, opened)
+        return await _attempts(s, node, task, at, opened)
 
 
 @contextlib.asynccontextmanager
@@ -273,14 +271,20 @@ async def _memory(s: Context, binding: MemoryBinding, task: AgentTask) -> AsyncI
 
 
 async def _attempts(
-    s: Context, node: Node, task: AgentTask, at: str, prelude: str, memory: OpenMemory | None = None
+    s: Context, node: Node, task: AgentTask, at: str, memory: OpenMemory | Failure | None = None
 ) -> Success | Failure:
+    """The attempts with their number and their traces; a call that has failed already makes none."""
     answers = s.host.ports.answers
     target = answers.target(s.numbers.next(ANSWER)) if answers is not None else None
+    prelude = "" if memory is None or isinstance(memory, Failure) else memory.prelude
     attempts = CallAttempts(s, node, task, request_of(s, task, at, prelude, target), target)
-    ended = await attempts.run()
-    if isinstance(ended, Success) and memory is not None and task.options.memory_mode == "continue":
-        await _keep(s, node, task, memory, attempts.patches)
+    ended: Success | Failure
+    if isinstance(memory, Failure):
+        ended = attempts.refused(memory)
+    else:
+        ended = await attempts.run()
+        if isinstance(ended, Success) and memory is not None and task.options.memory_mode == "continue":
+            await _keep(s, node, task, memory, attempts.patches)
     if answers is not None and target is not None:
         if isinstance(ended, Success):
             assert isinstance(ended.value, dict)

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import httpx2
 from pydantic import BaseModel, BeforeValidator, create_model
@@ -40,6 +40,10 @@ from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surro
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
 from prose_kernel.sessions.usage import consumed
+
+NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+WHOLE_NUMBERS = ("max_tokens", "top_k", "seed")
+# what an agent may set of a model's settings; every other key stays here
 
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
 CONNECT = 20.0  # seconds for a connection to be made
@@ -89,7 +93,7 @@ class ServerLink:
                 event_stream_handler=listener.hear,
                 usage=used,
                 usage_limits=UsageLimits(request_limit=asked.rounds),
-                model_settings=self._settings(model),
+                model_settings=self._settings(model, asked.settings),
             )
         except BaseException as problem:
             self._consumed(asked.model, used)
@@ -141,7 +145,7 @@ class ServerLink:
             self._models[model] = self._make(model)
         return self._models[model]
 
-    def _settings(self, model: Model[Any]) -> ModelSettings:
+    def _settings(self, model: Model[Any], wanted: Mapping[str, object] | None = None) -> ModelSettings:
         settings = ModelSettings(timeout=self._server.timeout, max_retries=0)
         if "timeout" in model.unsupported_settings:
             settings = ModelSettings(request_timeout=self._server.timeout, max_retries=0)
@@ -149,13 +153,23 @@ class ServerLink:
             del settings["max_retries"]
         if self._server.max_tokens is not None:
             settings["max_tokens"] = self._server.max_tokens
-        return settings
+        known: dict[str, Any] = {name: value for name, value in (wanted or {}).items() if _is_known(name, value)}
+        if "max_tokens" in known and self._server.max_tokens is not None:
+            known["max_tokens"] = min(known["max_tokens"], self._server.max_tokens)
+        usable = {name: value for name, value in known.items() if name not in model.unsupported_settings}
+        return cast("ModelSettings", {**settings, **usable})
 
     async def close(self) -> None:
         await self._http.aclose()
         for provider in self._others:
             async with provider:  # leaving it closes the client that it made for itself
                 pass
+
+
+def _is_known(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return False
+    return (isinstance(value, int) and name in WHOLE_NUMBERS) or (isinstance(value, int | float) and name in NUMBERS)
 
 
 # ---------------------------------------------------------------- models

@@ -30,6 +30,7 @@ class Conversation:
     """A message to a model, the tools it may call, and how often it may be asked before it must have answered.
 
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
+    `settings` are other keys of an agent: those that servers know (`temperature` and the like) are sent.
     """
 
     model: str
@@ -39,6 +40,7 @@ class Conversation:
     call: CallTool | None = None
     rounds: int = 50
     denied: tuple[str, ...] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

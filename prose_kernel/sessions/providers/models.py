@@ -66,6 +66,7 @@ class ModelSessions:
                 bench.call if bench else None,
                 self._rounds,
                 bench.denied if bench else (),
+                request.settings,
             )
             reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
         if reply.cut:

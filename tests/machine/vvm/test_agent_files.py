@@ -14,6 +14,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.machine.vvm.agent_calls import summary_of
+from prose_kernel.runtime.events import SessionFinished
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.sessions.digest_memory import DigestMemories
@@ -288,6 +289,16 @@ async def test_a_directory_that_cannot_be_written_is_an_error_value(tmp_path: Pa
     assert value["error"]["kind"] == "binding_failed"  # type: ignore[index,call-overload]
     assert value["error"]["message"].startswith("the run directory '.vvm/runs' cannot be written")  # type: ignore[index,call-overload]
     assert w.sessions.requests == []
+
+
+async def test_a_call_that_could_not_begin_has_its_number_and_its_line(tmp_path: Path) -> None:
+    w = Filed(tmp_path)
+    (tmp_path / ".vvm/memory/k/digest.md").mkdir(parents=True)
+    await w.cell('agent a(memory={scope: "project", key: "k"})', "x = @a `one`(())", "y = @{} `two`(())")
+    assert w.value("x")["error"]["kind"] == "rejected" and w.value("y")["ref"].endswith("b000002.md")
+    assert "x = @a (b000001) failed: rejected\n" in w.log
+    told = [event.error.message for event in w.events if isinstance(event, SessionFinished) and event.error]
+    assert told == ["the memory 'k' cannot be used: digest.md is not a file"]
 
 
 def test_a_summary_of_a_million_lines_takes_its_time_and_no_more() -> None:

@@ -42,6 +42,18 @@ class TestModels:
         assert result.text == "## Memory Context\n---\n\nDo it.\n\nInput:\n---\nin\n---"
         assert stub.last is not None and stub.last.asked.system.strip() == "Be brief."
 
+    async def test_keys_of_an_agent_that_servers_know_are_sent(
+        self, stub: StubServer, wire: str, tmp_path: Path
+    ) -> None:
+        wanted: dict[str, Any] = {"temperature": 0.25, "max_tokens": 100, "top_p": "high", "seed": True, "colour": 1}
+        async with Live(stub, wire, "ok-0", tmp_path, max_tokens=40) as live:
+            await live.run(call(settings=wanted))
+        assert stub.last is not None
+        body = stub.last.body
+        assert body["temperature"] == 0.25
+        assert {body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")} == {40, None}
+        assert not {"top_p", "seed", "colour"} & set(body)
+
     async def test_a_model_writes_its_binding_with_a_tool(self, stub: StubServer, wire: str, tmp_path: Path) -> None:
         goal = target(tmp_path)
         calls = [{"name": "write", "arguments": {"path": goal.location, "content": "# All of it\n"}}]
