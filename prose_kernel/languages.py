@@ -231,9 +231,9 @@ VVM: Final = Language(
     inputs=lambda program: (),
     gates=lambda program: frozenset(),
     judged_texts=_later("machine.vvm.program_text:judged_texts"),
-    kind_of=_later("machine.vvm.shown_values:kind_of"),
-    text_of=_later("machine.vvm.shown_values:text_of"),
-    inserted=_later("machine.vvm.shown_values:text_of"),
+    kind_of=_later("machine.vvm.rendering:kind_of"),
+    text_of=_later("machine.vvm.rendering:text_of"),
+    inserted=_later("machine.vvm.rendering:text_of"),
     bind=_later("language.vvm.literals:binding"),
 )
 
