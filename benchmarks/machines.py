@@ -1,7 +1,8 @@
-"""Loops and calls: passes and calls a second of VVM beside OpenProse, in one run.
+"""Loops, calls and sessions of VVM beside OpenProse, in one run.
 
 The two machines take turns, best of several rounds, in processor time; without listeners, and with one that drops what
-it is told, as every front end has one. `python benchmarks/machines.py [--quick] [--json]`.
+it is told, as every front end has one. Sessions run as in a notebook, answered from a script: microseconds for each of
+500 and of 2,000, which should be the same. `python benchmarks/machines.py [--quick] [--json]`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from prose_kernel import languages
@@ -18,7 +21,9 @@ from prose_kernel.judge.chain import JudgeChain
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Ports
+from prose_kernel.settings import Settings
 from prose_kernel.state.memory import MemoryStore
+from prose_kernel.workspace import Start, Workspace
 
 Text = Callable[[int], str]
 
@@ -37,6 +42,41 @@ WORK: dict[str, dict[str, Text]] = {
     },
 }
 DEEP = "def f(n):\n  if n <= 1:\n    return 1\n  return 1 + f(n - 1)\nexport r\nr = f({n})\n"
+
+AGENTS = 'agent a()\nagent m(memory={scope: "project", key: "k"})\n'
+ASKED: dict[str, tuple[str, Text, dict[str, Any]]] = {
+    "sessions in turn: openprose": ("openprose", lambda n: f'repeat {n} as i:\n  session "Say {{i}}"\n', {}),
+    "sessions in turn: vvm": ("vvm", lambda n: f"{AGENTS}for i in range({n}):\n  @a `Say {{i}}`(i)\n", {}),
+    "sessions at once: openprose": (
+        "openprose",
+        lambda n: f'items = [{", ".join(map(str, range(n)))}]\nparallel for i in items:\n  session "Say {{i}}"\n',
+        {},
+    ),
+    "sessions at once: vvm": ("vvm", lambda n: _pmap(n, "a"), {}),
+    "sessions at once, answers in files: vvm": ("vvm", lambda n: _pmap(n, "a"), {"vvm_state": "filesystem"}),
+    "sessions of one memory: openprose": (
+        "openprose",
+        lambda n: f'agent m:\n  persist: project\nrepeat {n} as i:\n  session: m\n    prompt: "Say {{i}}"\n',
+        {},
+    ),
+    "sessions of one memory: vvm": ("vvm", lambda n: _pmap(n, "m"), {}),
+}
+
+
+def _pmap(n: int, agent: str) -> str:
+    return f"{AGENTS}def f(n):\n  return @{agent} `Say {{n}}`(n)\nx = pmap(range({n}), f)\n"
+
+
+class Nobody:
+    """Is not there to be asked."""
+
+    available = False
+
+    def show(self, text: str) -> None:
+        pass
+
+    async def ask(self, prompt: str) -> str:
+        raise EOFError
 
 
 def machine(name: str, listening: bool) -> Any:
@@ -59,6 +99,22 @@ def seconds(name: str, text: str, listening: bool = False, **settings: int) -> f
     return time.process_time() - begun
 
 
+async def asked(language: str, text: str, settings: dict[str, Any]) -> float:
+    """Processor time of one cell whose sessions a script answers."""
+    with tempfile.TemporaryDirectory() as directory:
+        script = Path(directory, "script.yaml")
+        script.write_text('sessions: {"*": "It is done."}\n')
+        chosen = Settings(provider="scripted", script=str(script), **settings)
+        here = Workspace(chosen, Start(Path(directory), language=languages.LANGUAGES[language]), asker=Nobody())
+        try:
+            await here.execute("pass\n" if language == "vvm" else 'exec "true"\n')  # what is loaded at first use
+            begun = time.process_time()
+            await here.execute(text)
+            return time.process_time() - begun
+        finally:
+            await here.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
@@ -77,6 +133,10 @@ def main() -> None:
                 found[f"{label}: {name} (a second)"] = round(count / spent)
             found[f"{label}: vvm / openprose"] = round(best["openprose"] / best["vvm"], 2)
     found[f"a call {deep:,} deep: vvm (seconds)"] = round(seconds("vvm", DEEP.format(n=deep), depth=deep), 2)
+    for what, (name, text, settings) in ASKED.items():
+        for many in (500, 2_000):
+            spent = min(asyncio.run(asked(name, text(many), settings)) for _ in range(2 if given.quick else 3))
+            found[f"{what}, {many:,} (us each)"] = round(spent / many * 1e6)
     if given.json:
         print(json.dumps(found, indent=2))
     else:

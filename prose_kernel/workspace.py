@@ -50,7 +50,8 @@ class Start:
     Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
     given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
-    somebody else writes decide gates. `language` is that of a text which says nothing else; without it, that of the
+    somebody else writes decide gates. `elsewhere` tells that the program is nobody's own file, but an example of the
+    package: its sessions work in `cwd`. `language` is that of a text which says nothing else; without it, that of the
     program file.
     """
 
@@ -60,6 +61,7 @@ class Start:
     supplied: Mapping[str, str] = field(default_factory=dict)
     decisions: Mapping[str, bool] = field(default_factory=dict)
     gate_files: bool = False
+    elsewhere: bool = False
     language: Language | None = None
 
 
@@ -540,8 +542,8 @@ class Workspace:
     def _project(self) -> Path:
         """The directory in which the sessions of the run work."""
         file = self.start.cwd / self.start.program_file
-        at_home = self.language.at_home and not self.start.notebook and file.is_file()
-        return file.parent if at_home else self.start.cwd
+        at_home = self.language.at_home and not self.start.notebook and not self.start.elsewhere
+        return file.parent if at_home and file.is_file() else self.start.cwd
 
     def _gatekeeper(self, kept: FilesystemStore | None) -> Gatekeeper:
         return run_parts.gatekeeper(

@@ -36,6 +36,11 @@ def bundled() -> tuple[Example, ...]:
     return tuple(_read(path) for path in sorted(DIRECTORY.glob("[0-9]*")) if path.name.endswith(languages.suffixes()))
 
 
+def is_bundled(name: str) -> bool:
+    """Whether a program's file is one of the package's own, beside which nothing may be written."""
+    return DIRECTORY in Path(name).parents
+
+
 def _read(path: Path) -> Example:
     number, _, name = path.stem.partition("-")
     with path.open(encoding="utf-8") as file:

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from prose_kernel.cli import report
+from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
@@ -94,6 +95,7 @@ class ProgramRun:
             supplied=given.inputs,
             decisions=given.decisions,
             gate_files=given.gate_files,
+            elsewhere=is_bundled(given.name),
             language=self.language,
         )
         settings = given.settings

@@ -1,7 +1,7 @@
-"""Tell code from literals and comments in a text without parsing it, because it may be half typed.
+"""What can be said of a text that may be half typed, in any language: where its code is, whether lines are missing.
 
-One pass over the text; it follows docs/reference/openprose.md 1.3 to 1.7 and docs/reference/vvm.md 1.5 and 1.6 as far
-as telling code from text needs.
+Code is told from literals and comments in one pass over the text, without parsing; it follows
+docs/reference/openprose.md 1.3 to 1.7 and docs/reference/vvm.md 1.5 and 1.6 as far as that needs.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, Protocol
 
+Completeness = Literal["complete", "incomplete", "invalid"]
 Inside = Literal["code", "string", "triple", "marker", "comment"]
 
 _LINE_STRING = re.compile(r'(?:[^"\\\n]|\\.)*')
@@ -86,3 +87,42 @@ def code_only(text: str, delimiters: tuple[str, ...]) -> str:
         parts += [text[at : region.start], re.sub(r"[^\n]", " ", text[region.start : region.end])]
         at = region.end
     return "".join([*parts, text[at:]])
+
+
+# ---------------------------------------------------------------- is it all there?
+
+STEP = "  "
+
+
+class HalfTyped(Protocol):
+    """What a parser says of the end of a text: the literal or bracket that is open, whether a body has to come, whether
+    it ends inside an indented block."""
+
+    @property
+    def unclosed(self) -> str | None: ...
+
+    @property
+    def incomplete(self) -> bool: ...
+
+    @property
+    def ends_indented(self) -> bool: ...
+
+
+def missing(text: str, parsed: HalfTyped, *, invalid: bool) -> tuple[Completeness, str] | None:
+    """Why a cell is not complete, with the indentation that its next line should have; None for one that may be.
+
+    As in IPython a cell that ends inside an indented block is complete only after a blank line. A last line of only
+    spaces counts as one: that is what a console has typed for the person. `invalid` tells that no further line could
+    mend it.
+    """
+    last = text.rstrip().rpartition("\n")[2]
+    indent = last[: len(last) - len(last.lstrip())]
+    if parsed.unclosed:
+        return "incomplete", (indent or STEP) if parsed.unclosed == "bracket" else ""
+    if invalid:
+        return "invalid", ""
+    if parsed.incomplete:
+        return "incomplete", indent + STEP
+    *before, end = text.split("\n")
+    blank = not end.strip() and bool(end or (before and not before[-1].strip()))
+    return ("incomplete", indent) if parsed.ends_indented and not blank else None

@@ -10,7 +10,8 @@ from language.trees import program
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source, format_program, parse
 from prose_kernel.language.openprose import tree as t
-from prose_kernel.language.openprose.editing import completeness, expected, tokenize
+from prose_kernel.language.openprose.completion import completeness, expected
+from prose_kernel.language.openprose.lexer import tokenize
 from prose_kernel.language.source import Source
 
 QUICK = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

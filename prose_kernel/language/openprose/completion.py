@@ -1,4 +1,4 @@
-"""What completion offers in a text of OpenProse that is being written: keywords, names, properties and their values.
+"""A text of OpenProse that is being written: is it complete, and what fits at the cursor: keywords, names, properties.
 
 The parser decides which keywords can follow the cursor; names, properties and texts are read from the line and what
 encloses it.
@@ -10,15 +10,31 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from prose_kernel.language.half_typed import code_only
-from prose_kernel.language.openprose.editing import expected
+from prose_kernel.language.half_typed import Completeness, code_only, missing
+from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.names import Known
+from prose_kernel.language.openprose.parser import LAYOUT, Parser, parse
 from prose_kernel.language.openprose.word_docs import KEYWORDS, PROPERTIES
+from prose_kernel.language.source import Source
 from prose_kernel.language.words import Completion, Offer
 
 _DELIMITERS: Final = ("***", "**")
 _NAME: Final = r"[A-Za-z_][\w-]*"
 _WORD: Final = re.compile(rf"{_NAME}\Z")
+_STILL_COMING = frozenset({"E003", "E180", "E190"})
+"""Errors that the next lines may mend: a session's prompt, a `catch`, an `option`."""
+
+
+def completeness(text: str) -> tuple[Completeness, str]:
+    """Whether a cell is complete, and for an incomplete one the indentation that its next line should have."""
+    parsed = parse(Source(text))
+    codes = {found.code for found in parsed.diagnostics if found.severity == "error"}
+    found = missing(text, parsed, invalid=bool(codes - _STILL_COMING))
+    if found is not None:
+        return found
+    if codes:
+        return ("incomplete", "") if codes == {"E180"} else ("invalid", "")
+    return "complete", ""
 
 
 def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:
@@ -98,6 +114,24 @@ def _expected(known: Known, before: str, owner: str | None) -> list[Offer]:
         offers += [*_variables(known, before), *_programs(known, before)]
         offers += [_keyword(word) for word in ("true", "false", "null")]
     return offers
+
+
+def expected(text: str) -> frozenset[str]:
+    """The terminals of grammar.lark that could come after `text`, which ends at a cursor.
+
+    A word directly before the cursor counts as not yet written. Names of terminals: keywords in capitals, `NAME`,
+    `STRING`, `DISCRETION`, signs such as `COLON`, and layout such as `_NL`.
+    """
+    stem = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+    parser = Parser(Source(f"{stem}x"), "default")
+    tokens = [token for chunk in parser.lexer.chunks() for token in chunk]
+    stop = next((i for i, t in enumerate(tokens) if t[0] not in LAYOUT and t[2] > len(stem)), len(tokens))
+    if stop and tokens[stop - 1][0] == "NAME":
+        _, start, end, name = tokens[stop - 1]
+        if name.id in keywords.KEYWORDS:  # the token that would make it a keyword is still to come
+            tokens[stop - 1] = (keywords.KEYWORDS[name.id], start, end, name.id)
+    parser.read_until(tokens, stop)
+    return parser.acceptable()
 
 
 def _keyword(word: str) -> Offer:

@@ -1,7 +1,7 @@
-"""What completion offers in a VVM text that is being written: keywords, names, agents, keys and their values.
+"""A VVM text that is being written: is it complete, and what fits at the cursor: keywords, names, agents, keys, values.
 
-The text before the cursor is cut into tokens, not parsed, because it need not be correct. The open bracket around the
-cursor tells what may stand there; on a new line the open blocks tell it.
+For offers the text before the cursor is cut into tokens, not parsed, because it need not be correct. The open bracket
+around the cursor tells what may stand there; on a new line the open blocks tell it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from prose_kernel.language.half_typed import Completeness, missing
+from prose_kernel.language.source import Source
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.names import LIBRARY, Known
+from prose_kernel.language.vvm.parser import parse
 from prose_kernel.language.vvm.word_docs import (
     AGENT,
     CALL,
@@ -50,6 +53,17 @@ _KEYS_ALONE: Final = frozenset({AGENT, PERMISSIONS, MEMORY, CONSTRAIN, "error"})
 _NEW_NAME: Final = frozenset({"def", "agent", "for", "as"})
 _VALUE_WORDS: Final = ("true", "false", "it", "not")
 _BRACKETS: Final = frozenset("([{")
+
+
+def completeness(text: str) -> tuple[Completeness, str]:
+    """Whether a cell is complete, and for an incomplete one the indentation that its next line should have."""
+    parsed = parse(Source(text))
+    found = missing(text, parsed, invalid=any(found not in parsed.awaited for found in parsed.diagnostics))
+    if found is not None:
+        return found
+    if parsed.awaited:
+        return "incomplete", " " * (parsed.awaited[-1].column - 1)
+    return "complete", ""
 
 
 def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:

@@ -214,7 +214,6 @@ class _Writer:
         self._out: list[str] = []
         self._opened = True  # nothing stands in the block yet
         self._columns = [0]  # of the statements of each open block
-        self._level = 0  # of the block that comments may stand in
         self._functions: list[int] = []  # the levels of the functions that are open
         self._agent = False  # whether the line before declares an agent
         self._tall = False  # whether it has several lines

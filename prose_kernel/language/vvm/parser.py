@@ -17,10 +17,10 @@ from prose_kernel.language.vvm import hints, tree
 from prose_kernel.language.vvm.blocks import PARTS as PART_OF
 from prose_kernel.language.vvm.blocks import Block, Compound, Try
 from prose_kernel.language.vvm.brackets import Trouble
+from prose_kernel.language.vvm.compound_statements import HANDLERS, PARTS, StatementParser
 from prose_kernel.language.vvm.diagnostics import Finding
 from prose_kernel.language.vvm.keywords import CLAUSES, RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
-from prose_kernel.language.vvm.statements import HANDLERS, PARTS, StatementParser
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
 
 _COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)

@@ -1,15 +1,15 @@
-"""Tokens to statements (docs/reference/vvm.md 2): what stands behind the word that a statement begins with."""
+"""Tokens to statements without a body (docs/reference/vvm.md 2), and what all statements are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from prose_kernel.language.nodes import maker
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
-from prose_kernel.language.vvm.blocks import Block, ClausedCompound, Compound, If, Try
-from prose_kernel.language.vvm.brackets import CALL, KEYWORDS, Bracket, Trouble
+from prose_kernel.language.vvm.blocks import Block, Compound
+from prose_kernel.language.vvm.brackets import KEYWORDS, Bracket, Trouble
 from prose_kernel.language.vvm.expressions import ExpressionParser
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
@@ -27,23 +27,11 @@ _break = maker(tree.Break)
 _continue = maker(tree.Continue)
 _string = maker(tree.String)
 _name = maker(Name)
-_any_pattern = maker(tree.AnyPattern)
-_error_pattern = maker(tree.ErrorPattern)
-_criterion_pattern = maker(tree.CriterionPattern)
 _require = maker(tree.Require)
-_def = maker(tree.Def)
-_while = maker(tree.While)
-_for = maker(tree.For)
-_with_input = maker(tree.WithInput)
-_match = maker(tree.Match)
-_case = maker(tree.Case)
-_choose = maker(tree.Choose)
-_option = maker(tree.Option)
-_constrain = maker(tree.Constrain)
 
 
-class StatementParser(ExpressionParser):
-    """Reads one statement, or the head of one; `header` is then the statement whose body comes next."""
+class SimpleStatementParser(ExpressionParser):
+    """Reads one statement; `header` is the statement whose body comes next, where it has one."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -271,269 +259,3 @@ class StatementParser(ExpressionParser):
         self.at += 1
         criterion = self.criterion()
         return _require(start, self.end, criterion)
-
-    # ---- statements with a body
-
-    def def_(self) -> None:
-        start = self.starts[self.at]
-        name = self.name(self.at + 1, "the name of the function")
-        opening = self.at
-        self.word("(", f"write `def {name.id}():`")
-        self.stack = [(0, Bracket(CALL, opening, start))]  # for messages
-        parameters = []
-        while True:
-            self.at = self.behind_lines(self.at)
-            if self.texts[self.at] == ")":
-                break
-            parameters.append(self._parameter(self.at))
-        self.at += 1
-        self.stack = []
-        self.body(Compound("def", start, _def, name, tuple(parameters)))
-
-    def _parameter(self, at: int) -> Name:
-        text = self.texts[at]
-        if text in ("*", "**"):
-            raise self.trouble(at, f"there is no `{text}` before a parameter", "pass a list or an object")
-        name = self.name(at, "the name of a parameter" if text != "," else "a name before `,`")
-        self.at = self.behind_lines(self.at)
-        text = self.texts[self.at]
-        if text == ",":
-            self.at += 1
-        elif text == "=":
-            raise self.trouble(self.at, "a parameter has no default", "every call gives all values")
-        elif text == ":":
-            raise self.trouble(self.at, "a parameter has no type", "leave `:` and the type out")
-        elif text != ")":
-            raise self.wrong(self.at, "`,` or `)`")
-        return name
-
-    def if_(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        condition = self.expression()
-        self.body(If(start, condition))
-
-    def clause(self, word: str) -> ClausedCompound:
-        """The statement above that goes on with `word`, which comes next."""
-        block = self.blocks[-1]
-        if block.open is not None and word in block.open.clauses:
-            return block.open
-        if word not in block.lost:
-            self._without_owner(block, word)
-        return If(self.starts[self.at], None) if word in ("elif", "else") else Try(self.starts[self.at])
-
-    def _without_owner(self, block: Block, word: str) -> None:
-        """No statement above goes on with `word`."""
-        last = block.open.node() if block.open is not None else block.items[-1] if block.items else None
-        hint: str | None = f"it stands below {'an `if`' if word in ('elif', 'else') else 'a `try`'}, in the same column"
-        message = f"`{word}` without {'`if`' if word in ('elif', 'else') else '`try`'}"
-        if isinstance(last, tree.If) and last.otherwise is not None and word in ("elif", "else"):
-            message, hint = f"`{word}` behind `else`", "`else` comes last, and once"
-        elif isinstance(last, tree.Try) and word in ("except", "finally"):
-            message = f"`{word}` behind `{'finally' if last.final is not None else 'except'}`"
-            hint = "a `try` has one `except`, then one `finally`; tell errors apart with `match err:`"
-        elif isinstance(last, tree.Try) and word == "else":
-            message, hint = "`try` has no `else`", "write these statements at the end of the body of `try`"
-        elif isinstance(last, tree.For | tree.While) and word == "else":
-            message, hint = "loops have no `else`", "write these statements behind the loop"
-        elif isinstance(last, tree.Match | tree.Choose) and word in ("else", "elif"):
-            message, hint = f"`{word}` without `if`", "the last case is written `case _:`"
-        self.report("E001", *self.span(self.at), message, hint)
-
-    def elif_(self) -> None:
-        owner = self.clause("elif")
-        start = self.starts[self.at]
-        self.at += 1
-        condition = self.expression()
-        self.go_on(owner, "elif", start, condition)
-
-    def else_(self) -> None:
-        start = self.starts[self.at]
-        is_elif = self.texts[self.at + 1] == "if"
-        owner = self.clause("elif" if is_elif else "else")
-        self.at += 1
-        if is_elif:
-            if owner is self.blocks[-1].open:
-                self.report("E001", start, self.tokens.end(self.at), "there is no `else if`", "write `elif`")
-            self.at += 1
-            self.go_on(owner, "elif", start, self.expression())
-        else:
-            self.go_on(owner, "else", start, None)
-
-    def go_on(self, owner: ClausedCompound, word: str, start: int, head: Any) -> None:
-        """Another clause of `owner` begins with the next token, `:`."""
-        block = self.blocks[-1]
-        self.body(owner, word)
-        owner.begin(word, start, head)
-        block.open = None
-
-    def while_(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        condition = self.expression()
-        self.body(Compound("while", start, _while, condition))
-
-    def for_(self) -> None:
-        start = self.starts[self.at]
-        target = self.name(self.at + 1)
-        if self.texts[self.at] == ",":
-            raise self.trouble(self.at, "`for` takes one name", "take the element apart in the body: `x[0]`, `x.name`")
-        self.word("in", "write `for x in items:`")
-        items = self.expression()
-        self.body(Compound("for", start, _for, target, items))
-
-    def try_(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        self.body(Try(start))
-
-    def except_(self) -> None:
-        owner = self.clause("except")
-        start = self.starts[self.at]
-        self.at += 1
-        if self.texts[self.at] != "as" and self.kind(self.at) == WORD:
-            hint = "write `except as err:`; it catches every error: tell them apart with `match err:`"
-            raise self.wrong(self.at, "`as`", hint)
-        self.word("as", "write `except as err:`")
-        target = self.name(self.at)
-        self.go_on(owner, "except", start, target)
-
-    def finally_(self) -> None:
-        owner = self.clause("finally")
-        start = self.starts[self.at]
-        self.at += 1
-        self.go_on(owner, "finally", start, None)
-
-    def with_(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        self.word("input", "write `with input value:`")
-        value = self.expression()
-        self.body(Compound("with", start, _with_input, value))
-
-    def match(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        value = self.expression()
-        self.body(Compound("match", start, _match, value))
-
-    def case(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        pattern = self.pattern()
-        if self.texts[self.at] != ":" and not self.is_end(self.at):
-            raise self.no_pattern(self.at)
-        self.body(Compound("case", start, _case, pattern))
-
-    def pattern(self) -> Any:
-        """The pattern of a `case`."""
-        at = self.at
-        text = self.texts[at]
-        start = self.starts[at]
-        if text == "_":
-            self.at += 1
-            return _any_pattern(start, start + 1)
-        if text == "?" and self.texts[at + 1][0] == "`":
-            self.at += 1
-            template, self.end = self.criterion_text(self.at)
-            return _criterion_pattern(start, self.end, template)
-        if text != "error" or self.texts[at + 1] != "(":
-            raise self.no_pattern(at)
-        self.stack = [(0, Bracket(CALL, at + 1, self.starts[at + 1]))]  # for messages
-        at = self.behind_lines(at + 2)
-        name = kind = None
-        equals = self.behind_lines(at + 1)
-        if self.texts[at] == "kind" and self.texts[equals] == "=":
-            at = self.behind_lines(equals + 1)
-            if self.kind(at) != STRING:
-                raise self.no_pattern(at)
-            kind = self.string(at)
-            self.at = at + 1
-        elif self.texts[at] == "_":
-            self.at = at + 1
-        elif self.kind(at) == WORD:
-            name = self.name(at)
-        else:
-            raise self.no_pattern(at)
-        self.at = self.behind_lines(self.at)
-        if self.texts[self.at] != ")":
-            raise self.no_pattern(self.at)
-        self.stack = []
-        self.at += 1
-        return _error_pattern(start, self.tokens.end(self.at - 1), name, kind)
-
-    def no_pattern(self, at: int) -> Trouble:
-        """The token at `at` has no place in a pattern."""
-        return self.trouble(at, f"not a pattern: found {self.shown(at)}", hints.PATTERNS, "E050")
-
-    def choose(self) -> None:
-        start = self.starts[self.at]
-        self.at += 1
-        value = self.expression()
-        example = "write ``choose value by ?`criterion` as name:``"
-        self.word("by", example)
-        criterion = self.criterion()
-        self.word("as", example)
-        target = self.name(self.at)
-        self.body(Compound("choose", start, _choose, value, criterion, target))
-
-    def option(self) -> None:
-        start = self.starts[self.at]
-        label = self.string_node(self.at + 1, "a label in quotes", 'write `option "label":`')
-        self.body(Compound("option", start, _option, label))
-
-    def constrain(self) -> None:
-        at = self.at
-        start = self.starts[at]
-        if self.texts[at + 1] == "it":
-            self.report("E060", *self.span(at + 1), "`it` cannot be constrained", "assign it to a name first: `x = it`")
-            self.at = at + 2
-            target = _name(*self.span(at + 1), "it")
-        else:
-            target = self.name(at + 1)
-        bounds = self.keywords(f"constrain {target.id}():")
-        self.body(Compound("constrain", start, _constrain, target, bounds))
-
-    def misplaced(self) -> None:
-        """`case`, `option` or `require` outside of what it belongs to."""
-        word = self.texts[self.at]
-        owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
-        hint = f"it stands in the body of a `{owner}`"
-        if word == "require" and self.kind(self.at + 1) in (STRING, None):
-            hint = hints.WORDS["require"]
-        raise self.trouble(self.at, f"`{word}` without `{owner}`", hint)
-
-
-HANDLERS: Final[dict[str, Callable[[StatementParser], Any]]] = {
-    "import": StatementParser.import_,
-    "from": StatementParser.from_,
-    "export": StatementParser.export,
-    "agent": StatementParser.agent,
-    "def": StatementParser.def_,
-    "return": StatementParser.return_,
-    "match": StatementParser.match,
-    "choose": StatementParser.choose,
-    "constrain": StatementParser.constrain,
-    "with": StatementParser.with_,
-    "if": StatementParser.if_,
-    "elif": StatementParser.elif_,
-    "else": StatementParser.else_,
-    "while": StatementParser.while_,
-    "for": StatementParser.for_,
-    "try": StatementParser.try_,
-    "except": StatementParser.except_,
-    "finally": StatementParser.finally_,
-    "raise": StatementParser.raise_,
-    "pass": StatementParser.pass_,
-    "break": StatementParser.break_,
-    "continue": StatementParser.continue_,
-    "case": StatementParser.misplaced,
-    "option": StatementParser.misplaced,
-    "require": StatementParser.misplaced,
-}
-PARTS: Final[dict[str, Callable[[StatementParser], Any]]] = {
-    "case": StatementParser.case,
-    "option": StatementParser.option,
-    "require": StatementParser.require,
-}
-"""What stands in the bodies of `match`, `choose` and `constrain`."""

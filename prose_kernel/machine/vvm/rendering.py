@@ -1,4 +1,4 @@
-"""Values as text (docs/reference/vvm.md 3.7): the canonical serialisation, and what a template inserts."""
+"""Values as text (docs/reference/vvm.md 3.7): the canonical serialisation, what a template inserts, what people see."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.machine.vvm.operators import equal
-from prose_kernel.machine.vvm.values import a_type_of, is_ref
-from prose_kernel.runtime.json_text import json_text, too_large
-from prose_kernel.runtime.values import LanguageValue, Value
+from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, type_of
+from prose_kernel.runtime.json_text import int_text, json_text, too_large
+from prose_kernel.runtime.values import LanguageValue, Value, full_text
 
 LONGEST: Final = 2000
 """Characters of a value that a template inserts whole."""
@@ -90,3 +90,31 @@ class Rendered:
     text: str
     written: str = ""
     inserted: tuple[tuple[str, str], ...] = ()
+
+
+# ---------------------------------------------------------------- for people
+
+
+def kind_of(value: Value) -> str:
+    """The word for a value's kind. Error values and refs are recognised by their shape, the error first."""
+    if is_error(value):
+        return "error value"
+    return "ref" if is_ref(value) else type_of(value)
+
+
+def text_of(value: Value) -> str:
+    """The whole value as text: strings as they are, unit as `()`, a ref in two lines, all else as JSON; a float keeps
+    its point."""
+    match value:
+        case str() | LanguageValue() | bool():
+            return full_text(value)
+        case None:
+            return "()"
+        case int():
+            return int_text(value)
+        case dict() if is_ref(value) and not is_error(value):
+            return ref_preview(value)
+        case float() | list() | dict():
+            return as_written(value)
+        case _:
+            return full_text(value)

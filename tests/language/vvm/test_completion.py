@@ -130,7 +130,7 @@ def test_strings_offer_the_values_of_their_key(text: str, wanted: set[str]) -> N
 
 def test_imports_offer_paths() -> None:
     for text in ('from "./te', 'import "a" from "', 'x = 1\nfrom "'):
-        assert [offer.kind for offer in offers(text, "string", None, {})] == ["paths"]
+        assert [offer.kind for offer in offers(text, "string", None, {})] == ["programs"]
 
 
 def test_a_template_offers_names_and_members_behind_a_brace() -> None:

@@ -10,8 +10,7 @@ from machine.vvm_world import raised_by, value_of
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.machine.vvm.operators import OPERATORS, equal
-from prose_kernel.machine.vvm.rendering import canonical, inserted
-from prose_kernel.machine.vvm.shown_values import text_of
+from prose_kernel.machine.vvm.rendering import canonical, inserted, text_of
 from prose_kernel.machine.vvm.values import is_error, is_ref, json_view
 from prose_kernel.runtime.json_text import int_text
 

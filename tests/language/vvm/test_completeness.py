@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prose_kernel.language.vvm.editing import completeness
+from prose_kernel.language.vvm.completion import completeness
 
 COMPLETE = [
     ("", "complete", ""),
