@@ -1,6 +1,6 @@
-// Every piece of text in the outputs of the open notebook, or in other parts of it, with the contrast between it and
+// Every piece of text in parts of the open notebook (its outputs: '.jp-OutputArea-output'), with the contrast between it and
 // what is behind it.
-(parts = '.jp-OutputArea-output') => {
+(parts) => {
   const channels = (css) => {
     const found = css.match(/[\d.]+/g).map(Number);
     return [...found.slice(0, 3), found.length > 3 ? found[3] : 1];

@@ -87,7 +87,13 @@ class ExpressionChecker:
         name = node.id
         if self._scopes.read(name, node.span) or name in LIBRARY or self._known.binds(name) or self.is_agent(name):
             return
-        hint = f"write {_ELSEWHERE[name]}" if name in _ELSEWHERE else self._nearest(name, chain(LIBRARY, self._agents))
+        hint: str | None
+        if name in _ELSEWHERE:
+            hint = f"write {_ELSEWHERE[name]}"
+        elif hidden := next((one for one in sorted(self._known.hidden) if name in one.split("-")), None):
+            hint = f"VVM cannot spell `{hidden}`: bind it to a name without `-` where it comes from"
+        else:
+            hint = self._nearest(name, chain(LIBRARY, self._agents))
         self.report("W201", node.span, f"`{name}` is not defined; this raises if it is reached", hint)
 
     def _nearest(self, name: str, further: Any = ()) -> str | None:

@@ -36,13 +36,15 @@ class Known:
     """Names that are bound before this text: by earlier cells, or in another language of the run.
 
     `variables` holds every bound name of the module scope, functions among them or not; `functions` the parameters of
-    those that are functions; `skills` the source of each skill. What an agent maps to is never looked at.
+    those that are functions; `skills` the source of each skill. What an agent maps to is never looked at. `hidden` are
+    names of another language that VVM cannot spell (`release-notes`).
     """
 
     variables: frozenset[str] = frozenset()
     functions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_FUNCTIONS)
     agents: Mapping[str, Any] = field(default_factory=lambda: _NO_AGENTS)
     skills: Mapping[str, str] = field(default_factory=lambda: _NO_SKILLS)
+    hidden: frozenset[str] = frozenset()
 
     def binds(self, name: str) -> bool:
         """Whether the module scope has a binding of this name already."""

@@ -115,6 +115,7 @@ class VvmRun(Run):
         self.longest_input = LONGEST_INPUT
         self.root = Module(self)
         self.root.tell = self.publish
+        self.hidden: set[str] = set()  # names of another language that cannot be spelled here
         self.modules: dict[modules.Module, Module] = {}
         self.supplied: Mapping[str, Value] = {}
 

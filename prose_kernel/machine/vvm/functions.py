@@ -120,6 +120,7 @@ async def apply(
         if keywords:
             message = f"bad arguments to {function.name}: a function of another language takes no keywords"
             raise raised(s, node, "R208", message)
+        bound_arguments(s, node, function.name, function.parameters, arguments, {})  # as many as it wants
         return adopted(await call(function.invoke(s, node, arguments)), refs=s.run.refs)
     raise raised(s, node, "R207", f"not callable: {a_type_of(function)}")
 

@@ -81,6 +81,7 @@ class Machine(RuntimeMachine):
             functions={name: function.parameters for name, function in callables.items()},
             agents=dict(root.agents),
             skills=dict(root.skills),
+            hidden=frozenset(self._run.hidden),
         )
 
     def bindings(self) -> dict[str, BindingInfo]:
@@ -115,6 +116,8 @@ class Machine(RuntimeMachine):
     def adopt(self, name: str, value: Value) -> None:
         if _IDENTIFIER.fullmatch(name) and name not in RESERVED:
             self._run.root.adopt(name, value)
+        else:
+            self._run.hidden.add(name)
 
     def shared(self) -> Mapping[str, Value]:
         root = self._run.root

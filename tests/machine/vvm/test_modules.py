@@ -8,6 +8,7 @@ from machine.vvm_world import Vvm
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
+from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm.names import Known
 from prose_kernel.machine.vvm.machine import Machine
 from prose_kernel.runtime.events import CellStarted, StatementDone
@@ -239,3 +240,24 @@ async def test_a_call_from_another_language_goes_on_with_its_line_of_control() -
     await w.cell("def f(x):", "  return ?`c`(x)")
     await w.prose("parallel for x in [1, 2]:", "  do f(x)")
     assert sorted(request.at for request in w.judge.requests) == ["c2/1/i0/j0", "c2/1/i1/j0"]
+
+
+async def test_a_block_gets_as_many_arguments_as_it_wants() -> None:
+    w = Both()
+    await w.prose("block add(x, y):", "  return x + y")
+    assert await w.cell("add(1, 2)") == 3
+    for call in ("add(1)", "add(1, 2, 3)", "add(x=1, y=2)"):
+        with pytest.raises(RunError, match="bad arguments to add") as seen:
+            await w.cell(call)
+        assert seen.value.code == "R208"
+
+
+async def test_a_name_that_vvm_cannot_spell_is_hidden_and_named() -> None:
+    w = Both()
+    await w.prose('let release-notes = "x"')
+    assert w.vvm.known().hidden == {"release-notes"}
+    (found,) = compile_source(Source("release - notes\n", "cell"), known=w.vvm.known(), cell=True).diagnostics[:1]
+    assert (found.code, found.hint) == (
+        "W201",
+        "VVM cannot spell `release-notes`: bind it to a name without `-` where it comes from",
+    )
