@@ -311,7 +311,7 @@ def test_a18_a_command_is_swept_though_both_were_killed_in_its_first_instant(
     marker, leader = kernel.stdout.split()
     try:
         until(lambda: watchdogs(marker) == [])
-        assert int(leader) in marked(marker), "nobody was there to end it"
+        until(lambda: int(leader) in marked(marker))  # nobody was there to end it, though it may still be starting
         host("true")
         until(lambda: [pid for pid in marked(marker) if not detached(pid)] == [])
         assert len(marked(marker)) == len(texts) - 1, "what a command detached on purpose is left alone"

@@ -243,7 +243,7 @@ async def test_10_a_killed_kernel_leaves_records_and_no_process(tmp_path: Path) 
     def alive() -> list[int]:
         return [m.pid for m in members() if carries_prefix(m.pid, f"{marker}:task:")]
 
-    assert len(alive()) >= 4
+    await eventually(lambda: len(alive()) >= 4, what="the three shells and their children are there")
     kernel.kill()
     kernel.wait()
     await eventually(lambda: not alive(), what="no process outlives its kernel")

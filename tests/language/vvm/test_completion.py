@@ -150,7 +150,7 @@ def test_each_offer_says_what_it_is() -> None:
 def test_any_place_of_any_text_is_fine(text: str, at: int) -> None:
     for inside in ("code", "string", "triple", "marker"):
         for offer in offers(text[:at], inside, KNOWN, VALUES):
-            assert offer.text or offer.kind == "paths"
+            assert offer.text or offer.kind == "programs"
 
 
 @pytest.mark.timing
