@@ -1,13 +1,14 @@
-"""A diagnostic, the registry of codes, and the rendering with a caret (openprose.md 9)."""
+"""A diagnostic, the rendering with a caret, and a text with all its diagnostics (openprose.md 9)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from prose_kernel.language.source import Source, Span
 
+P = TypeVar("P")
 Severity = Literal["error", "warning"]
 Profile = Literal["default", "strict"]
 
@@ -40,6 +41,19 @@ class Diagnostic:
         """The format of 9.1: head line, the source line after two spaces, the caret, the hint."""
         head = f"{self.severity.capitalize()} at line {self.line}, column {self.column}: {self.message} [{self.code}]"
         return head + caret(self.source_line, self.column, self.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled(Generic[P]):
+    """A program with all that was found at compile time, sorted; `ok` when none of it is an error."""
+
+    source: Source
+    program: P
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not has_errors(self.diagnostics)
 
 
 def caret(source_line: str, column: int, hint: str | None) -> str:

@@ -9,8 +9,9 @@ import pytest
 from scaling import assert_linear
 
 from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.diagnostics import Compiled
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import Compiled, compile_source
+from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm.modules import Module, execution_order
 from prose_kernel.runtime.ports import LoadRequest
 from prose_kernel.state.modules import LocalModules

@@ -7,13 +7,13 @@ used, so importing this package costs nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from prose_kernel.language.diagnostics import Diagnostic, Profile
+    from prose_kernel.language.diagnostics import Compiled, Diagnostic, Profile
     from prose_kernel.language.openprose.contract import LoadContract
     from prose_kernel.language.openprose.names import Known
     from prose_kernel.language.openprose.parser import Parsed
@@ -25,16 +25,6 @@ _UNREADABLE: Final = frozenset({"E001", "E003", "E004", "E104", "E105", "E106"})
 _NAMES: Final = frozenset({"E007", "E131", "E132", "E140"})
 _PARTS: Final = frozenset({"W121", "W140", "E196"})  # on the line of what could not be read
 _PARTS_BELOW: Final = frozenset({"W121", "E015"})  # on the line before it
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A program with all that was found at compile time, sorted; `ok` when none of it is an error."""
-
-    source: Source
-    program: Program
-    diagnostics: tuple[Diagnostic, ...]
-    ok: bool
 
 
 def decode(data: bytes, name: str) -> Source:
@@ -65,13 +55,13 @@ def compile_source(
     known: Known | None = None,
     load: LoadContract | None = None,
     cell: bool = False,
-) -> Compiled:
+) -> Compiled[Program]:
     """A program read and checked: every finding of openprose.md 9 that needs no run. Never raises.
 
     `known` holds the names that earlier cells have defined, `load` gives the contract of a `use` path, `cell` applies
     the notebook rule of 3.1.
     """
-    from prose_kernel.language.diagnostics import has_errors, in_order
+    from prose_kernel.language.diagnostics import Compiled, in_order
     from prose_kernel.language.nodes import uncollected
     from prose_kernel.language.openprose.checker import check
     from prose_kernel.language.openprose.names import Known
@@ -81,7 +71,7 @@ def compile_source(
         parsed = parse(source, profile)
         checked = check(parsed.program, source, profile=profile, known=known or Known(), load=load, cell=cell)
         found = in_order(_without_echoes(parsed.diagnostics, _with_positional(parsed, checked, source), profile))
-    return Compiled(source, parsed.program, found, not has_errors(found))
+    return Compiled(source, parsed.program, found)
 
 
 def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Source) -> list[Diagnostic]:

@@ -6,27 +6,15 @@ used, so importing this package costs nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prose_kernel.language.diagnostics import Profile
+    from prose_kernel.language.diagnostics import Compiled, Profile
     from prose_kernel.language.source import Source
-    from prose_kernel.language.vvm.diagnostics import Finding
     from prose_kernel.language.vvm.modules import LoadModule
     from prose_kernel.language.vvm.names import Known
     from prose_kernel.language.vvm.parser import Parsed
     from prose_kernel.language.vvm.tree import Program
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A program with all that was found at compile time, sorted; `ok` when none of it is an error."""
-
-    source: Source
-    program: Program
-    diagnostics: tuple[Finding, ...]
-    ok: bool
 
 
 def decode(data: bytes, name: str) -> Source:
@@ -58,13 +46,13 @@ def compile_source(
     known: Known | None = None,
     load: LoadModule | None = None,
     cell: bool = False,
-) -> Compiled:
+) -> Compiled[Program]:
     """A program read and checked: every finding of docs/reference/vvm.md 10 that needs no run. Never raises.
 
     `known` holds the names that earlier cells have defined, `load` gives what a module exports, `cell` applies the
     rules of 9.6. VVM has one profile.
     """
-    from prose_kernel.language.diagnostics import has_errors
+    from prose_kernel.language.diagnostics import Compiled
     from prose_kernel.language.nodes import uncollected
     from prose_kernel.language.vvm.checker import check
     from prose_kernel.language.vvm.parser import parse
@@ -72,4 +60,4 @@ def compile_source(
     with uncollected():
         parsed = parse(source)
         found = check(parsed.program, source, known=known, load=load, cell=cell, read=parsed.diagnostics)
-    return Compiled(source, parsed.program, found, not has_errors(found))
+    return Compiled(source, parsed.program, found)

@@ -12,6 +12,7 @@ from prose_kernel.machine.vvm.code import (
     BREAK,
     CONTINUE,
     Body,
+    Leave,
     Left,
     Step,
     awaited,
@@ -195,6 +196,11 @@ class _Passes:
         if s.host.listeners:
             s.emit(LoopLeft(s.place(self.node), self.index, self.maximum, reason))
 
+    def ended_by(self, left: Leave) -> Left:
+        """A statement has left the body: what it means for the bodies around the loop."""
+        self.left("break" if left is BREAK else "raised")
+        return None if left is BREAK else left
+
 
 @statement(tree.While)
 class WhileStep(Step):
@@ -226,8 +232,7 @@ class WhileStep(Step):
                 ways = body.flat(s)
                 left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
                 if left is not None and left is not CONTINUE:
-                    passes.left("break" if left is BREAK else "raised")
-                    return None if left is BREAK else left
+                    return passes.ended_by(left)
                 if turns.due():
                     await s.breathe()
         except _LEAVING:
@@ -264,8 +269,7 @@ class ForStep(Step):
                 ways = body.flat(s)
                 left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
                 if left is not None and left is not CONTINUE:
-                    passes.left("break" if left is BREAK else "raised")
-                    return None if left is BREAK else left
+                    return passes.ended_by(left)
                 if turns.due():
                     await s.breathe()
         except _LEAVING:
