@@ -16,7 +16,8 @@
     │   ├── ValueTypeError              E208-E210    names, members, operands, collections (type `TypeError`)
     │   ├── JudgeError                  E211         no judge could decide, or the verdict was not a label
     │   ├── VvmRaise                    R201-R220    raised by a VVM program (docs/reference/vvm.md 10.4)
-    │   └── StateError                  E219         a binding or record could not be stored
+    │   ├── StateError                  E219         a binding or record could not be stored
+    │   └── ResumeMismatch              E222         a resumed run does something else than its journal says
     ├── NobodyToAsk                     the user port has no person to ask
     ├── Undecided                       a judge cannot decide; ask the next one
     ├── ProviderError                   a session provider's failure, with `retryable` (sessions.md 2.3)
@@ -172,6 +173,17 @@ class VvmRaise(RunError):
 class StateError(RunError):
     type = "StateError"
     default_code = "E219"
+
+
+class ResumeMismatch(RunError):
+    """A resumed program asks something else than it did. Neither caught nor ignored by the program."""
+
+    type = "ResumeMismatch"
+    default_code = "E222"
+
+    @property
+    def unanswered(self) -> bool:
+        return True
 
 
 class NobodyToAsk(ProseError):

@@ -321,6 +321,14 @@ class MemoryBinding(Struct, frozen=True):
     path: str | None = None
 
 
+class MemoryRequest(Struct, frozen=True):
+    """The memory of an agent call is opened, or an answer's patches are applied to it (`what`)."""
+
+    key: str
+    what: Literal["open", "keep"]
+    at: str
+
+
 class OpenMemory(Protocol):
     """The memory of one agent call, its own until `close`."""
 
@@ -555,21 +563,26 @@ class Gates(Protocol):
 
 
 class LoadRequest(Struct, frozen=True):
-    """An import: the path as written, and the source that it is written in."""
+    """An import: the path as written, and the source that it is written in.
+
+    With `texts` the programs are those of a run that is resumed: by address, and read nowhere else.
+    """
 
     path: str
     importer: Source
     at: str
+    texts: Mapping[str, str] | None = None
 
 
 class LoadedProgram(Struct, frozen=True):
     """What an import led to: a checked tree of the importing language, its source, and the two parts of the name of
-    its directory (docs/reference/openprose.md 6.5)."""
+    its directory (docs/reference/openprose.md 6.5). `texts` are the sources that were read for it, by address."""
 
     program: Any
     source: Source
     handle: str
     slug: str
+    texts: Mapping[str, str] = struct_field(default_factory=dict)
 
 
 LoadProgram = Callable[[LoadRequest], Awaitable[LoadedProgram]]
@@ -653,6 +666,15 @@ class Store(Protocol):
 
 
 # ---------------------------------------------------------------- time
+
+
+class Wait(Struct, frozen=True):
+    """A branch waits for nobody: before a retry for `seconds`, or, after computing for long, until others had their
+    turn."""
+
+    why: Literal["retry", "turn"]
+    at: str
+    seconds: float = 0.0
 
 
 class Clock(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -93,6 +94,7 @@ class LocalPrograms:
         self._texts: dict[Where, _Text] = {}
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
+        self._given: Mapping[str, str] = {}  # by address: what a resumed run has read before
 
     # ------------------------------------------------------------ the two calls
 
@@ -111,16 +113,17 @@ class LocalPrograms:
         Raises `ImportProgramError` as `load_contract` does, and for a remote program that cannot be fetched.
         """
         path, source = request.path, request.importer
+        self._given = request.texts or {}
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
         where = self.resolve(path, chain[-1])
         if where in chain:
             raise _cycle((*chain[chain.index(where) :], where))
-        data = await self._fetch(where) if where.remote else None
+        data = await self._fetch(where) if where.remote and where.address not in self._given else None
         checked = await asyncio.to_thread(self._load, where, chain, data)
         text = checked.text
         self._loaded[id(text.source)] = text.source, (*chain, where)
         handle, slug = handle_and_slug(path, where)
-        return LoadedProgram(text.program, text.source, handle, slug)
+        return LoadedProgram(text.program, text.source, handle, slug, _texts(checked))
 
     def _load(self, where: Where, chain: tuple[Where, ...], data: bytes | None) -> _Checked:
         text = self._read(where, data)
@@ -173,11 +176,14 @@ class LocalPrograms:
         """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""
         known = self._texts.get(where)
         try:
-            if where.remote:
+            if where.address in self._given:
+                data = self._given[where.address].encode("utf-8", "replace")
+                stamp: Stamp = data
+            elif where.remote:
                 data = data if data is not None or self._resolver is None else self._resolver.cached(where.address)
                 if data is None:
                     return None
-                stamp: Stamp = data
+                stamp = data
             else:
                 stamp = program_files.stamp(where.address)
             if known is not None and known.stamp == stamp:
@@ -279,6 +285,17 @@ def handle_and_slug(path: str, where: Where) -> tuple[str, str]:
         handle, _, rest = where.address.removeprefix(REGISTRY).partition("/")
         return handle, rest.rpartition("/")[2].removesuffix(".prose") or "program"
     return "url", Path(urlsplit(where.address).path).stem or "program"
+
+
+def _texts(checked: _Checked) -> dict[str, str]:
+    """The sources of a program and of all that it imports, by address."""
+    found: dict[str, str] = {}
+    agenda = [checked]
+    while agenda:
+        one = agenda.pop()
+        found[one.text.where.address] = one.text.source.text
+        agenda.extend(inner for inner in one.imports if inner is not None and inner.text.where.address not in found)
+    return found
 
 
 def _imports(uses: tuple[str, ...], find: _Find) -> tuple[tuple[_Checked | None, ...], bool]:

@@ -169,6 +169,12 @@ class Attempts(SessionAttempts):
         self.s.run.secure_former(self.key)
         self._before = self.s.run.store.mark(self.key)
 
+    def kept(self, result: SessionResult) -> SessionResult:
+        store = self.s.run.store
+        if result.text is not None or store.mark(self.key) in (None, self._before):
+            return result
+        return structs.replace(result, text=store.read(self.key))
+
     def keep(self, result: SessionResult) -> Reference:
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
@@ -205,7 +211,9 @@ def _memory(s: ProgramContext, node: tree.Session | tree.Resume, entry: AgentEnt
         if resume:
             raise located(s, SessionError(f"agent '{name}' keeps no memory", code="E017"), node.agent)
         return None
-    known = name in s.run.started_agents or store.has_memory(name, persist)
+    known = name in s.run.started_agents or s.note(
+        f"{s.path}/a{s.count('memory')}", bool, lambda: store.has_memory(name, persist)
+    )
     if resume and not known:
         if persist == "true":
             hint = f"start it first: `session: {name}`"
