@@ -96,7 +96,7 @@ class PostgresServer:
         options = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         command = [str(self._bin / "postgres"), "-D", str(self._data), "-k", str(self.directory), *options]
         with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: PLW1509
+            self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, preexec_fn=_die_with_parent, **self._identity()
             )
         waiting.until(self._answers, what=lambda: (self.directory / "log").read_text())

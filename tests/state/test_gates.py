@@ -359,9 +359,9 @@ async def test_a_claimed_principal_must_be_allowed_to_approve(keeper: Keeper) ->
     gates = keeper(person)
     gates.prior.give("ok", Answer(True, "ops"))
     assert await gates.decide(request("ok", allow=("ops",))) == GateDecision("approved", "ops", source="option")
-    gates.prior.give("ok", Answer(True))
-    assert (await gates.decide(request("ok", allow=("ops",)))).reason == "nobody"
-    assert person.shown == ["gate ok: user may not approve, allowed: ops"]
+    gates.prior.give("other", Answer(True))
+    assert (await gates.decide(request("other", allow=("ops",)))).reason == "nobody"
+    assert person.shown == ["gate other: user may not approve, allowed: ops"]
 
 
 # ---------------------------------------------------------------- closing and reopening
@@ -786,7 +786,7 @@ async def test_a_gate_that_is_cancelled_while_its_socket_is_made_leaves_the_next
 ) -> None:
     gates = keeper(Person())
     for steps in range(8):
-        task = asyncio.create_task(gates.decide(request()))
+        task = asyncio.create_task(gates.decide(request(f"cancelled_{steps}")))
         for _ in range(steps):
             await asyncio.sleep(0)
         task.cancel()
