@@ -19,7 +19,7 @@ from msgspec import structs
 from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.state.gates.decision_socket import DecisionServer
-from prose_kernel.state.gates.records import SYSTEM, Kept, Listening, Record, Records, record_data
+from prose_kernel.state.gates.records import SYSTEM, Left, Listening, Record, Records, record_data
 from prose_kernel.state.layout import file_stem
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Gatekeeper:
         self._open: dict[str, _Open] = {}
         self._ids: dict[str, str] = {}  # of the record that each place of the program opened last
         self._used: set[str] = set()  # names of records, also those of earlier processes of this run
-        self._left: list[Kept] | None = None  # what an earlier process has left, until its place is reached again
+        self._left: list[Left] | None = None  # what an earlier process has left, until its place is reached again
         self._server: DecisionServer | None = None
         self._watcher = _Watcher(records.listen)
         self._closing = "cancelled"
@@ -209,7 +209,7 @@ class Gatekeeper:
             raise
         return opened[0]
 
-    def _left_of(self, request: GateRequest) -> Kept | None:
+    def _left_of(self, request: GateRequest) -> Left | None:
         """The newest record that an earlier process has opened at this place, for this very question."""
         place = request.at, request.attempt
         here = [k for k in self._left or () if (k.record.request.at, k.record.request.attempt) == place and request.at]
@@ -218,7 +218,7 @@ class Gatekeeper:
         self._left = [left for left in self._left or () if left not in here]
         return here[-1] if _asks_the_same(here[-1].record.request, request) else None
 
-    def _made_meanwhile(self, left: Kept) -> GateDecision | None:
+    def _made_meanwhile(self, left: Left) -> GateDecision | None:
         """The decision in a record that an earlier process has left, if it counts now. A rejection that had ended the
         run does not: the gate opens anew (5.9)."""
         if left.decision is None or (left.seen and left.decision.status != "approved"):

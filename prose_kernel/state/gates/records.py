@@ -53,7 +53,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Left:
     """A record that an earlier process of the same run has left. `decision` is how it ended, None while it is pending;
     `seen` tells whether that process knew of the decision."""
 
@@ -110,7 +110,7 @@ class Records(Protocol):
         """What somebody outside would type to approve the record."""
         ...
 
-    def earlier(self) -> tuple[set[str], list[Kept]]:
+    def earlier(self) -> tuple[set[str], list[Left]]:
         """What earlier processes of this run have left: all ids (as file names), and the records to go on with."""
         ...
 
@@ -162,11 +162,11 @@ class FileRecords:
 
     # ------------------------------------------------------------ the run
 
-    def earlier(self) -> tuple[set[str], list[Kept]]:
+    def earlier(self) -> tuple[set[str], list[Left]]:
         """All ids in the log, and the pending records. A decision that an earlier process had made is in its journal;
         one in a file alone is not believed: the gate opens again."""
         pending = self.pending()
-        return {file_stem(event.gate_id) for event in self.events()}, [Kept(record) for record in pending]
+        return {file_stem(event.gate_id) for event in self.events()}, [Left(record) for record in pending]
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         now = self._clock.now()
@@ -292,7 +292,7 @@ class MemoryRecords:
     def command(self, record: Record) -> str:
         return f"%gate approve {record.request.name}"
 
-    def earlier(self) -> tuple[set[str], list[Kept]]:
+    def earlier(self) -> tuple[set[str], list[Left]]:
         return set(), []
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
@@ -344,7 +344,7 @@ class FallbackRecords:
     def command(self, record: Record) -> str:
         return self._records.command(record)
 
-    def earlier(self) -> tuple[set[str], list[Kept]]:
+    def earlier(self) -> tuple[set[str], list[Left]]:
         return self._records.earlier()
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
