@@ -75,7 +75,8 @@ class RunError(ProseError):
     error value that apply (`command`, `exit_code`, `stderr`, `gate`, `kind` …); their values are plain JSON.
     The machine sets `location` to the failing statement if it is known; `call_stack` holds one line for each
     enclosing block or program call, innermost first.
-    `nobody` is true if the error arose only because no one could answer (exit status 3).
+    `nobody` is true if the error arose only because no one could answer (exit status 3). `answer` is the path of the
+    request whose answer the error comes from, "" for an error of the program itself: a run can go on before it.
     """
 
     type: ClassVar[str] = "Error"
@@ -100,6 +101,7 @@ class RunError(ProseError):
         self.nobody = nobody
         self.location: Location | None = None
         self.call_stack: tuple[str, ...] = ()
+        self.answer = ""
 
     @property
     def unanswered(self) -> bool:

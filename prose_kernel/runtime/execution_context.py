@@ -386,6 +386,7 @@ class ExecutionContext:
     """
 
     __slots__ = (
+        "answered",
         "branches",
         "cancellation",
         "counts",
@@ -417,6 +418,8 @@ class ExecutionContext:
         self.path = path
         self.counts: dict[str, int] = {}
         self.crossings = 0
+        self.answered: tuple[str, Any] | None = None
+        """The request that was answered last, and the statement that it belongs to."""
 
     def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> Self:
         """A context for one branch or iteration."""
@@ -483,6 +486,8 @@ class ExecutionContext:
         if "statement" in error.details:
             return
         located(self, error, node)
+        if not error.answer and self.answered is not None and self.answered[1] is node:
+            error.answer = self.answered[0]
         line = self.source.line_column(node.span.start)[0]
         error.details.update({"statement": head(self.source, node), "line": line, **self.error_details()})
         error.call_stack = (*self.stack_lines(), *self.run.call_stack)

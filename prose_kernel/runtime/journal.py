@@ -26,7 +26,17 @@ from msgspec import MsgspecError
 from prose_kernel.errors import ProviderError, ResumeMismatch
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_codec import Described, Request
-from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Interrupted, Noted, Record
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    Answered,
+    Asked,
+    Ended,
+    Finished,
+    Interrupted,
+    Noted,
+    Record,
+    Text,
+)
 from prose_kernel.runtime.ports import CommandResult, SessionResult
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 
@@ -45,6 +55,10 @@ class Log(Protocol):
     def append(self, record: Record) -> None:
         """The record survives the end of the process afterwards. Never raises: what cannot be written is told to the
         person by its owner."""
+        ...
+
+    def rewind(self, to: int) -> None:
+        """The record with this number, and all behind it, count no more."""
         ...
 
 
@@ -69,7 +83,7 @@ class Journal:
         turns: Scheduler,
         run_id: str = "",
         *,
-        known: Iterator[Record] | None = None,
+        known: Iterator[tuple[int, Record]] | None = None,
         under_way: UnderWay = "rerun",
         on_live: Callable[[Sequence[Asked]], None] | None = None,
     ) -> None:
@@ -78,6 +92,7 @@ class Journal:
         self._run_id = run_id
         self._known = known
         self._coming: Record | None = None
+        self._number = 0
         self._under_way = under_way
         self._on_live = on_live
         self._parked: dict[str, _Parked] = {}
@@ -110,6 +125,7 @@ class Journal:
         `kept` is what is written down of an answer, `revive` makes an answer of what was. Raises what `ask` raises.
         """
         described = codec.describe(request, also)
+        s.answered = described.key, s.statement
         if self._was_asked(described):
             answered = await self._known_answer(s, described)
             if answered is not None:
@@ -151,10 +167,10 @@ class Journal:
     def _value(self, answered: Answered, kind: type[T], described: Described) -> T:
         if answered.cancelled:
             raise asyncio.CancelledError
-        if answered.error is not None:
+        if answered.error != NOTHING:
             raise codec.decode_error(answered.error)
         try:
-            return codec.decode(answered.value, kind) if answered.value is not None else cast("T", None)
+            return codec.decode(answered.value, kind)
         except MsgspecError:
             raise _mismatch("the journal holds an answer that is none", described.shown) from None
 
@@ -188,7 +204,8 @@ class Journal:
             if coming is not None:
                 raise self._diverged(_words(described.kind, described.shown))
             self._go_live()
-        self._write(Asked(described.key, described.kind, digest, described.shown, self._looks()))
+        looks = self._looks() if described.kind == "wait" else 0
+        self._write(Asked(described.key, described.kind, digest, described.shown, looks))
         return False
 
     async def _known_answer(self, s: ExecutionContext, described: Described) -> Answered | None:
@@ -257,7 +274,7 @@ class Journal:
         assert self._known is not None
         if isinstance(self._coming, Answered):
             self.answers += 1
-        self._coming = next(self._known, None)
+        self._number, self._coming = next(self._known, (0, None))
         self._mark = self._turns.looks
         looks = getattr(self._coming, "looks", 0)
         self._turns.stop_at = self._mark + looks if looks else 0
@@ -292,6 +309,26 @@ class Journal:
         if self._known is None:
             self._write(Interrupted(max(1, self._looks()) if self._turns.is_running else 0))
 
+    def begins(self, text: Text) -> None:
+        """A text begins to run. Where another one did, in a run that is resumed, that one and what followed it are
+        forgotten."""
+        if self._known is not None:
+            coming = self._coming
+            if isinstance(coming, Text) and _is_same(coming, text):
+                self._advance()
+                return
+            if coming is not None:
+                self._log.rewind(self._number)
+            self._go_live()
+        self._write(text)
+
+    def finish(self, record: Finished) -> None:
+        """The run is over."""
+        if self._known is not None and self._coming is None:
+            self._go_live()
+        if self._known is None:
+            self._write(record)
+
     def ended(self, record: Ended) -> None:
         """A text has ended. Raises `ResumeMismatch` when it has ended otherwise before."""
         if self._known is not None:
@@ -316,6 +353,11 @@ def _failure(kind: type[T]) -> T | Exception | None:
     if kind is SessionResult:
         return ProviderError("the run was killed while this session was under way", retryable=False)
     return None
+
+
+def _is_same(then: Text, now: Text) -> bool:
+    same = (then.language, then.text, then.inputs, then.supplied) == (now.language, now.text, now.inputs, now.supplied)
+    return same and then.directory == now.directory
 
 
 def _words(kind: str, said: str) -> str:

@@ -12,6 +12,8 @@ from msgspec import Raw, Struct, field
 
 VERSION: Final = 1
 
+NOTHING: Final = Raw(b"null")
+
 
 class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     """How the run began. `directory` is where it was started, `program` its file or the notebook's name, `settings`
@@ -63,8 +65,8 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
     """
 
     key: str
-    value: Raw | None = None
-    error: Raw | None = None
+    value: Raw = NOTHING
+    error: Raw = NOTHING
     cancelled: bool = False
     at_once: bool = False
 

@@ -255,6 +255,11 @@ class Machine:
         self._shared.supplied[name] = value
 
     @property
+    def host(self) -> Host:
+        """What all that runs here shares."""
+        return self._shared.host
+
+    @property
     def ports(self) -> Ports:
         """The doors to the outside; they may be set between two texts."""
         return self._shared.host.ports

@@ -55,7 +55,7 @@ Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled",
 run again for that."""
 
 
-class CommandResult(Struct, frozen=True):
+class CommandResult(Struct, frozen=True, omit_defaults=True):
     """What a command did (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
 
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`, `lost`; None on success. Streams are decoded
@@ -258,7 +258,7 @@ class Usage(Struct, frozen=True):
     counted: bool = True
 
 
-class SessionResult(Struct, frozen=True):
+class SessionResult(Struct, frozen=True, omit_defaults=True):
     """A session's answer. `text` None means: the session has written its binding itself.
 
     `origin` says who made the answer: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by
@@ -430,7 +430,7 @@ class JudgeRequest(Struct, frozen=True):
         return self.written or self.text
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, omit_defaults=True):
     """`answer` None is "uncertain"; `no_progress` ends a loop. `by` (`rules`, `scripted`, `model`, `agent`, `human`,
     `authored`, `dry-run`) and `reason` say who decided and why, the same when replayed; `details` is volatile."""
 
@@ -441,7 +441,7 @@ class Verdict(Struct, frozen=True):
     details: Mapping[str, object] = struct_field(default_factory=dict)
 
 
-class Pick(Struct, frozen=True):
+class Pick(Struct, frozen=True, omit_defaults=True):
     """The label that `choose` picked, and by whom and why. A label not in the list makes the machine ask once more."""
 
     label: str
@@ -450,7 +450,7 @@ class Pick(Struct, frozen=True):
     details: Mapping[str, object] = struct_field(default_factory=dict)
 
 
-class Finding(Struct, frozen=True):
+class Finding(Struct, frozen=True, omit_defaults=True):
     """What `extract` or `items` found in a text (for `items` a list), and by whom and why."""
 
     value: Value
@@ -533,7 +533,7 @@ class GateRequest(Struct, frozen=True):
     at: str = ""
 
 
-class GateDecision(Struct, frozen=True):
+class GateDecision(Struct, frozen=True, omit_defaults=True):
     """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`. `source` is the door:
     `cell`, `terminal`, `option`, `cli`, `sql`, `file`."""
 

@@ -8,6 +8,7 @@ cut off. A record is handed to the system before what it says has an effect, so 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -185,6 +186,10 @@ class JournalFile:
         except OSError as error:
             self._give_up((error.strerror or type(error).__name__).lower())
 
+    def rewind(self, to: int) -> None:
+        """The record with this number, and all behind it, count no more. Never raises."""
+        self.append(Rewound(to))
+
     def _write(self, records: list[Record]) -> None:
         if self._descriptor is None:
             return
@@ -205,6 +210,13 @@ class JournalFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path, flags, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise UsageError(
+                f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
+            ) from None
 
     def _give_up(self, reason: str) -> None:
         self._lost = True

@@ -162,10 +162,9 @@ class Attempts(SessionAttempts):
         self._written = self.s.run.store.watch(self.key)
 
     def kept(self, result: SessionResult) -> SessionResult:
-        store = self.s.run.store
-        if result.text is not None or store.mark(self.key) in (None, self._before):
+        if result.text is not None or not self._written():
             return result
-        return structs.replace(result, text=store.read(self.key))
+        return structs.replace(result, text=self.s.run.store.read(self.key))
 
     def keep(self, result: SessionResult) -> Reference:
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
