@@ -527,7 +527,7 @@ class GateRequest(Struct, frozen=True):
 
 class GateDecision(Struct, frozen=True):
     """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`. `source` is the door:
-    `cell`, `terminal`, `option`, `cli`, `file`."""
+    `cell`, `terminal`, `option`, `cli`, `sql`, `file`."""
 
     status: Literal["approved", "rejected", "timeout"]
     by: str
@@ -538,7 +538,11 @@ class GateDecision(Struct, frozen=True):
     @property
     def decided_by(self) -> str:
         """Who decided and through which door, for people: a file is never called a user."""
-        doors = {"cli": f"{self.by} (command line)", "file": f"a decision file in the name of {self.by}"}
+        doors = {
+            "cli": f"{self.by} (command line)",
+            "sql": f"{self.by} (SQL)",
+            "file": f"a decision file in the name of {self.by}",
+        }
         return doors.get(self.source or "", self.by)
 
 
