@@ -55,8 +55,8 @@ class Start:
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
     given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
     somebody else writes decide gates. `elsewhere` tells that the program is nobody's own file, but an example of the
-    package: its sessions work in `cwd`. `language` is that of a text which says nothing else; without it, that of the
-    program file.
+    package: its sessions work in `cwd`. `notebook_path` is the notebook's own, where it is known. `language` is that of
+    a text which says nothing else; without it, that of the program file.
     """
 
     cwd: Path
@@ -66,6 +66,7 @@ class Start:
     decisions: Mapping[str, bool] = field(default_factory=dict)
     gate_files: bool = False
     elsewhere: bool = False
+    notebook_path: str = ""
     language: Language | None = None
 
 
@@ -172,6 +173,7 @@ class Workspace:
         self._programs: dict[str, Programs] = {}  # by language
         self._running: Language | None = None  # the language of the text that runs
         self._muted = resumption is not None  # what is replayed was shown when it happened
+        self._texts = 0  # of the run that have begun
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -267,6 +269,18 @@ class Workspace:
         return home.directory if home is not None and home.directory.is_dir() else None
 
     @property
+    def begun(self) -> bool:
+        """Whether a text of the run has begun to run."""
+        return self._texts > 0
+
+    @property
+    def journal(self) -> Path | None:
+        """The journal of the run, with which it can be resumed; None where it has none, or none yet."""
+        run = self._run
+        path = run.journal.file.path if run is not None and run.journal is not None else None
+        return path if path is not None and path.is_file() else None
+
+    @property
     def transcript(self) -> str | None:
         """The markers of a run that lives in memory (openprose.md 7.6); None for one on disk."""
         run = self._run
@@ -360,6 +374,7 @@ class Workspace:
         self._inputs.update(language.inputs(compiled.program))
         await self._retire()
         self._loop, self._task, self._running = asyncio.get_running_loop(), asyncio.current_task(), language
+        self._texts += 1
         try:
             if self._remote is None and self.settings.on_other_machines:
                 self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
@@ -433,16 +448,21 @@ class Workspace:
         try:
             await self._end(None)
         finally:
-            self._run = None
+            self._forget()
             self._supplied = dict(self.start.supplied)
             self._inputs.clear()
+
+    def _forget(self) -> None:
+        """The run is over; another one is none that is resumed."""
+        self._run = self._resumption = None
+        self._muted, self._texts = False, 0
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
         try:
             await self._end(error)
         finally:
-            self._run = None
+            self._forget()
             opened = (self._remote, self._engine)
             self._remote = self._engine = None
             await asyncio.gather(*(asyncio.to_thread(one.close) for one in opened if one is not None))
@@ -472,30 +492,45 @@ class Workspace:
 
     # ------------------------------------------------------------ what survives
 
-    async def restore(self) -> Resumption:
+    async def restore(self) -> None:
         """Bring a run back: its finished texts run again, with the answers that they got then. A text that was
         running is not among them; the next one that is run goes on where that one was, if it is the same.
 
         Raises `ResumeMismatch` when the program asks something else than it did.
         """
+        from prose_kernel.run_journal import interrupted_text, texts_of
+
         how = self._resumption
         assert how is not None
-        run = self._open(languages.LANGUAGES[how.head.language])
-        from prose_kernel.run_journal import texts_of
-
+        machine = self._open(languages.LANGUAGES[how.head.language]).any_machine
         for text in texts_of(how):
             language = languages.LANGUAGES[text.language]
-            for name, value in text.supplied.items():
-                self.supply(name, value)
-            run.any_machine.cwd = text.directory
+            self._goes_on_as(text, machine)
             compiled = self.compile(text.text, text.name, language)
             try:
                 await self.run(compiled, text.inputs, language)
             except ResumeMismatch:
                 raise
-            except (RunError, asyncio.CancelledError):
+            except RunError:
+                pass
+            except asyncio.CancelledError:
+                if self._abandoned:
+                    raise
                 stay()
-        return how
+        if (unfinished := interrupted_text(how)) is not None:
+            self._goes_on_as(unfinished, machine)
+        self._muted = False  # a cell that goes on is shown as one that runs
+
+    @property
+    def _abandoned(self) -> bool:
+        journal = self._run.journal if self._run is not None else None
+        return journal is not None and journal.journal.abandoned
+
+    def _goes_on_as(self, text: Text, machine: Machine) -> None:
+        """What a person had set before the text."""
+        for name, value in text.supplied.items():
+            self.supply(name, value)
+        machine.cwd = text.directory
 
     @contextlib.contextmanager
     def _written_down(
@@ -535,6 +570,10 @@ class Workspace:
             str(start.cwd),
             package=__version__,
             notebook=start.notebook,
+            notebook_path=start.notebook_path,
+            gate_files=start.gate_files,
+            elsewhere=start.elsewhere,
+            supplied=dict(start.supplied),
             started=f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
             decisions=dict(start.decisions),
             settings=deciding,

@@ -213,7 +213,7 @@ class Cells:
                 await run_line(self, piece.text, output, view)
                 view.language = language
                 value = None
-            elif _has_statements(piece.text):
+            elif has_statements(piece.text):
                 value = await self.program(piece.text, view, language=language)
         return value
 
@@ -339,7 +339,7 @@ class Cells:
         return found
 
 
-def _has_statements(text: str) -> bool:
+def has_statements(text: str) -> bool:
     """False for blank lines and comments, which need no machine."""
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 

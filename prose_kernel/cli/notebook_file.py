@@ -105,7 +105,12 @@ class NotebookCells(Cells):
         super().__init__(notebook.parent, run.asker, run.language)
         self._told_by = run
         self._start = Start(
-            self.cwd, notebook.name, supplied=given.inputs, decisions=given.decisions, language=run.language
+            self.cwd,
+            notebook.name,
+            supplied=given.inputs,
+            decisions=given.decisions,
+            notebook_path=str(notebook),
+            language=run.language,
         )
         chosen = given.settings
         self.overrides = {name: getattr(chosen, name) for name in chosen.__slots__}
@@ -117,8 +122,7 @@ class NotebookCells(Cells):
     @property
     def workspace(self) -> Workspace:
         if self._workspace is None:
-            listeners = [self._told_by.narrator]
-            self._workspace = Workspace(self.settings, self._start, asker=self.asker, listeners=listeners)
+            self._workspace = self._told_by.plugged(self.settings, self._start)
         return self._workspace
 
     async def feed(self, cell: Cell) -> None:

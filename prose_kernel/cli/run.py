@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from prose_kernel.cli import files, report
 from prose_kernel.cli.terminal import Screen
@@ -16,13 +18,31 @@ from prose_kernel.errors import ProseError, RunError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+    from prose_kernel.cli.resuming import Resumed
     from prose_kernel.languages import Language
+    from prose_kernel.runtime.journal import UnderWay
 
 ABSENT_BACKENDS = ("sqlite", "postgres")
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
-@click.argument("target", metavar="FILE")
+@click.argument("target", metavar="FILE", required=False)
+@click.option(
+    "--resume",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value="",
+    help="Let a run go on, by the beginning of its id; without RUN the last one that did not finish.",
+)
+@click.option(
+    "--interrupted",
+    type=click.Choice(["rerun", "fail"]),
+    default="rerun",
+    help="With --resume: what becomes of commands and sessions that were under way.  [default: rerun]",
+)
+@click.option("--from", "at", metavar="AT", help="With --resume: a branch of the run that begins before c3 or c1/4.")
+@click.option("--stored", is_flag=True, help="With --resume: the program's text as it was when the run began.")
+@click.option("--changed", is_flag=True, help="With --resume: a branch of the run with the program's text as it is.")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
 @click.option(
@@ -62,8 +82,16 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
 )
+@click.pass_context
 def run(
-    target: str,
+    ctx: click.Context,
+    /,
+    target: str | None,
+    resume: str | None = None,
+    interrupted: UnderWay = "rerun",
+    at: str | None = None,
+    stored: bool = False,
+    changed: bool = False,
     inputs: Sequence[str] = (),
     yes: Sequence[str] = (),
     no: Sequence[str] = (),
@@ -96,6 +124,20 @@ def run(
     from prose_kernel import settings
     from prose_kernel.cli.execution import Request
 
+    if resume is not None:
+        if stored and changed:
+            raise UsageError("--stored and --changed exclude each other")
+        from prose_kernel.cli import resuming
+
+        wanted = resuming.Wanted(resume, at, interrupted, stored, changed)
+        return _resume(resuming.resume(target, wanted, ctx.params, Path.cwd()))
+    if at is not None or stored or changed or ctx.get_parameter_source("interrupted") != ParameterSource.DEFAULT:
+        option = "--from" if at is not None else "--stored" if stored else "--changed" if changed else "--interrupted"
+        raise UsageError(
+            f"{option} is about a run that is resumed", hint="write --resume RUN too; prose runs lists them"
+        )
+    if target is None:
+        raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     cwd, name = Path.cwd(), files.find_program(target)
     cells, language = read(name)
     kept: dict[str, Any] = {language.state: _state(state, in_context)}
@@ -124,6 +166,14 @@ def run(
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     return _report(request, run_of(request, screen, language).execute(cells), screen)
+
+
+def _resume(resumed: Resumed) -> int:
+    request = resumed.request
+    screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
+    for remark in resumed.remarks:
+        screen.note(remark)
+    return _report(request, run_of(request, screen, resumed.language).execute(resumed.cells), screen)
 
 
 def read(name: str) -> tuple[list[Cell], Language]:
@@ -177,13 +227,19 @@ def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
     return {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
 
 
-def _state(state: str | None, in_context: bool) -> str | None:
-    """The backend asked for; `sqlite+` is sqlite or better. A database that is not there falls back to files (7.1)."""
+def backend_of(state: str | None, in_context: bool) -> str | None:
+    """The backend asked for; `sqlite+` is sqlite or better."""
     wanted = state.removesuffix("+") if state else None
     if in_context:
         if wanted not in (None, "in-context"):
             raise click.UsageError(f"--in-context and --state {state} exclude each other")
         return "in-context"
+    return wanted
+
+
+def _state(state: str | None, in_context: bool) -> str | None:
+    """The backend asked for. A database that is not there falls back to files (7.1)."""
+    wanted = backend_of(state, in_context)
     if wanted in ABSENT_BACKENDS:
         click.echo(f"Warning: the {wanted} backend is not available; the run is kept in files [E219]", err=True)
         return "filesystem"
@@ -220,9 +276,22 @@ def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
 
 
 def _where(request: Request, ended: Ended) -> str:
-    if ended.run_directory is None:
-        return ""
-    return f"\nrun directory: {_shortest(ended.run_directory, request.cwd)}"
+    """Where the run is, and the command that lets it go on (docs/reference/openprose.md 8)."""
+    cwd = Path.cwd()
+    lines = [f"\nrun directory: {_shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
+    if ended.journal is not None:
+        lines.append(f"\nto resume it: prose run --resume {_named(ended.journal.parent, cwd)}")
+    return "".join(lines)
+
+
+def _named(directory: Path, cwd: Path) -> str:
+    """A run as `--resume` finds it from here: by its id, else by its directory."""
+    from prose_kernel import settings
+    from prose_kernel.state.runs import places
+
+    here = [place.path for place in places(cwd, settings.load(cwd, problems=[]).state_dir)]
+    name = _shortest(directory, cwd)
+    return directory.name if directory.parent in here else shlex.quote(name if "/" in name else f"./{name}")
 
 
 def _shortest(path: Path, cwd: Path) -> str:

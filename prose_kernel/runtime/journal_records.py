@@ -17,7 +17,8 @@ NOTHING: Final = Raw(b"null")
 
 class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     """How the run began. `directory` is where it was started, `program` its file or the notebook's name, `settings`
-    those that decide what the program does. A branch tells of which run, and of how many of its records."""
+    those that decide what the program does. A branch names the runs that it came from, the nearest last; `branch_at` is
+    the number of records that it shares with that one, and `changed` that its text was changed then."""
 
     run: str
     program: str
@@ -31,8 +32,11 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     supplied: dict[str, str] = field(default_factory=dict)
     decisions: dict[str, bool] = field(default_factory=dict)
     settings: dict[str, str | int | bool | None] = field(default_factory=dict)
-    branch_of: str = ""
+    gate_files: bool = False
+    elsewhere: bool = False
+    branch_of: list[str] = field(default_factory=list)
     branch_at: int = 0
+    changed: bool = False
 
 
 class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
