@@ -198,6 +198,7 @@ class RunJournal:
             changed_before=head.branch_at if head.changed else 0,
             texts_stay=how.texts_stay,
             under_way=how.under_way,
+            again=how.cause.key if how.cause is not None else "",
             on_live=on_live,
         )
         return cls(file, journal, how)

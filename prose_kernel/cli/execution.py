@@ -119,7 +119,7 @@ class ProgramRun:
         from prose_kernel.cli.resuming import under_way
 
         how = self.request.resumption
-        for remark in under_way(lost, how.under_way) if how is not None else ():
+        for remark in under_way(lost, how) if how is not None else ():
             self.screen.note(remark)
 
     async def feed(self, cell: Cell) -> None:

@@ -316,9 +316,10 @@ def told(asked: Asked) -> str:
     return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
 
 
-def under_way(lost: Sequence[Asked], way: UnderWay) -> list[str]:
+def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
     """What is said of what was under way, when a run has caught up."""
-    again = [asked for asked in lost if way == "rerun" or asked.kind not in ("command", "session")]
+    lost = [asked for asked in lost if how.cause is None or asked.key != how.cause.key]
+    again = [asked for asked in lost if how.under_way == "rerun" or asked.kind not in ("command", "session")]
     failed = [asked for asked in lost if asked not in again]
     return [
         *(f"Was under way and is asked again: {told(asked)}" for asked in again),

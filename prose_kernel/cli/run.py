@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from prose_kernel.cli import files, report
 from prose_kernel.cli.terminal import Screen
@@ -37,7 +36,6 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
 @click.option(
     "--interrupted",
     type=click.Choice(["rerun", "fail"]),
-    default="rerun",
     help="With --resume: what becomes of commands and sessions that were under way.  [default: rerun]",
 )
 @click.option("--from", "at", metavar="AT", help="With --resume: a branch of the run that begins before c3 or c1/4.")
@@ -88,7 +86,7 @@ def run(
     /,
     target: str | None,
     resume: str | None = None,
-    interrupted: UnderWay = "rerun",
+    interrupted: UnderWay | None = None,
     at: str | None = None,
     stored: bool = False,
     changed: bool = False,
@@ -129,9 +127,9 @@ def run(
             raise UsageError("--stored and --changed exclude each other")
         from prose_kernel.cli import resuming
 
-        wanted = resuming.Wanted(resume, at, interrupted, stored, changed)
+        wanted = resuming.Wanted(resume, at, interrupted or "rerun", stored, changed)
         return _resume(resuming.resume(target, wanted, ctx.params, Path.cwd()))
-    if at is not None or stored or changed or ctx.get_parameter_source("interrupted") != ParameterSource.DEFAULT:
+    if at is not None or stored or changed or interrupted is not None:
         option = "--from" if at is not None else "--stored" if stored else "--changed" if changed else "--interrupted"
         raise UsageError(
             f"{option} is about a run that is resumed", hint="write --resume RUN too; prose runs lists them"

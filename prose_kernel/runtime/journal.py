@@ -90,6 +90,7 @@ class Journal:
         changed_before: int = 0,
         texts_stay: bool = False,
         under_way: UnderWay = "rerun",
+        again: str = "",
         on_live: Callable[[Sequence[Asked]], None] | None = None,
     ) -> None:
         self._log = log
@@ -100,7 +101,7 @@ class Journal:
         self._known = known
         self._coming: Record | None = None
         self._number = 0
-        self._under_way = under_way
+        self._under_way, self._again = under_way, again
         self._on_live = on_live
         self._parked: dict[str, _Parked] = {}
         self._mark = turns.looks
@@ -139,7 +140,7 @@ class Journal:
             if answered is not None:
                 value = self._value(answered, kind, described)
                 return value if revive is None else await revive(value)
-            if self._under_way == "fail" and (failure := _failure(kind)) is not None:
+            if self._under_way == "fail" and described.key != self._again and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
         return await self._live_answer(s, described, ask, kept)
 

@@ -228,6 +228,15 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
     return sorted(found.values(), key=lambda run: run.id)
 
 
+def remove(where: Sequence[RunPlace], run: KeptRun) -> None:
+    """Remove a run from all places. Raises `UsageError` for one that is running, and when that cannot be."""
+    for place in where:
+        for found in place.runs() if place is not run.place else ():
+            if found.id == run.id:
+                found.remove()
+    run.remove()
+
+
 def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
     """The run with this id, or the only one whose id begins like that; or that of a directory (`a/b/RUN`).
 
