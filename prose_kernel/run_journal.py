@@ -48,6 +48,15 @@ class Resumption:
         return self.journal.path.parent
 
     @property
+    def state_dir(self) -> str | None:
+        """Its state directory, relative to where it was begun if it is below that; None for a run of VVM, which keeps
+        its files elsewhere."""
+        directory, base = self.directory.resolve().parent.parent, Path(self.head.directory).resolve()
+        if directory.name == ROOT:
+            return None
+        return str(directory.relative_to(base)) if directory.is_relative_to(base) else str(directory)
+
+    @property
     def complete(self) -> bool:
         """Whether the run has come to its end: nothing of it is left to do."""
         finished = self.journal.finished
@@ -239,8 +248,7 @@ class RunJournal:
             return
         self._finished = True
         status = "done" if error is None else "failed"
-        if self.resumed is None or not self.resumed.complete:
-            self.journal.finish(Finished(status))  # type: ignore[arg-type]
+        self.journal.finish(Finished(status))  # type: ignore[arg-type]
 
     def close(self) -> None:
         self.file.close()

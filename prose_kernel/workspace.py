@@ -173,7 +173,7 @@ class Workspace:
         self._programs: dict[str, Programs] = {}  # by language
         self._running: Language | None = None  # the language of the text that runs
         self._muted = resumption is not None  # what is replayed was shown when it happened
-        self._texts = 0  # of the run that have begun
+        self.texts = 0  # of the run that have begun
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -271,7 +271,12 @@ class Workspace:
     @property
     def begun(self) -> bool:
         """Whether a text of the run has begun to run."""
-        return self._texts > 0
+        return self.texts > 0
+
+    @property
+    def keeps_journal(self) -> bool:
+        """Whether the run writes down what happens."""
+        return self._run is not None and self._run.journal is not None
 
     @property
     def journal(self) -> Path | None:
@@ -374,7 +379,7 @@ class Workspace:
         self._inputs.update(language.inputs(compiled.program))
         await self._retire()
         self._loop, self._task, self._running = asyncio.get_running_loop(), asyncio.current_task(), language
-        self._texts += 1
+        self.texts += 1
         try:
             if self._remote is None and self.settings.on_other_machines:
                 self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
@@ -455,7 +460,7 @@ class Workspace:
     def _forget(self) -> None:
         """The run is over; another one is none that is resumed."""
         self._run = self._resumption = None
-        self._muted, self._texts = False, 0
+        self._muted, self.texts = False, 0
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
@@ -502,7 +507,8 @@ class Workspace:
 
         how = self._resumption
         assert how is not None
-        machine = self._open(languages.LANGUAGES[how.head.language]).any_machine
+        texts = how.journal.texts
+        machine = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language]).any_machine
         for text in texts_of(how):
             language = languages.LANGUAGES[text.language]
             self._goes_on_as(text, machine)
@@ -545,9 +551,9 @@ class Workspace:
         with run.journal.text(text):
             yield
 
-    def _journal(self, run: _Run, language: Language) -> RunJournal | None:
+    def _journal(self, run: _Run) -> RunJournal | None:
         settings, how = self.settings, self._resumption
-        if settings.journal == "off" or (run.kept is None and language.state == "state"):
+        if settings.journal == "off" or (run.kept is None and self.language.state == "state"):
             return None
         from prose_kernel.run_journal import RunJournal
         from prose_kernel.state.journal_file import NAME, JournalFile
@@ -558,15 +564,15 @@ class Workspace:
             return RunJournal.resume(file, host, how, self._live)
         directory = run_parts.journal_directory(self._project, run.home, run.answers, self._clock)
         file = JournalFile(directory / NAME, durable=settings.journal == "durable", on_lost=self._journal_lost)
-        return RunJournal.begin(file, host, self._head(directory.name, language))
+        return RunJournal.begin(file, host, self._head(directory.name))
 
-    def _head(self, run_id: str, language: Language) -> Head:
+    def _head(self, run_id: str) -> Head:
         settings, start = self.settings, self.start
         deciding: dict[str, str | int | bool | None] = {name: getattr(settings, name) for name in DECIDES}
         return Head(
             run_id,
             start.program_file,
-            language.name,
+            self.language.name,
             str(start.cwd),
             package=__version__,
             notebook=start.notebook,
@@ -644,7 +650,7 @@ class Workspace:
         if settings.exec_enabled:
             programs = run_parts.agent_programs(settings, home, self._engine_of(), self._clock, self._warnings.append)
         run = _Run(machines, gates, commands, programs, kept, transcript, answers)
-        run.journal = self._journal(run, language)
+        run.journal = self._journal(run)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
         return run

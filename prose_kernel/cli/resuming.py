@@ -18,7 +18,6 @@ from prose_kernel.run_journal import Resumption, branch, point_of, resumption
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Asked, Head
 from prose_kernel.state import runs
-from prose_kernel.state.answer_files import ROOT
 from prose_kernel.state.layout import new_run_id
 from prose_kernel.state.runs import KeptRun
 
@@ -155,6 +154,8 @@ def _agreed(
     """Settings, inputs and decisions: those that the run began with. Raises `UsageError` for an option against them."""
     from prose_kernel.cli.run import backend_of, decisions, pairs
 
+    assert kept.journal is not None
+
     def against(option: str, began: str) -> UsageError:
         return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program anew")
 
@@ -180,16 +181,8 @@ def _agreed(
     chosen["cassette_realtime"] = True if options["realtime"] else None
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
-    chosen["state_dir"] = _state_directory(kept, head)
+    chosen["state_dir"] = Resumption(kept.journal).state_dir
     return chosen, dict(head.supplied), {**head.decisions, **given}
-
-
-def _state_directory(kept: KeptRun, head: Head) -> str | None:
-    """The state directory of a run: relative to where it was begun, if it is below that."""
-    directory, base = kept.directory.resolve().parent.parent, Path(head.directory).resolve()
-    if directory.name == ROOT:
-        return None  # one of VVM, which keeps its files there
-    return str(directory.relative_to(base)) if directory.is_relative_to(base) else str(directory)
 
 
 # ---------------------------------------------------------------- texts
