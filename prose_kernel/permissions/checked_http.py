@@ -15,6 +15,7 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any, Final
 
 from prose_kernel.permissions import hosts
@@ -107,8 +108,9 @@ async def get(url: Any, to: Sequence[str], accept: str) -> AsyncIterator[Any]:
         "Accept": accept,
         "Accept-Encoding": "gzip, deflate",
     }
-    timeout = library.Timeout(None)
-    async with library.AsyncClient(trust_env=False, follow_redirects=False, timeout=timeout) as client:
+    async with library.AsyncClient(
+        verify=_certificates(), trust_env=False, follow_redirects=False, timeout=library.Timeout(None)
+    ) as client:
         try:
             response = await _send(client, library, url, to, headers)
             try:
@@ -161,6 +163,12 @@ async def body(response: Any, limit: int) -> tuple[bytes, bool]:
     if unpack is not None and found and not unpack.eof:
         raise HttpFailed("the answer is packed, and its end is missing", again=True)
     return bytes(found), False
+
+
+@lru_cache(maxsize=1)
+def _certificates() -> Any:
+    """Whom the system trusts to sign certificates. Reading that takes longer than a request to a server nearby."""
+    return _library().create_ssl_context(trust_env=False)
 
 
 def _library() -> Any:

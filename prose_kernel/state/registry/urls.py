@@ -27,10 +27,10 @@ def canonical(url: str, shown: str | None = None) -> str:
     shown = shown or url
     found = hosts.address(url) if url.isprintable() and "\\" not in url else None
     if found is None or found.scheme is None:
-        user = "@" in url.partition("//")[2].partition("/")[0]
-        why = "a URL with a user name or password is not fetched" if user else "it is no address of a program"
-        hint = "programs are fetched without signing in" if user else "write `https://HOST/PATH`"
-        raise unfetchable("a URL with a user name or password" if user else shown, why, hint)
+        if "@" in url.partition("//")[2].partition("/")[0]:  # not repeated: it may hold a password
+            message = "a URL with a user name or password is not loaded: programs are fetched without signing in"
+            raise ImportProgramError(message, hint="leave them out, or save the program to a file")
+        raise unfetchable(shown, "it is no address of a program", "write `https://HOST/PATH`")
     default = 443 if found.scheme == "https" else 80
     place = found.host if found.port in (default, None) else f"{found.host}:{found.port}"
     path = "/" + re.sub(r"^[^/?#]*/?", "", url.partition("//")[2], count=1).partition("#")[0]
@@ -77,5 +77,4 @@ def raw_page(url: str) -> str | None:
 
 def unfetchable(shown: str, why: str, hint: str | None = None) -> ImportProgramError:
     """The error (E215) for a program that cannot be had."""
-    name = shown if shown.startswith("a URL with") else f'"{shown}"'
-    return ImportProgramError(f"{name} cannot be loaded: {why}", hint=hint)
+    return ImportProgramError(f'"{shown}" cannot be loaded: {why}', hint=hint)
