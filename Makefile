@@ -26,7 +26,7 @@ help:
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   write the generated pages of docs/"
-	@echo "make tools  install shells, a compiler, Node, Chromium and bubblewrap for the tests (as root with apt-get)"
+	@echo "make tools  install shells, a compiler, Node, Chromium, bubblewrap and PostgreSQL for the tests (as root with apt-get)"
 	@echo "make agents install the CLI agents that are tested for real (npm; outside of the repository)"
 	@echo "make local-model   a small model and its server, for the end-to-end test that is skipped without them"
 

@@ -21,32 +21,38 @@ if TYPE_CHECKING:
     from prose_kernel.session_services import SessionServices
     from prose_kernel.settings import Settings
     from prose_kernel.state.answer_files import AnswerFiles
-    from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
-    from prose_kernel.state.registry.consent import Trust
+    from prose_kernel.state.home import RunHome
+    from prose_kernel.state.kept import Kept
     from prose_kernel.state.registry.resolver import RemotePrograms
 
 
-def store(settings: Settings, cwd: Path, clock: Clock) -> FilesystemStore:
-    """Files for a new run."""
+def keep(settings: Settings, cwd: Path, clock: Clock) -> Kept | None:
+    """What a new run leaves behind; None for one that lives in memory."""
+    if settings.state == "in-context":
+        return None
     from prose_kernel.state.filesystem import FilesystemStore
+    from prose_kernel.state.home import RunHome
+    from prose_kernel.state.kept import Kept
     from prose_kernel.state.layout import new_run_id
+    from prose_kernel.state.trace import Trace
 
-    return FilesystemStore(Path(settings.state_dir), new_run_id(clock), cwd=cwd)
+    home = RunHome(Path(settings.state_dir), new_run_id(clock), cwd=cwd)
+    return Kept(home, FilesystemStore(home), Trace(home, clock))
 
 
-def answer_files(project: Path, program_file: str, kept: FilesystemStore | None, clock: Clock) -> AnswerFiles:
-    """Files for the answers of the agents of a run; `kept` are its other files, whose id they share."""
+def answer_files(project: Path, program_file: str, home: RunHome | None, clock: Clock) -> AnswerFiles:
+    """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share."""
     from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.layout import new_run_id
 
-    return AnswerFiles(project, kept.run_id if kept is not None else new_run_id(clock), clock, program_file)
+    return AnswerFiles(project, home.run_id if home is not None else new_run_id(clock), clock, program_file)
 
 
 def gatekeeper(
     asker: Asker,
     settings: Settings,
-    kept: FilesystemStore | None,
+    home: RunHome | None,
     clock: Clock,
     *,
     decisions: Mapping[str, bool],
@@ -60,8 +66,8 @@ def gatekeeper(
     from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
     from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
 
-    if kept is not None:
-        in_files = FileRecords(kept.paths.gates, kept.run_id, clock)
+    if home is not None:
+        in_files = FileRecords(home.gates, home.run_id, clock)
         records: FallbackRecords | MemoryRecords = FallbackRecords(in_files, clock)
     else:
         records = MemoryRecords(clock)
@@ -99,7 +105,6 @@ def remote_programs(
     program_file: str = "",
     *,
     asker: Asker | None = None,
-    trust: Trust | None = None,
     writes: bool = True,
     upgrade: bool = False,
 ) -> RemotePrograms:
@@ -118,15 +123,12 @@ def remote_programs(
         LockFile(place_of(cwd, program_file), cache.directory / "locks"),
         cache,
         asker=serial(asker) if asker is not None else None,
-        trust=trust,
         writes=writes,
         upgrade=upgrade,
     )
 
 
-def task_service(
-    settings: Settings, cwd: Path, kept: FilesystemStore | None, engine: Engine, clock: Clock
-) -> TaskService:
+def task_service(settings: Settings, cwd: Path, home: RunHome | None, engine: Engine, clock: Clock) -> TaskService:
     """Commands with a waiting window, and the tasks they become."""
     from prose_kernel.commands.tasks.options import TaskOptions
     from prose_kernel.commands.tasks.pointers import pointer_of
@@ -143,14 +145,14 @@ def task_service(
         log_tail=settings.tasks_log - settings.tasks_log // 4,
         pass_environment=settings.tasks_environment,
     )
-    directory = kept.directory if kept is not None else None
+    directory = home.directory if home is not None else None
     where = surroundings(cwd, directory, settings.state_dir)
-    pointer = pointer_of(kept.state_dir, kept.run_id, where.notebook) if kept is not None else None
+    pointer = pointer_of(home.state_dir, home.run_id, where.notebook) if home is not None else None
     return TaskService(engine, directory, str(cwd), clock, options, displayed=settings.display_cap, pointer=pointer)
 
 
 def agent_programs(
-    settings: Settings, kept: FilesystemStore | None, engine: Engine, clock: Clock, warn: Callable[[str], None]
+    settings: Settings, home: RunHome | None, engine: Engine, clock: Clock, warn: Callable[[str], None]
 ) -> AgentPrograms:
     """What runs programs for agents; the operator has switched it on."""
     from prose_kernel.commands.exec_tool.audit import AuditLog
@@ -169,7 +171,7 @@ def agent_programs(
         allow_env=settings.exec_allow_env,
     )
     audit = AuditLog(
-        kept.directory / "audit.jsonl" if kept is not None else None,
+        home.audit if home is not None else None,
         mandatory=settings.exec_audit_required,
         warn=warn,
         now=clock.now,
@@ -183,7 +185,7 @@ def session_services(
     cwd: Path,
     *,
     project: Path,
-    kept: FilesystemStore | AnswerFiles | None,
+    home: RunHome | AnswerFiles | None,
     engine: Engine,
     tasks: TaskService,
     programs: AgentPrograms | None,
@@ -203,7 +205,7 @@ def session_services(
     return connect(
         asker,
         settings.session_options(cwd),
-        surroundings(project, kept.directory if kept is not None else None, settings.state_dir),
+        surroundings(project, home.directory if home is not None else None, settings.state_dir),
         clock=clock,
         interrupt=interrupt,
         guard=Helpers(engine),

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
     from prose_kernel.session_services import SessionServices
     from prose_kernel.state.answer_files import AnswerFiles
-    from prose_kernel.state.filesystem import FilesystemStore
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
+    from prose_kernel.state.home import RunHome
+    from prose_kernel.state.kept import Kept
     from prose_kernel.state.registry.resolver import RemotePrograms
     from prose_kernel.state.transcript import InContextTrace
 
@@ -74,11 +75,11 @@ def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
     from prose_kernel import deferred_services
     from prose_kernel.commands import Engine, ShellCommands
-    from prose_kernel.state import filesystem, memory, trace, transcript
+    from prose_kernel.state import filesystem, kept, memory, trace, transcript
     from prose_kernel.state.gates import gatekeeper
 
     _ = deferred_services, Engine, ShellCommands, language.machine()
-    _ = filesystem, gatekeeper, memory, trace, transcript
+    _ = filesystem, gatekeeper, kept, memory, trace, transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +115,15 @@ class _Run:
     gates: Gatekeeper
     commands: ShellCommands
     programs: AgentPrograms | None
-    kept: FilesystemStore | None
+    kept: Kept | None
     transcript: InContextTrace | None
     answers: AnswerFiles | None = None
     doors: SessionServices | None = None
     tasks: TaskService | None = None
+
+    @property
+    def home(self) -> RunHome | None:
+        return self.kept.home if self.kept is not None else None
 
     @property
     def any_machine(self) -> Machine:
@@ -248,8 +253,8 @@ class Workspace:
     @property
     def run_directory(self) -> Path | None:
         """The directory of the run; None before it exists, and for a run that lives in memory."""
-        kept = self._run.kept or self._run.answers if self._run is not None else None
-        return kept.directory if kept is not None and kept.directory.is_dir() else None
+        home = self._run.home or self._run.answers if self._run is not None else None
+        return home.directory if home is not None and home.directory.is_dir() else None
 
     @property
     def transcript(self) -> str | None:
@@ -349,8 +354,8 @@ class Workspace:
             if self._remote is None and self.settings.on_other_machines:
                 self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
                 self._plug_in(run, run.doors)
-            if run.kept is not None:
-                keep = run.kept.record_source if self.start.notebook else run.kept.start
+            if run.home is not None:
+                keep = run.home.record_source if self.start.notebook else run.home.start
                 keep(compiled.source.text)
             if run.answers is not None and language.state == "vvm_state":
                 keep = run.answers.record_source if self.start.notebook else run.answers.start
@@ -479,19 +484,19 @@ class Workspace:
         from prose_kernel.commands import ShellCommands
         from prose_kernel.deferred_services import DeferredJudge, DeferredMemories, DeferredRaces, DeferredSessions
         from prose_kernel.state.memory import MemoryStore
-        from prose_kernel.state.trace import Trace
         from prose_kernel.state.transcript import InContextTrace, MarkedTrace
 
         settings, start = self.settings, self.start
         keeps = self.language.state == "state"
-        kept = run_parts.store(settings, start.cwd, self._clock) if keeps and settings.state == "filesystem" else None
+        kept = run_parts.keep(settings, start.cwd, self._clock) if keeps else None
+        home = kept.home if kept is not None else None
         transcript = None if kept is not None else InContextTrace(self._asker.show) if keeps else MarkedTrace()
-        trace: Listener | None = Trace(kept, self._clock) if kept is not None else transcript
+        trace: Listener | None = kept.trace if kept is not None else transcript
         assert trace is not None
         answers = None
         if settings.vvm_state == "filesystem":
-            answers = run_parts.answer_files(self._project, start.program_file, kept, self._clock)
-        gates = self._gatekeeper(kept)
+            answers = run_parts.answer_files(self._project, start.program_file, home, self._clock)
+        gates = self._gatekeeper(home)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
         def services() -> SessionServices:
@@ -503,7 +508,7 @@ class Workspace:
             judge=DeferredJudge(services),
             user=PersonUser(self._asker),
             gates=gates,
-            store=kept or MemoryStore(cwd=start.cwd),
+            store=kept.store if kept is not None else MemoryStore(cwd=start.cwd),
             clock=self._clock,
             races=DeferredRaces(services),
             memories=DeferredMemories(services),
@@ -522,7 +527,7 @@ class Workspace:
         machines = {language.name: machine}
         programs = None
         if settings.exec_enabled:
-            programs = run_parts.agent_programs(settings, kept, self._engine_of(), self._clock, self._warnings.append)
+            programs = run_parts.agent_programs(settings, home, self._engine_of(), self._clock, self._warnings.append)
         run = _Run(machines, gates, commands, programs, kept, transcript, answers)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
@@ -550,7 +555,7 @@ class Workspace:
 
     def _tasks_of(self, run: _Run) -> TaskService:
         if run.tasks is None:
-            run.tasks = run_parts.task_service(self.settings, self.start.cwd, run.kept, self._engine_of(), self._clock)
+            run.tasks = run_parts.task_service(self.settings, self.start.cwd, run.home, self._engine_of(), self._clock)
         return run.tasks
 
     def _connect(self, settings: Settings, run: _Run) -> SessionServices:
@@ -560,7 +565,7 @@ class Workspace:
             settings,
             self.start.cwd,
             project=self._project,
-            kept=run.kept or run.answers,
+            home=run.home or run.answers,
             engine=self._engine_of(),
             tasks=self._tasks_of(run),
             programs=run.programs,
@@ -576,11 +581,11 @@ class Workspace:
         at_home = self.language.at_home and not self.start.notebook and not self.start.elsewhere
         return file.parent if at_home and file.is_file() else self.start.cwd
 
-    def _gatekeeper(self, kept: FilesystemStore | None) -> Gatekeeper:
+    def _gatekeeper(self, home: RunHome | None) -> Gatekeeper:
         return run_parts.gatekeeper(
             self._asker,
             self.settings,
-            kept,
+            home,
             self._clock,
             decisions=self.start.decisions,
             supplied=self._decision_supplied,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import uuid
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 import waiting
+
+if TYPE_CHECKING:
+    from postgres import PostgresServer
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
@@ -83,3 +87,29 @@ def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No terminal colours, and one locale."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The PostgreSQL server of this worker, which no test may stop: `own_postgres_server` is for that."""
+    from postgres import start_server
+
+    server = start_server()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """The URL of a new, empty database."""
+    return postgres_server.new_database()
+
+
+@pytest.fixture
+def own_postgres_server() -> Iterator[PostgresServer]:
+    """A server for one test alone."""
+    from postgres import start_server
+
+    server = start_server()
+    yield server
+    server.remove()

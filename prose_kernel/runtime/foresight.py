@@ -7,8 +7,10 @@ in which a text is looked at has a store that keeps nothing (`Looking`), and a j
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
+
+from msgspec import structs
 
 from prose_kernel.errors import Undecided
 from prose_kernel.runtime.ports import (
@@ -20,6 +22,7 @@ from prose_kernel.runtime.ports import (
     Question,
     SessionRequest,
     Store,
+    Target,
     Verdict,
 )
 from prose_kernel.runtime.values import Value
@@ -82,11 +85,15 @@ def unknown_names(value: Value) -> Iterator[str]:
 
 
 class Looking:
-    """A store that only looks: it knows the places of another one, and keeps nothing."""
+    """A store that only looks: it knows the places of another one, and keeps nothing.
 
-    def __init__(self, store: Store) -> None:
+    `within` are the calls of imported programs below that other store, of which nothing is there yet.
+    """
+
+    def __init__(self, store: Store, within: tuple[str, ...] = ()) -> None:
         self._store = store
-        self.chain = store.chain
+        self._within = within
+        self.chain = (*store.chain, *within)
         self.by_value = store.by_value
         self.lost: str | None = None
 
@@ -96,14 +103,15 @@ class Looking:
     def read(self, key: Key) -> str:
         return self._store.read(key)
 
-    def mark(self, key: Key) -> object:
-        return None
+    def watch(self, key: Key) -> Callable[[], bool]:
+        return lambda: False
 
-    def location(self, key: Key) -> str:
-        return self._store.location(key)
+    def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
+        return self._store.location(key, (*self._within, *within))
 
-    def header(self, binding: Binding) -> str:
-        return self._store.header(binding)
+    def target(self, binding: Binding) -> Target | None:
+        target = self._store.target(binding)
+        return target and structs.replace(target, location=self.location(binding.key))
 
     def memory(self, agent: str, persist: str) -> str:
         return self._store.memory(agent, persist)
@@ -112,23 +120,11 @@ class Looking:
         return self._store.has_memory(agent, persist)
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> Store:
-        return _Nested(self, f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}")
+        name = f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}"
+        return Looking(self._store, (*self._within, name))
 
     async def flush(self) -> None:
         return
-
-
-class _Nested(Looking):
-    """The store of an imported program's call as it would be: nothing is there yet."""
-
-    def __init__(self, outer: Store, name: str) -> None:
-        super().__init__(outer)
-        self.chain = (*outer.chain, name)
-        self._name = name
-
-    def location(self, key: Key) -> str:
-        before, directory, file = self._store.location(key).rpartition("bindings/")
-        return f"{before}imports/{self._name}/{directory}{file}" if directory else file
 
 
 class Nobody:

@@ -527,7 +527,7 @@ class GateRequest(Struct, frozen=True):
 
 class GateDecision(Struct, frozen=True):
     """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`. `source` is the door:
-    `cell`, `terminal`, `option`, `cli`, `file`."""
+    `cell`, `terminal`, `option`, `cli`, `sql`, `file`."""
 
     status: Literal["approved", "rejected", "timeout"]
     by: str
@@ -538,7 +538,11 @@ class GateDecision(Struct, frozen=True):
     @property
     def decided_by(self) -> str:
         """Who decided and through which door, for people: a file is never called a user."""
-        doors = {"cli": f"{self.by} (command line)", "file": f"a decision file in the name of {self.by}"}
+        doors = {
+            "cli": f"{self.by} (command line)",
+            "sql": f"{self.by} (SQL)",
+            "file": f"a decision file in the name of {self.by}",
+        }
         return doors.get(self.source or "", self.by)
 
 
@@ -627,17 +631,19 @@ class Store(Protocol):
         """The value of a binding as text. Raises `StateError` when it is not there (E218 is the machine's)."""
         ...
 
-    def mark(self, key: Key) -> object:
-        """What a binding is like now, to be compared with a later mark: equal means that nobody has written it in
-        between. None when there is no such binding."""
+    def watch(self, key: Key) -> Callable[[], bool]:
+        """Call before a session that may write the binding itself; what is returned tells whether it has done so.
+
+        Always false where sessions cannot write (`target` is None)."""
         ...
 
-    def location(self, key: Key) -> str:
-        """Where a session may read the binding, as it is told (`.prose/runs/<run>/bindings/plan.md`)."""
+    def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
+        """How a session is told where to read the binding (4.3): `.prose/runs/<run>/bindings/plan.md`, or the row of a
+        table. `within` are names of imported programs' calls below this store, which need not exist."""
         ...
 
-    def header(self, binding: Binding) -> str:
-        """The header that the binding's file must have, for a session that writes it itself."""
+    def target(self, binding: Binding) -> Target | None:
+        """Where a session writes the binding itself, and with which header; None where it replies with its answer."""
         ...
 
     def memory(self, agent: str, persist: str) -> str:

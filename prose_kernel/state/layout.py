@@ -130,6 +130,26 @@ class FileNames:
         return name.casefold() if self._ignore_case else name
 
 
+class CallNames:
+    """Assigns directory names to the calls of imported programs: `{handle}--{slug}[--number]`, never twice (6.5)."""
+
+    def __init__(self, *, ignore_case: bool) -> None:
+        self._ignore_case = ignore_case
+        self._taken: set[str] = set()
+
+    def __call__(self, handle: str, slug: str, number: int) -> str:
+        wanted = file_stem(f"{handle}--{slug}".replace("/", "_").replace("\0", "_"))
+        name = wanted if number == 1 else f"{wanted}--{number}"
+        while self._folded(name) in self._taken:
+            number += 1
+            name = f"{wanted}--{number}"
+        self._taken.add(self._folded(name))
+        return name
+
+    def _folded(self, name: str) -> str:
+        return name.casefold() if self._ignore_case else name
+
+
 def ignores_case(directory: Path) -> bool:
     """Return whether the file system of `directory` (or of its nearest existing parent) ignores case in names."""
     for place in (directory, *directory.parents):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -35,16 +36,16 @@ class MemoryStore:
             raise StateError(f"'{key.name}' could not be read: there is no such binding", details={"binding": key.name})
         return bindings.body(self._bindings[key].value)
 
-    def mark(self, key: Key) -> object:
-        """Return the binding itself: only the machine can change it."""
-        return self._bindings.get(key)
+    def watch(self, key: Key) -> Callable[[], bool]:
+        """No session can write here."""
+        return lambda: False
 
-    def location(self, key: Key) -> str:
+    def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
         """Return the binding's name as in the transcript; there is no file to read."""
         return layout.key_stem(key)
 
-    def header(self, binding: Binding) -> str:
-        return bindings.header(binding)
+    def target(self, binding: Binding) -> None:
+        """Return None: sessions reply with their answer."""
 
     def memory(self, agent: str, persist: str) -> str:
         """Return the directory of an agent's memory; memory of the run has no directory, only a name."""
@@ -65,12 +66,6 @@ class MemoryStore:
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> MemoryStore:
         name = f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}"
         return MemoryStore(cwd=self._cwd, home=self._home, chain=(*self.chain, name))
-
-    def start(self, program: str) -> None:
-        """Do nothing: the transcript contains the program already."""
-
-    def record_source(self, text: str) -> None:
-        """Do nothing: the transcript contains the cell already."""
 
     async def flush(self) -> None:
         """Do nothing: there are no pending writes."""

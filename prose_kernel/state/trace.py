@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC
-from typing import Final, Protocol
+from typing import Final
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.values import full_text
+from prose_kernel.state.home import RunHome
 
 Where = tuple[str, ...]
-
-
-class TraceStore(Protocol):
-    """The part of a store that a trace uses: append lines, and let the run directory be created."""
-
-    run_id: str
-
-    def log(self, chain: Where) -> Callable[[str], None]: ...
-
-    def keep(self) -> None: ...
 
 
 DEEPEST: Final = 40
@@ -65,12 +56,12 @@ class _LongLoop:
 class Trace:
     """Writes one line for each event into the `state.md` of the run, or of the imported program in which it happened.
 
-    The store writes the lines at its next flush, or earlier if there are many. The trace itself keeps only the last
+    They are written with the next flush, or earlier if there are many. The trace itself keeps only the last
     marker of a loop and a few errors. Never raises.
     """
 
-    def __init__(self, store: TraceStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, home: RunHome, clock: Clock) -> None:
+        self._home = home
         self._clock = clock
         self._logs: dict[Where, Callable[[str], None]] = {}
         self._held: tuple[ev.Place, int, int | None] | None = None
@@ -110,7 +101,7 @@ class Trace:
     def _append(self, chain: Where, text: str) -> None:
         log = self._logs.get(chain)
         if log is None:
-            log = self._logs[chain] = self._store.log(chain)
+            log = self._logs[chain] = self._home.log(chain)
         log(text)
 
     def _line(self, place: ev.Place, text: str) -> None:
@@ -119,7 +110,7 @@ class Trace:
             self._keep(place, f"{self._prefix(place)}{one_line(text)}\n")
         if not self._worth:
             self._worth = True
-            self._store.keep()
+            self._home.keep()
 
     # ------------------------------------------------------------ long loops
 
@@ -236,7 +227,7 @@ class Trace:
                     self._failure(event.place, event.error)
 
     def _title(self, program: str) -> str:
-        return f"# run:{self._store.run_id} {one_line(program)}\n\n"
+        return f"# run:{self._home.run_id} {one_line(program)}\n\n"
 
     def _bound(self, event: ev.Bound) -> None:
         branches = event.place.branches

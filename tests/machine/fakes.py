@@ -36,6 +36,7 @@ from prose_kernel.runtime.ports import (
     SessionProgress,
     SessionRequest,
     SessionResult,
+    Target,
     Verdict,
 )
 from prose_kernel.runtime.values import ErrorValue, ExecText, Value, full_text, plain
@@ -288,17 +289,19 @@ class MemoryStore:
             raise StateError(f"no binding {self.stem(key)}")
         return full_text(self.kept[self.stem(key)].value)
 
-    def mark(self, key: Key) -> object:
-        stem, place = self.stem(key), self.location(key)
-        if stem not in self.kept and place not in self.files:
+    def watch(self, key: Key) -> Callable[[], bool]:
+        place = self.location(key)
+        before = self.written.count(place)
+        return lambda: self.written.count(place) != before
+
+    def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
+        ahead = (f"imports/{name}" for name in within)
+        return "/".join((*self.chain, *ahead, "bindings", f"{self.stem(key)}.md"))
+
+    def target(self, binding: Binding) -> Target | None:
+        if self.by_value:
             return None
-        return self.kept.get(stem), self.written.count(place)
-
-    def location(self, key: Key) -> str:
-        return "/".join((*self.chain, "bindings", f"{self.stem(key)}.md"))
-
-    def header(self, binding: Binding) -> str:
-        return f"# {binding.key.name}"
+        return Target(binding.key.name, self.location(binding.key), f"# {binding.key.name}")
 
     def memory(self, agent: str, persist: str) -> str:
         return f"agents/{persist}/{agent}/"

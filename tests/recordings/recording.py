@@ -32,6 +32,7 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 from prose_kernel.runtime.values import plain
 from prose_kernel.state.filesystem import FilesystemStore
+from prose_kernel.state.home import RunHome
 
 NEVER = float("inf")
 Delay = Callable[[SessionRequest], float]
@@ -166,7 +167,9 @@ class Recording:
         self.error = None
         if provider is None:
             provider = NobodyCalls()
-        store = FilesystemStore(Path(".prose"), f"20260101-00000{self.runs % 10}-abcde{self.runs}", cwd=self.cwd)
+        store = FilesystemStore(
+            RunHome(Path(".prose"), f"20260101-00000{self.runs % 10}-abcde{self.runs}", cwd=self.cwd)
+        )
         cassettes = Cassettes(CassetteOptions(mode=mode, **options), self.where(str(store.directory)), self.clock)
         self.cassettes = cassettes
         world = World()

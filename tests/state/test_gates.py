@@ -359,9 +359,9 @@ async def test_a_claimed_principal_must_be_allowed_to_approve(keeper: Keeper) ->
     gates = keeper(person)
     gates.prior.give("ok", Answer(True, "ops"))
     assert await gates.decide(request("ok", allow=("ops",))) == GateDecision("approved", "ops", source="option")
-    gates.prior.give("ok", Answer(True))
-    assert (await gates.decide(request("ok", allow=("ops",)))).reason == "nobody"
-    assert person.shown == ["gate ok: user may not approve, allowed: ops"]
+    gates.prior.give("other", Answer(True))
+    assert (await gates.decide(request("other", allow=("ops",)))).reason == "nobody"
+    assert person.shown == ["gate other: user may not approve, allowed: ops"]
 
 
 # ---------------------------------------------------------------- closing and reopening
@@ -699,9 +699,10 @@ async def test_a8_what_is_put_in_place_of_a_temporary_file_is_replaced(
     (tmp_path / "mine").write_text("mine")
     records.directory.mkdir(parents=True)
     mine, place = tmp_path / "mine", records.directory / name
-    for put in (lambda: os.mkfifo(place), lambda: place.hardlink_to(mine), lambda: place.symlink_to(mine)):
+    puts = (lambda: os.mkfifo(place), lambda: place.hardlink_to(mine), lambda: place.symlink_to(mine))
+    for attempt, put in enumerate(puts, 1):
         put()
-        assert (await keeper(Person("y")).decide(request())).status == "approved"
+        assert (await keeper(Person("y")).decide(request(attempt=attempt))).status == "approved"
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (records.directory / name).exists()
 
@@ -786,7 +787,7 @@ async def test_a_gate_that_is_cancelled_while_its_socket_is_made_leaves_the_next
 ) -> None:
     gates = keeper(Person())
     for steps in range(8):
-        task = asyncio.create_task(gates.decide(request()))
+        task = asyncio.create_task(gates.decide(request(f"cancelled_{steps}")))
         for _ in range(steps):
             await asyncio.sleep(0)
         task.cancel()
@@ -797,3 +798,82 @@ async def test_a_gate_that_is_cancelled_while_its_socket_is_made_leaves_the_next
     await settle()
     assert await asked(records, **DECISION) == {"ok": True}
     assert (await task).status == "approved"
+
+
+# ---------------------------------------------------------------- a run that is resumed
+
+
+def stands(records: FileRecords, **changes: Any) -> GateRequest:
+    """A gate at which a process of the run was killed."""
+    asked = request(at="c1/2/g0", **changes)
+    records.open(asked, outside=True)
+    return asked
+
+
+async def test_5_9_a_pending_record_is_taken_over_and_its_deadline_goes_on(
+    keeper: Keeper, records: FileRecords, clock: TestClock
+) -> None:
+    asked = stands(records)
+    clock.seconds = 500.0
+    task = asyncio.create_task(keeper(Person()).decide(asked))
+    await settle()
+    await clock.advance(99.0)
+    assert not task.done()
+    await clock.advance(1.0)
+    assert (await task).status == "timeout"
+    assert told(records) == [("created", "system", {}), ("resumed", "system", {}), ("timeout", "system", {})]
+    assert [p.name for p in records.directory.glob("*.json")] == ["release_ok.resolved.json"]
+
+
+async def test_5_9_a_record_whose_deadline_has_passed_times_out(
+    keeper: Keeper, records: FileRecords, clock: TestClock
+) -> None:
+    asked = stands(records)
+    clock.seconds = 600.0
+    assert (await keeper(Person("y")).decide(asked)).status == "timeout"
+
+
+async def test_5_9_an_edited_record_does_not_prolong_its_deadline(
+    keeper: Keeper, records: FileRecords, clock: TestClock
+) -> None:
+    asked = stands(records)
+    place = records.directory / "release_ok.pending.json"
+    place.write_text(place.read_text().replace('"timeout_at": "2026', '"timeout_at": "9026'))
+    task = asyncio.create_task(keeper(Person()).decide(asked))
+    await settle()
+    await clock.advance(600.0)
+    assert (await task).status == "timeout"
+
+
+async def test_5_9_a_gate_that_ended_the_run_opens_anew_as_the_next_record(
+    keeper: Keeper, records: FileRecords
+) -> None:
+    asked = request(at="c1/2/g0")
+    assert (await keeper(Person("n")).decide(asked)).status == "rejected"
+    for ordinal in ("2", "3"):
+        gates = keeper(Person("n", "y"))
+        assert (await gates.decide(asked)).status == "rejected"
+        assert resolved(records, f"release_ok--{ordinal}")["decision"] == "rejected"
+    # retry goes on with the record that it has, and what is reached next in the same place has another one
+    assert (await gates.decide(request(at="c1/2/g0", attempt=2))).status == "approved"
+    assert resolved(records, "release_ok--3")["decision"] == "approved"
+    assert resolved(records)["decision"] == "rejected"
+    await keeper(Person("y")).decide(request(id="release_ok--2", at="c1/2/g1"))
+    assert resolved(records, "release_ok--4")["decision"] == "approved"
+
+
+async def test_5_9_another_question_at_the_same_place_is_another_record(keeper: Keeper, records: FileRecords) -> None:
+    asked = stands(records, prompt="Publish 1.3?")
+    assert (await keeper(Person("y")).decide(request(at=asked.at))).status == "approved"
+    assert resolved(records, "release_ok--2")["decision"] == "approved"
+    assert [record.id for record in records.pending()] == ["release_ok"]
+
+
+async def test_a8_a_decision_file_of_the_time_between_does_not_count(keeper: Keeper, records: FileRecords) -> None:
+    asked = stands(records)
+    record = records.pending()[0]
+    records.resolve(record, GateDecision("approved", "user"), watched=True)
+    stands(records)  # the record is pending, and somebody has put a decision beside it
+    (records.directory / "release_ok.resolved.json").write_text('{"decision": "approved"}')
+    assert (await keeper(Person("n")).decide(asked)).status == "rejected"
+    assert told(records)[-2][0] == "ignored"

@@ -18,6 +18,7 @@ from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.values import Reference, Value
 from prose_kernel.state import bindings
 from prose_kernel.state.filesystem import FilesystemStore
+from prose_kernel.state.home import RunHome
 from prose_kernel.state.memory import MemoryStore
 
 RUN = "20260301-101500-k3x9qa"
@@ -33,14 +34,14 @@ def files(directory: Path) -> list[str]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> FilesystemStore:
-    return FilesystemStore(Path(".prose"), RUN, cwd=tmp_path)
+    return FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
 
 
 @pytest.fixture(params=["filesystem", "memory"])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "memory":
         return MemoryStore(cwd=tmp_path)
-    return FilesystemStore(Path(".prose"), RUN, cwd=tmp_path)
+    return FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
 
 
 async def test_a_value_reads_back_before_and_after_the_flush(either: Store) -> None:
@@ -52,7 +53,6 @@ async def test_a_value_reads_back_before_and_after_the_flush(either: Store) -> N
         assert either.read(Key("plan")) == "second"
         assert either.read(Key("plan", 4)) == "inner"
         assert either.read(Key("data")) == '[1,{"a":null}]'
-        assert either.mark(Key("plan", 5)) is None
         await either.flush()
 
 
@@ -80,8 +80,8 @@ async def test_an_imported_program_has_a_store_of_its_own(either: Store) -> None
 
 
 async def test_nothing_worth_keeping_leaves_nothing(store: FilesystemStore, tmp_path: Path) -> None:
-    store.record_source("# only a comment\n")
-    store.log(())("# run:… notebook\n\n")
+    store.home.record_source("# only a comment\n")
+    store.home.log(())("# run:… notebook\n\n")
     await store.flush()
     assert list(tmp_path.iterdir()) == []
     store.put(binding("x", "1"))
@@ -92,22 +92,22 @@ async def test_nothing_worth_keeping_leaves_nothing(store: FilesystemStore, tmp_
 
 
 async def test_cells_are_added_to_the_program(store: FilesystemStore) -> None:
-    store.record_source('let a = "1"')
+    store.home.record_source('let a = "1"')
     store.put(binding("a", "1"))
     await store.flush()
-    store.record_source('let b = "2"\n\n')
+    store.home.record_source('let b = "2"\n\n')
     await store.flush()
     assert (store.directory / "program.prose").read_text() == 'let a = "1"\n\nlet b = "2"\n'
 
 
 async def test_a_file_run_has_its_directory_from_the_start(store: FilesystemStore) -> None:
-    store.start('exec "true"\n')
+    store.home.start('exec "true"\n')
     await store.flush()
     assert files(store.directory) == ["program.prose"]
 
 
 async def test_layout_with_imports(store: FilesystemStore) -> None:
-    store.start("use …")
+    store.home.start("use …")
     inner = store.nested("local", "tidy", "# tidy\n")
     deep = inner.nested("url", "fix", "# fix\n")
     again = store.nested("local", "tidy", "# tidy\n", 2)
@@ -128,14 +128,14 @@ async def test_layout_with_imports(store: FilesystemStore) -> None:
 
 
 def test_places_as_sessions_are_told_them(tmp_path: Path) -> None:
-    inside = FilesystemStore(Path(".prose"), RUN, cwd=tmp_path, home=tmp_path / "home")
+    inside = FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path), user_home=tmp_path / "home")
     assert inside.location(Key("plan", 3)) == f".prose/runs/{RUN}/bindings/plan__3.md"
     assert inside.memory("captain", "true") == f".prose/runs/{RUN}/agents/captain/"
     assert inside.memory("captain", "project") == ".prose/agents/captain/"
     assert inside.nested("local", "t", "").memory("captain", "true") == (
         f".prose/runs/{RUN}/imports/local--t/agents/captain/"
     )
-    outside = FilesystemStore(tmp_path / "elsewhere", RUN, cwd=tmp_path / "work")
+    outside = FilesystemStore(RunHome(tmp_path / "elsewhere", RUN, cwd=tmp_path / "work"))
     assert outside.location(Key("plan")) == str(tmp_path / "elsewhere" / "runs" / RUN / "bindings" / "plan.md")
 
 
@@ -149,12 +149,14 @@ def test_memory_is_there_when_its_file_is(either: Store, tmp_path: Path) -> None
 
 
 async def test_a_session_may_write_the_binding_itself(store: FilesystemStore, tmp_path: Path) -> None:
-    target = binding("notes", "")
-    place = tmp_path / store.location(target.key)
+    asked = binding("notes", "")
+    target, written = store.target(asked), store.watch(asked.key)
+    assert target is not None and not written()
+    place = tmp_path / target.location
     place.parent.mkdir(parents=True)
-    place.write_text(store.header(target) + "what I found\n")
-    assert store.mark(target.key) is not None
-    assert store.read(target.key) == "what I found\n"
+    place.write_text(target.header + "what I found\n")
+    assert written()
+    assert store.read(asked.key) == "what I found\n"
 
 
 async def test_files_appear_whole(store: FilesystemStore) -> None:
@@ -196,7 +198,7 @@ async def test_what_is_put_while_a_flush_runs_is_written_by_the_next(store: File
 
 async def test_ten_thousand_bindings_cost_the_same_each(tmp_path: Path) -> None:
     async def cost(count: int, run: str) -> float:
-        store = FilesystemStore(tmp_path, run, cwd=tmp_path)
+        store = FilesystemStore(RunHome(tmp_path, run, cwd=tmp_path))
         started = time.process_time()
         for n in range(count):
             store.put(binding(f"v{n}", "value", n))
@@ -254,10 +256,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_full_disk(small_disk: Path) -> None:
-    store = FilesystemStore(small_disk, RUN, cwd=small_disk)
+    store = FilesystemStore(RunHome(small_disk, RUN, cwd=small_disk))
     store.put(binding("x", "old"))
     await store.flush()
-    store.log(())("1→ x ✓\n")
+    store.home.log(())("1→ x ✓\n")
     store.put(binding("x", "n" * 500_000))
     with pytest.raises(StateError, match="'x' could not be stored: no space left on device") as caught:
         await store.flush()
@@ -273,7 +275,7 @@ async def test_full_disk(small_disk: Path) -> None:
 
 async def test_what_could_not_be_kept_is_reported_once(small_disk: Path) -> None:
     """What makes room is a command of the same run: the old failure must not stand in its way."""
-    store = FilesystemStore(small_disk, RUN, cwd=small_disk)
+    store = FilesystemStore(RunHome(small_disk, RUN, cwd=small_disk))
     store.put(binding("x", "n" * 500_000))
     store.put(binding("y", "waits behind it"))
     with pytest.raises(StateError, match=r"'x' could not be stored: no space left on device \(and 1 more\)"):
@@ -317,7 +319,7 @@ async def test_one_value_that_cannot_be_written_does_not_stop_the_others(
 
 async def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / ".prose").write_text("in the way")
-    store = FilesystemStore(Path(".prose"), RUN, cwd=tmp_path)
+    store = FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
     store.put(binding("x", "1"))
     assert (store.by_value, store.lost) == (False, None)
     await store.flush()
@@ -329,16 +331,17 @@ async def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
     assert (tmp_path / ".prose").read_text() == "in the way"
 
 
-async def test_a_mark_changes_with_every_write(store: FilesystemStore) -> None:
+async def test_every_write_of_a_session_is_noticed(store: FilesystemStore) -> None:
     store.put(binding("x", "one"))
-    assert store.mark(Key("x")) is None
+    unwritten = store.watch(Key("x"))
     await store.flush()
+    assert unwritten()
     place = store.directory / "bindings" / "x.md"
     for text in ("one", "two", "two"):
-        before = store.mark(Key("x"))
-        assert store.mark(Key("x")) == before
+        written = store.watch(Key("x"))
+        assert not written()
         place.write_text(text)
-        assert store.mark(Key("x")) != before
+        assert written()
 
 
 def test_a_process_killed_while_it_writes_leaves_whole_files(tmp_path: Path) -> None:
@@ -348,7 +351,8 @@ def test_a_process_killed_while_it_writes_leaves_whole_files(tmp_path: Path) -> 
         from pathlib import Path
         from prose_kernel.runtime.ports import Binding, Key
         from prose_kernel.state.filesystem import FilesystemStore
-        store = FilesystemStore(Path({str(tmp_path)!r}), {RUN!r}, cwd=Path({str(tmp_path)!r}))
+        from prose_kernel.state.home import RunHome
+        store = FilesystemStore(RunHome(Path({str(tmp_path)!r}), {RUN!r}))
         async def main():
             n = 0
             while True:

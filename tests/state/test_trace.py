@@ -12,6 +12,7 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, GateDecision, GateRequest, Key, SessionRequest
 from prose_kernel.state.filesystem import FilesystemStore
+from prose_kernel.state.home import RunHome
 from prose_kernel.state.trace import Trace, letter
 from prose_kernel.state.transcript import ANNOUNCEMENT, InContextTrace
 
@@ -66,11 +67,11 @@ SAMPLE: list[ev.Event] = [
 
 @pytest.fixture
 def store(tmp_path: Path) -> FilesystemStore:
-    return FilesystemStore(Path(".prose"), RUN, cwd=tmp_path)
+    return FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
 
 
 async def traced(store: FilesystemStore, events: list[ev.Event], chain: tuple[str, ...] = ()) -> str:
-    trace = Trace(store, FixedClock())
+    trace = Trace(store.home, FixedClock())
     for event in events:
         trace(event)
     await store.flush()
@@ -235,7 +236,7 @@ async def test_imported_programs_have_a_log_of_their_own(store: FilesystemStore)
 
 
 async def test_a_run_in_which_nothing_happened_leaves_no_log(store: FilesystemStore, tmp_path: Path) -> None:
-    trace = Trace(store, FixedClock())
+    trace = Trace(store.home, FixedClock())
     trace(ev.RunStarted(at(0), "notebook"))
     trace(ev.CellStarted(at(0), 1))
     trace(ev.RunEnded(at(0)))
@@ -262,7 +263,7 @@ def test_letters() -> None:
 
 
 async def test_many_passes_stream_in_constant_memory(store: FilesystemStore) -> None:
-    trace = Trace(store, FixedClock())
+    trace = Trace(store.home, FixedClock())
     place = at(1)
     passes = 50_000
     tracemalloc.start()
@@ -284,8 +285,8 @@ async def test_many_passes_stream_in_constant_memory(store: FilesystemStore) -> 
 
 async def test_a_log_that_cannot_be_written_neither_raises_nor_grows(tmp_path: Path) -> None:
     (tmp_path / ".prose").write_text("in the way")
-    store = FilesystemStore(Path(".prose"), RUN, cwd=tmp_path)
-    trace = Trace(store, FixedClock())
+    store = FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
+    trace = Trace(store.home, FixedClock())
     tracemalloc.start()
     try:
         for n in range(100_000):
@@ -351,7 +352,7 @@ def test_in_context_gates_and_imports() -> None:
 async def test_a_long_loop_keeps_its_first_and_last_hundred_passes(
     store: FilesystemStore, passes: int, reason: str
 ) -> None:
-    trace = Trace(store, FixedClock())
+    trace = Trace(store.home, FixedClock())
     for n in range(passes):
         trace(ev.LoopPass(at(1), n, None))
         trace(ev.LoopPass(at(1), 0, 1))  # a loop of its own in each pass
@@ -368,7 +369,7 @@ async def test_a_long_loop_keeps_its_first_and_last_hundred_passes(
 
 
 async def test_a_long_loop_of_branches_keeps_them_by_their_index(store: FilesystemStore) -> None:
-    trace = Trace(store, FixedClock())
+    trace = Trace(store.home, FixedClock())
     trace(ev.ParallelStarted(at(1), 7, (), 2000, True))
     for n in reversed(range(2000)):
         trace(ev.LoopPass(at(1, (7, n, f"i{n}")), n, 2000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -88,15 +88,7 @@ async def prepared(
     key = destination.key if destination is not None else s.next_anonymous()
     kind = destination.kind if destination is not None else "let"
     binding = Binding(key, kind, "", statement_text(s.source, s.statement.span), request.label)
-    return structs.replace(request, target=_target(s, binding)), binding
-
-
-def _target(s: ProgramContext, binding: Binding) -> Target | None:
-    """Where the session writes its answer; None where it could not: then its reply is the answer (4.6, 7.6)."""
-    store = s.run.store
-    if store.by_value:
-        return None
-    return Target(binding.key.name, store.location(binding.key), store.header(binding))
+    return structs.replace(request, target=s.run.store.target(binding)), binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,21 +152,21 @@ class Attempts(SessionAttempts):
             limit=allowed.timeout,
         )
         self._binding = binding
-        self._before: object = None
+        self._written: Callable[[], bool] = bool
 
     def target(self) -> Target | None:
-        return _target(self.s, self._binding)
+        return self.s.run.store.target(self._binding)
 
     def begins(self) -> None:
         self.s.run.secure_former(self.key)
-        self._before = self.s.run.store.mark(self.key)
+        self._written = self.s.run.store.watch(self.key)
 
     def keep(self, result: SessionResult) -> Reference:
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
         if result.text is not None:
             run.put(structs.replace(self._binding, value=result.text))
-        elif run.store.mark(key) in (None, self._before):
+        elif not self._written():
             raise SessionError(f"the session announced '{key.name}' but did not write it", code="E218")
         else:
             run.hold_former(key)

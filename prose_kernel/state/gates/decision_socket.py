@@ -23,7 +23,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,16 +40,15 @@ _SECONDS: Final = 10.0
 _MOST: Final = 100
 """Connections at a time."""
 
-Answering = Callable[[Mapping[str, Any]], Mapping[str, object]]
+Answering = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, object]]]
 Inspect = Callable[[int], None]
 
 
 class DecisionServer:
     """Listens in the directory `gates/` of a run while at least one gate is open. All calls in one event loop.
 
-    `answer` gets a request and returns what is sent back; it is called in the loop, so that two decisions never
-    overlap. `started` tells whether the run's engine started a session or group. `inspect` replaces the look at who
-    connects.
+    `answer` gets a request and returns what is sent back. `started` tells whether the run's engine started a session or
+    group. `inspect` replaces the look at who connects.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class DecisionServer:
                 await asyncio.to_thread(self._look, connection, request.get("ask") == "decide")
         except PeerRefused as refused:
             return {"refused": str(refused), "inside": isinstance(refused, Insider)}
-        return self._answer(request)
+        return await self._answer(request)
 
     def _look(self, connection: socket.socket, decides: bool) -> None:
         with peer_of(connection) as pid:

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from msgspec import structs
 
 from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.state.gates.decision_socket import DecisionServer
-from prose_kernel.state.gates.records import SYSTEM, Record, Records, record_data
+from prose_kernel.state.gates.records import SYSTEM, Left, Listening, Record, Records, record_data
+from prose_kernel.state.layout import file_stem
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
 
+_T = TypeVar("_T")
 Mode = Literal["auto", "ask", "wait", "deny"]
 _POLL_SECONDS: Final = 1.0
 _WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
@@ -137,8 +140,13 @@ class Gatekeeper:
         self._started = started
         self._inspect = inspect
         self._turn = asyncio.Lock()
+        self._opening = asyncio.Lock()
         self._open: dict[str, _Open] = {}
+        self._ids: dict[str, str] = {}  # of the record that each place of the program opened last
+        self._used: set[str] = set()  # names of records, also those of earlier processes of this run
+        self._left: list[Left] | None = None  # what an earlier process has left, until its place is reached again
         self._server: DecisionServer | None = None
+        self._watcher = _Watcher(records.listen)
         self._closing = "cancelled"
 
     def interrupt(self) -> None:
@@ -148,39 +156,120 @@ class Gatekeeper:
     async def decide(self, request: GateRequest) -> GateDecision:
         """Write the record, ask or wait or deny by mode, return the one decision that won.
 
-        When the call is cancelled the record is closed first. Raises `StateError` when it cannot be kept.
+        A record that an earlier process of this run has left at the same place is taken over: a decision made
+        meanwhile counts, else its deadline goes on. When the call is cancelled the record is closed first. Raises
+        `StateError` when it cannot be kept.
         """
         self._closing = "cancelled"
-        deadline = self._clock.monotonic() + request.timeout
-        request = structs.replace(request, id=self._free(request.id))
-        gate = _Open(self._records.open(request, outside=self._watches), deadline)
-        self._open[request.id] = gate
         try:
+            gate = await self._begin(request)
+            if gate.decision is not None:
+                return gate.decision
+            self._open[gate.record.id] = gate
             return await self._settle(gate)
         finally:
-            self._open.pop(request.id, None)
+            self._open = {name: gate for name, gate in self._open.items() if gate.decision is None}
+            if not self._open:
+                self._watcher.rest()
+                self._records.rest()
 
-    def _free(self, gate_id: str) -> str:
-        """The id itself, unless a record of it is pending: a program and one it imports may name gates alike."""
-        free, number = gate_id, 1
-        while free in self._open:
+    async def _begin(self, request: GateRequest) -> _Open:
+        """Open the gate, or go on with what an earlier process has left of it."""
+        deadline = self._clock.monotonic() + request.timeout
+        async with self._opening:
+            if self._left is None:
+                self._used, self._left = await self._kept(self._records.earlier)
+            left = self._left_of(request)
+            decision = self._made_meanwhile(left) if left is not None else None
+            if left is not None and (decision is not None or left.decision is None):
+                request = left.record.request
+            else:
+                left, request = None, structs.replace(request, id=self._id(request))
+            self._used.add(file_stem(request.id))
+            self._ids[request.at] = request.id
+            if left is None:
+                gate = _Open(await self._opened(lambda: self._records.open(request, outside=self._watches)), deadline)
+            elif decision is None:
+                record = left.record
+                record = await self._opened(lambda: self._records.take_over(record, outside=self._watches))
+                left_seconds = (record.timeout_at - self._records.now()).total_seconds()
+                gate = _Open(record, self._clock.monotonic() + left_seconds)
+            else:
+                gate = _Open(left.record, deadline, decision)
+            return gate
+
+    async def _opened(self, call: Callable[[], Record]) -> Record:
+        """A record that is pending now; a cancelled call closes it."""
+        opened: list[Record] = []
+        try:
+            await self._kept(lambda: opened.append(call()))
+        except asyncio.CancelledError:
+            for record in opened:
+                self._close(record)
+            raise
+        return opened[0]
+
+    def _left_of(self, request: GateRequest) -> Left | None:
+        """The newest record that an earlier process has opened at this place, for this very question."""
+        place = request.at, request.attempt
+        here = [k for k in self._left or () if (k.record.request.at, k.record.request.attempt) == place and request.at]
+        if not here:
+            return None
+        self._left = [left for left in self._left or () if left not in here]
+        return here[-1] if _asks_the_same(here[-1].record.request, request) else None
+
+    def _made_meanwhile(self, left: Left) -> GateDecision | None:
+        """The decision in a record that an earlier process has left, if it counts now. A rejection that had ended the
+        run does not: the gate opens anew (5.9)."""
+        if left.decision is None or (left.seen and left.decision.status != "approved"):
+            return None
+        return left.decision if left.seen or self._watches else None
+
+    def _id(self, request: GateRequest) -> str:
+        """The id of a new record: that of the same gate before `retry`, else one that no record has. A program and one
+        that it imports may name gates alike, and a gate that ended a run opens anew when the run resumes."""
+        before = self._ids.get(request.at, request.id)
+        if request.attempt > 1 and before not in self._open:
+            return before
+        name, _, ordinal = request.id.rpartition("--")
+        name, number = (name, int(ordinal)) if name and ordinal.isdigit() else (request.id, 1)
+        free = request.id
+        while file_stem(free) in self._used:
             number += 1
-            free = f"{gate_id}--{number}"
+            free = f"{name}--{number}"
         return free
 
     async def _settle(self, gate: _Open) -> GateDecision:
         try:
             decided = self._beforehand(gate.record)
             if decided is not None:
-                return self._keep(gate, decided)
+                return await self._keep(gate, decided)
             if self._asks or self._waits:
                 return await self._race(gate)
-            return self._keep(gate, GateDecision("rejected", SYSTEM, reason="nobody"))
+            return await self._keep(gate, GateDecision("rejected", SYSTEM, reason="nobody"))
         except BaseException:
             # Cancelled, interrupted or broken: the record must not stay pending without anybody who waits for it.
             if gate.decision is None:
-                with contextlib.suppress(StateError):  # which must not take the place of an interrupt
-                    self._keep(gate, GateDecision("rejected", SYSTEM, reason=self._closing))
+                gate.decision = self._close(gate.record)
+            raise
+
+    def _close(self, record: Record) -> GateDecision:
+        """End a record that nobody waits for any more, in whatever state the event loop is."""
+        decision = GateDecision("rejected", SYSTEM, reason=self._closing)
+        with contextlib.suppress(StateError):  # which must not take the place of an interrupt
+            self._records.resolve(record, decision, watched=False)
+        return decision
+
+    async def _kept(self, call: Callable[[], _T]) -> _T:
+        """The result of a call of the records, which for a database is made in a thread. Such a call is never left
+        alone: a cancellation counts after it."""
+        if not self._records.remote:
+            return call()
+        calling = asyncio.ensure_future(asyncio.to_thread(call))
+        try:
+            return await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            await asyncio.wait([calling])
             raise
 
     # ------------------------------------------------------------ the table of 5.10
@@ -193,8 +282,10 @@ class Gatekeeper:
 
     @property
     def _waits(self) -> bool:
-        """Whether the gate stays open for the outside alone, which must be able to reach it."""
-        return self._mode == "wait" and not self._notebook and self._records.outside
+        """Whether the gate stays open for the outside alone, which must be able to reach it. Where a database keeps it,
+        that is the default."""
+        wanted = self._mode == "wait" or (self._mode == "auto" and self._records.remote)
+        return wanted and not self._notebook and self._records.outside
 
     @property
     def _watches(self) -> bool:
@@ -208,15 +299,18 @@ class Gatekeeper:
 
     # ------------------------------------------------------------ deciders
 
-    def _keep(self, gate: _Open, proposal: GateDecision) -> GateDecision:
+    async def _keep(self, gate: _Open, proposal: GateDecision) -> GateDecision:
         """Decide a gate, unless it is decided: the only place where that happens. The look at the clock is part of the
-        step, so that whoever is told "approved" has approved. Raises `StateError` when it cannot be kept."""
+        step, so that whoever is told "approved" has approved. Between that look and a decision in files nothing else
+        runs; in a database the step that compares and sets decides who was first. Raises `StateError` when it cannot
+        be kept."""
         if gate.decision is None:
             late = proposal.source is not None and self._clock.monotonic() >= gate.deadline
             decision = GateDecision("timeout", SYSTEM) if late else proposal
-            self._records.resolve(gate.record, decision)
-            gate.decision = decision
-            gate.decided.set()
+            decision = await self._kept(lambda: self._records.resolve(gate.record, decision, watched=self._watches))
+            if gate.decision is None:
+                gate.decision = decision
+                gate.decided.set()
         return gate.decision
 
     def _beforehand(self, record: Record) -> GateDecision | None:
@@ -239,11 +333,11 @@ class Gatekeeper:
             tasks.append(asyncio.create_task(self._ask(conversation)))
         if self._watches:
             tasks.append(asyncio.create_task(self._outside(gate)))
-            tasks.append(asyncio.create_task(self._watch_files(gate)))
+            tasks.append(asyncio.create_task(self._watch(gate)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             winner = late if late in done else next(task for task in tasks if task in done)
-            decision = self._keep(gate, winner.result())
+            decision = await self._keep(gate, winner.result())
         finally:
             for task in tasks:
                 task.cancel()
@@ -260,13 +354,25 @@ class Gatekeeper:
         async with self._turn:  # first come, first asked
             return await conversation.hold()
 
-    async def _watch_files(self, gate: _Open) -> GateDecision:
-        """Look for decision files that this run did not write: with `files` a valid one decides, else it is ignored."""
+    async def _watch(self, gate: _Open) -> GateDecision:
+        """Look for a decision that this run did not make, each second, and at once where the database tells of it."""
+        look = functools.partial(self._records.look, gate.record, files=self._files)
+        silent = False
         while gate.decision is None:
-            decision = self._records.foreign(gate.record, counts=self._files)
+            seen = self._watcher.changes
+            try:
+                decision = await self._kept(look)
+            except StateError as error:  # a database may come back before the deadline
+                if not self._records.remote:
+                    raise
+                if not silent:
+                    self._asker.show(f"{error.message}; gate {self._name(gate.record)} goes on waiting")
+                silent, decision = True, None
+            else:
+                silent = False
             if decision is not None:
                 return decision
-            await self._clock.sleep(_POLL_SECONDS)
+            await self._watcher.pause(self._clock, seen)
         return gate.decision
 
     # ------------------------------------------------------------ from outside
@@ -279,20 +385,23 @@ class Gatekeeper:
         try:
             await self._server.acquire()
         except OSError as error:
-            if self._asks or self._files:
+            if self._asks or self._files or self._records.remote:
+                self._announce(gate.record)
                 return await gate.outcome()
             why = (error.strerror or type(error).__name__).lower()
             raise StateError(f"gates cannot wait here: their socket could not be made: {why}") from None
         try:
-            if not self._asks:
-                record = gate.record
-                self._asker.show(f"gate {record.id} of run {record.run} waits: {self._records.command(record)}")
+            self._announce(gate.record)
             return await gate.outcome()
         finally:
             await self._server.release()
 
-    def _answer(self, request: Mapping[str, object]) -> Mapping[str, object]:
-        """One request of another process, answered at once; called in the loop of the run."""
+    def _announce(self, record: Record) -> None:
+        if not self._asks:
+            self._asker.show(f"gate {record.id} of run {record.run} waits: {self._records.command(record)}")
+
+    async def _answer(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        """One request of another process."""
         if request.get("ask") == "list":
             return {"gates": [record_data(gate.record) for gate in self._open.values() if gate.decision is None]}
         gate = self._open.get(str(request.get("gate")))
@@ -307,10 +416,56 @@ class Gatekeeper:
             return {"refused": _refusal(self._name(gate.record), gate.record.request, by)}
         proposal = GateDecision(status, by, comment, source="cli")
         try:
-            decision = self._keep(gate, proposal)
+            decision = await self._keep(gate, proposal)
         except StateError as error:
             return {"refused": error.message}
         return {"ok": True} if decision is proposal else {"refused": None}
+
+
+class _Watcher:
+    """Pauses between two looks at a record: a second, or until the database tells that something has changed.
+
+    It listens from the first pause on until `rest`. `changes` counts what it was told, so that nothing is missed
+    between a look and the pause after it.
+    """
+
+    def __init__(self, listen: Callable[[], Listening | None]) -> None:
+        self.changes = 0
+        self._listen = listen
+        self._listening: Listening | None = None
+        self._change = asyncio.Event()
+        self._asked = False
+
+    async def pause(self, clock: Clock, seen: int) -> None:
+        if not self._asked:
+            self._asked = True
+            self._listening = await asyncio.to_thread(self._listen)
+            if self._listening is not None:
+                asyncio.get_running_loop().add_reader(self._listening.fileno(), self._drain)
+                return  # what changed before counts too
+        if self.changes != seen:
+            return
+        tasks = [asyncio.ensure_future(clock.sleep(_POLL_SECONDS)), asyncio.ensure_future(self._change.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _drain(self) -> None:
+        if self._listening is not None and not self._listening.drain():
+            self.rest()
+        self.changes += 1
+        self._change.set()
+        self._change = asyncio.Event()
+
+    def rest(self) -> None:
+        self._asked = False
+        if self._listening is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has gone
+                asyncio.get_running_loop().remove_reader(self._listening.fileno())
+            self._listening.close()
+            self._listening = None
 
 
 class _Conversation:
@@ -363,6 +518,11 @@ def question(name: str, request: GateRequest) -> str:
     """What a person is shown: the prompt verbatim, below it the gate, who may decide (unless anybody), the timeout."""
     allow = "" if request.allow == ("user",) else f", allow {', '.join(request.allow) or 'nobody'}"
     return f"{request.prompt}\ngate {name}{allow}, timeout {request.timeout_text}\napprove or reject? "
+
+
+def _asks_the_same(one: GateRequest, other: GateRequest) -> bool:
+    """Whether a person would be asked the same thing."""
+    return (one.name, one.prompt, one.allow, one.on_reject) == (other.name, other.prompt, other.allow, other.on_reject)
 
 
 def _means(request: Mapping[str, object], record: Record) -> bool:

@@ -13,10 +13,10 @@ import os
 import shlex
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol, cast, get_args
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
@@ -25,7 +25,7 @@ from prose_kernel.state.gates.peers import identity
 from prose_kernel.state.layout import file_stem, shown
 
 Status = Literal["approved", "rejected", "timeout"]
-EventType = Literal["created", "approved", "rejected", "timeout", "ignored"]
+EventType = Literal["created", "resumed", "approved", "rejected", "timeout", "ignored"]
 SYSTEM: Final = "system"
 """The principal of what the run does by itself; nobody else can claim it."""
 
@@ -53,6 +53,27 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A record that an earlier process of the same run has left. `decision` is how it ended, None while it is pending;
+    `seen` tells whether that process knew of the decision."""
+
+    record: Record
+    decision: GateDecision | None = None
+    seen: bool = False
+
+
+class Listening(Protocol):
+    """Tells that a record may have changed: `fileno` becomes readable, `drain` makes it silent again. `drain` returns
+    False once nothing more will come."""
+
+    def fileno(self) -> int: ...
+
+    def drain(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
 class AuditEvent:
     """One line of the audit log."""
 
@@ -65,8 +86,12 @@ class AuditEvent:
 
 
 class Records(Protocol):
-    """Where a run keeps its gate records. `outside` tells whether another process can decide one, `directory` where its
-    files are. `open` and `resolve` raise `StateError` when the disk refuses."""
+    """Where a run keeps its gate records.
+
+    `outside` tells whether another process can decide one, `directory` where the run listens for that. `remote` tells
+    that another process can decide without this one, which is a database: then calls take a while and are made in a
+    thread. Calls raise `StateError` when a record cannot be kept.
+    """
 
     @property
     def outside(self) -> bool: ...
@@ -74,21 +99,45 @@ class Records(Protocol):
     @property
     def directory(self) -> Path | None: ...
 
+    @property
+    def remote(self) -> bool: ...
+
+    def now(self) -> datetime:
+        """The time that records are written and compared with."""
+        ...
+
     def command(self, record: Record) -> str:
         """What somebody outside would type to approve the record."""
+        ...
+
+    def earlier(self) -> tuple[set[str], list[Left]]:
+        """What earlier processes of this run have left: all ids (as file names), and the records to go on with."""
         ...
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         """Write the record as pending, in place of an earlier decision (`retry`), and log `created`."""
         ...
 
-    def resolve(self, record: Record, decision: GateDecision) -> None:
-        """Keep the decision of the run, log it, and end the pending record."""
+    def take_over(self, record: Record, *, outside: bool) -> Record:
+        """Make a pending record of an earlier process one of this process, and log `resumed`. Its deadline stays."""
         ...
 
-    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
-        """Look for a decision file that this run did not write. Where it `counts` and decides this record in time,
-        it is returned; otherwise it is removed, and logged as `ignored` with the reason."""
+    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+        """Keep the decision of the run and log it, unless the record is decided already. Returns the decision that
+        counts. Unless `watched`, decisions of others never count."""
+        ...
+
+    def look(self, record: Record, *, files: bool) -> GateDecision | None:
+        """Look for a decision that this run did not make; with `files` that of a decision file counts. One that
+        does not count is taken back, and logged as `ignored` with the reason."""
+        ...
+
+    def listen(self) -> Listening | None:
+        """Return what tells about changes at once; None where only looking does."""
+        ...
+
+    def rest(self) -> None:
+        """No gate is open any more: release what only waiting needs."""
         ...
 
 
@@ -96,11 +145,15 @@ class FileRecords:
     """Records as files in `gates/` of one run."""
 
     outside: Final = True
+    remote: Final = False
 
     def __init__(self, directory: Path, run_id: str, clock: Clock) -> None:
         self.directory = directory
         self.run_id = run_id
         self._clock = clock
+
+    def now(self) -> datetime:
+        return self._clock.now()
 
     def command(self, record: Record) -> str:
         state_dir = Path(shown(self.directory.absolute().parents[2], Path.cwd()))
@@ -109,20 +162,37 @@ class FileRecords:
 
     # ------------------------------------------------------------ the run
 
+    def earlier(self) -> tuple[set[str], list[Left]]:
+        """All ids in the log, and the pending records. A decision that an earlier process had made is in its journal;
+        one in a file alone is not believed: the gate opens again."""
+        pending = self.pending()
+        return {file_stem(event.gate_id) for event in self.events()}, [Left(record) for record in pending]
+
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         now = self._clock.now()
         record = Record(self.run_id, request, now, now + timedelta(seconds=request.timeout), identity(), outside)
+        self._begin(record, AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
+        return record
+
+    def take_over(self, record: Record, *, outside: bool) -> Record:
+        now = self._clock.now()
+        latest = now + timedelta(seconds=record.request.timeout)  # whatever its file says
+        record = replace(record, timeout_at=min(record.timeout_at, latest), process=identity(), outside=outside)
+        self._begin(record, AuditEvent(record.id, "resumed", SYSTEM, now, "", attempt_data(record.request)))
+        return record
+
+    def _begin(self, record: Record, event: AuditEvent) -> None:
         try:
             if self.directory.is_symlink():
                 raise OSError(errno.ELOOP, "its directory is a link")
-            self._resolved(request.id).unlink(missing_ok=True)
-            write_whole(self._pending(request.id), _json(record_data(record), indent=2), durable=True)
-            self._log(AuditEvent(request.id, "created", SYSTEM, now, "", _attempt(request)))
+            if event.event_type == "created":
+                self._resolved(record.id).unlink(missing_ok=True)
+            write_whole(self._pending(record.id), _json(record_data(record), indent=2), durable=True)
+            self._log(event)
         except OSError as error:
-            raise _unkept(f"gate '{request.id}'", error) from None
-        return record
+            raise _unkept(f"gate '{record.id}'", error) from None
 
-    def resolve(self, record: Record, decision: GateDecision) -> None:
+    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
         now = self._clock.now()
         data = {
             "gate_id": record.id,
@@ -132,27 +202,34 @@ class FileRecords:
             "comment": decision.comment,
         }
         if decision.source != "file":
-            self.foreign(record, counts=False)
+            self.look(record, files=False)
         try:
             write_whole(self._resolved(record.id), _json(data, indent=2), durable=True)
-            self._log(_event(record, decision, now))
+            self._log(decision_event(record, decision, now))
             self._pending(record.id).unlink(missing_ok=True)
         except OSError as error:
             raise _unkept(f"gate '{record.id}'", error) from None
+        return decision
 
-    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
+    def look(self, record: Record, *, files: bool) -> GateDecision | None:
         place = self._resolved(record.id)
         if not os.path.lexists(place):
             return None
-        decision = _file_decision(_read(place), record) if counts and not place.is_symlink() else None
+        decision = _file_decision(_read(place), record) if files and not place.is_symlink() else None
         if decision is None:
-            reason = "it does not decide this gate in time" if counts else "this run takes no decisions from files"
+            reason = "it does not decide this gate in time" if files else "this run takes no decisions from files"
             try:
                 place.unlink()
                 self._log(AuditEvent(record.id, "ignored", SYSTEM, self._clock.now(), "", {"reason": reason}))
             except OSError as error:
                 raise _unkept(f"gate '{record.id}'", error) from None
         return decision
+
+    def listen(self) -> None:
+        return None
+
+    def rest(self) -> None:
+        pass
 
     # ------------------------------------------------------------ reading, also from another process
 
@@ -202,25 +279,42 @@ class MemoryRecords:
     """Records of an in-context run: nobody outside can see them."""
 
     outside: Final = False
+    remote: Final = False
     directory: Final = None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._events: list[AuditEvent] = []
 
+    def now(self) -> datetime:
+        return self._clock.now()
+
     def command(self, record: Record) -> str:
         return f"%gate approve {record.request.name}"
 
+    def earlier(self) -> tuple[set[str], list[Left]]:
+        return set(), []
+
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         now = self._clock.now()
-        self._events.append(AuditEvent(request.id, "created", SYSTEM, now, "", _attempt(request)))
+        self._events.append(AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
         return Record("", request, now, now + timedelta(seconds=request.timeout), outside=False)
 
-    def resolve(self, record: Record, decision: GateDecision) -> None:
-        self._events.append(_event(record, decision, self._clock.now()))
+    def take_over(self, record: Record, *, outside: bool) -> Record:
+        raise AssertionError("nothing of a run in memory outlives its process")
 
-    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
+    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+        self._events.append(decision_event(record, decision, self._clock.now()))
+        return decision
+
+    def look(self, record: Record, *, files: bool) -> None:
         return None
+
+    def listen(self) -> None:
+        return None
+
+    def rest(self) -> None:
+        pass
 
     def events(self) -> list[AuditEvent]:
         """The audit log of the run, oldest first."""
@@ -229,6 +323,8 @@ class MemoryRecords:
 
 class FallbackRecords:
     """Records as files, or in memory where the directory of the run cannot be created in the first place (E219)."""
+
+    remote: Final = False
 
     def __init__(self, files: FileRecords, clock: Clock) -> None:
         self._records: FileRecords | MemoryRecords = files
@@ -242,8 +338,14 @@ class FallbackRecords:
     def directory(self) -> Path | None:
         return self._records.directory
 
+    def now(self) -> datetime:
+        return self._clock.now()
+
     def command(self, record: Record) -> str:
         return self._records.command(record)
+
+    def earlier(self) -> tuple[set[str], list[Left]]:
+        return self._records.earlier()
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         records = self._records
@@ -255,22 +357,31 @@ class FallbackRecords:
             self._records = MemoryRecords(self._clock)
             return self._records.open(request, outside=outside)
 
-    def resolve(self, record: Record, decision: GateDecision) -> None:
-        self._records.resolve(record, decision)
+    def take_over(self, record: Record, *, outside: bool) -> Record:
+        return self._records.take_over(record, outside=outside)
 
-    def foreign(self, record: Record, *, counts: bool) -> GateDecision | None:
-        return self._records.foreign(record, counts=counts)
+    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+        return self._records.resolve(record, decision, watched=watched)
+
+    def look(self, record: Record, *, files: bool) -> GateDecision | None:
+        return self._records.look(record, files=files)
+
+    def listen(self) -> None:
+        return None
+
+    def rest(self) -> None:
+        pass
 
 
 # ---------------------------------------------------------------- data
 
 
-def _attempt(request: GateRequest) -> dict[str, object]:
+def attempt_data(request: GateRequest) -> dict[str, object]:
     return {"attempt": request.attempt} if request.attempt > 1 else {}
 
 
-def _event(record: Record, decision: GateDecision, now: datetime) -> AuditEvent:
-    metadata = _attempt(record.request)
+def decision_event(record: Record, decision: GateDecision, now: datetime) -> AuditEvent:
+    metadata = attempt_data(record.request)
     if decision.reason:
         metadata["reason"] = decision.reason
     if decision.source:
@@ -309,6 +420,7 @@ def record_data(record: Record) -> dict[str, object]:
         "attempt": request.attempt,
         "created_at": _time(record.created_at),
         "timeout_at": _time(record.timeout_at),
+        "at": request.at,
         "outside": record.outside,
         "process": record.process,
     }
@@ -329,6 +441,7 @@ def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
             on_reject=str(data["on_reject"]),
             execution_id=data["execution_id"],
             attempt=int(data["attempt"]),
+            at=str(data.get("at", "")),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
@@ -339,7 +452,7 @@ def _audit_event(line: str) -> AuditEvent | None:
     data = json_object(line)
     when = _parsed_time(data.get("timestamp"))
     metadata = data.get("metadata")
-    if when is None or data.get("event_type") not in ("created", "approved", "rejected", "timeout", "ignored"):
+    if when is None or data.get("event_type") not in get_args(EventType):
         return None
     return AuditEvent(
         str(data.get("gate_id")),

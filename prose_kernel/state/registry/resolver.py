@@ -46,7 +46,6 @@ class RemotePrograms:
         cache: ProgramCache,
         *,
         asker: SerialAsker | None = None,
-        trust: Trust | None = None,
         writes: bool = True,
         upgrade: bool = False,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -55,7 +54,7 @@ class RemotePrograms:
         self.most = options.most
         self.lock = lock
         self.cache = cache
-        self.trust = trust or Trust()
+        self.trust = Trust()
         self._limits = options.limits
         self._asker = asker
         self._writes = writes

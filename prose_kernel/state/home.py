@@ -1,0 +1,92 @@
+"""The directory of one run: program copy, journal, logs. It is on disk, also where a database keeps the bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from prose_kernel.state import layout
+from prose_kernel.state.pending import PendingWrites
+
+
+class RunHome:
+    """The directory `state_dir/runs/{run_id}` and what is written there.
+
+    `cwd` is the directory in which the program was started: a relative `state_dir` lies in it, and paths below it are
+    shown relative to it. Nothing is created before there is something worth keeping: a binding, the program of a file,
+    a line of the trace that says more than that the run began (`keep`). `pending` holds what is not written yet.
+    """
+
+    def __init__(self, state_dir: Path, run_id: str, *, cwd: Path | None = None) -> None:
+        self.run_id = run_id
+        self.cwd = Path.cwd() if cwd is None else cwd
+        self.state_dir = self.cwd / state_dir
+        self.paths = layout.run_paths(self.state_dir, run_id)
+        self.pending = PendingWrites(self.paths.directory)
+        self._sources = 0
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the run; it may not exist yet."""
+        return self.paths.directory
+
+    @property
+    def program(self) -> Path:
+        """The copy of the program; in a notebook all cells that have run."""
+        return self.paths.program
+
+    @property
+    def journal(self) -> Path:
+        return self.paths.directory / "journal.jsonl"
+
+    @property
+    def gates(self) -> Path:
+        return self.paths.gates
+
+    @property
+    def audit(self) -> Path:
+        """The log of the programs that agents have run."""
+        return self.paths.directory / "audit.jsonl"
+
+    @property
+    def attachments(self) -> Path:
+        """Values that are too large for a row of a database."""
+        return self.paths.directory / "attachments"
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why the directory cannot be written, in a sentence for people; None while all is well."""
+        reason = self.pending.unavailable
+        if reason is None:
+            return None
+        return f"the state directory '{self.shown(self.state_dir)}' cannot be written ({reason})"
+
+    def shown(self, path: Path) -> str:
+        """Return a path as sessions and people see it."""
+        return layout.shown(path, self.cwd)
+
+    def start(self, program: str) -> None:
+        """Keep a copy of the program; the next flush creates the directory (3.1 step 2)."""
+        self.pending.put(str(self.program), program)
+
+    def record_source(self, text: str) -> None:
+        """Append a cell to the copy of the program. This alone does not create the directory."""
+        self._sources += 1
+        separator = "\n" if self._sources > 1 else ""
+        self.pending.log(self.program, f"{separator}{text.rstrip()}\n")
+
+    def log(self, chain: tuple[str, ...]) -> Callable[[str], None]:
+        """Return the function that appends whole lines to the trace of the program at `chain`; it never raises."""
+        paths = self.paths
+        for name in chain:
+            paths = paths.imported(name)
+        place = paths.trace
+        return lambda text: self.pending.log(place, text)
+
+    def keep(self) -> None:
+        """Let the next flush create the directory."""
+        self.pending.worth_keeping = True
+
+    async def flush(self) -> None:
+        """Write everything that is pending, in one batch. Raises `StateError` (E219) naming what is not on disk."""
+        await self.pending.flush()
