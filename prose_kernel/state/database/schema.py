@@ -1,0 +1,464 @@
+"""The tables of a run in a database, the statements on them, and what a database must offer (openprose.md 7.7, 7.8).
+
+How another database plugs in
+-----------------------------
+A module beside this one offers a class with the members of `Database`: its `dialect`, and `connect`, which opens a
+`Connection`. `create(dialect)` returns the statements that make the tables, `Statements(dialect)` those that write to
+them; a store, a trace or a gate keeper never writes SQL that is peculiar to one database.
+
+- Exceptions of the driver become `DatabaseError` inside `execute`, `executemany`, `query` and `transaction`; its `lost`
+  tells that the connection is gone and that a new one may help.
+- A dialect that is `shared` has many runs in one database. There each table but `run` begins with the column `run_id`,
+  which is also the first part of each identity, and each row that is written begins with it (`Statements.row`).
+- Text goes in as `str`, JSON as text, times as ISO 8601 text in UTC.
+- A connection is used by one thread at a time, not always the same one.
+- `connect` ends with `prepare`, which makes the tables or checks their version.
+
+Rows of `execution` are numbered by the run, from 1, so that they can be written in batches and refer to each other.
+`gates.execution_id` is set by the trace when the row of the opened gate is written, so the gate's row may be older:
+it is no foreign key that is enforced. The row of the run itself is written by the first flush of the store; whoever
+writes earlier where the dialect is shared executes `Statements.ensure_run` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from prose_kernel.errors import StateError
+
+VERSION: Final = 1
+"""The version of the schema. It changes with any change of a table; there is one number for all databases."""
+
+Value = str | int | None
+Row = Sequence[Value]
+
+
+class DatabaseError(Exception):
+    """The database did not do what it was asked for; the message is the reason, in words, without a capital.
+
+    `lost` tells that the connection is gone: what was not committed is not stored, and a new connection may help.
+    """
+
+    def __init__(self, reason: str, *, lost: bool = False) -> None:
+        super().__init__(reason)
+        self.lost = lost
+
+
+class Connection(Protocol):
+    """One open connection. Outside of `transaction` each statement is committed at once."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Commit what is executed inside, or nothing of it if an exception leaves it. Not to be nested."""
+        ...
+
+    def execute(self, statement: str, parameters: Row = ()) -> int:
+        """Execute one statement; returns the number of rows that it has changed."""
+        ...
+
+    def executemany(self, statement: str, rows: Iterable[Row]) -> None: ...
+
+    def query(self, statement: str, parameters: Row = ()) -> list[tuple[object, ...]]: ...
+
+    def close(self) -> None: ...
+
+
+class Database(Protocol):
+    """A place where connections lead to.
+
+    `local` tells that a small transaction takes less time than a change of threads: it is written in the calling
+    thread. `inside` tells that the database is a file in the directory of the run, which must exist before `connect`.
+    """
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def local(self) -> bool: ...
+
+    @property
+    def inside(self) -> bool: ...
+
+    def connect(self) -> Connection:
+        """Open a connection to a database that has the tables; they are made when there are none.
+
+        Raises `DatabaseError`, and `StateError` for a schema of another version.
+        """
+        ...
+
+    def location(self, name: str, execution_id: int | None) -> str:
+        """How a session is told where a binding is (4.3)."""
+        ...
+
+
+# ---------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`rest` is what follows the type. `choices` are the only values, where the database checks them (7.8)."""
+
+    name: str
+    type: Literal["text", "integer", "json", "time"] = "text"
+    rest: str = ""
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`key` are the expressions that identify a row, inside its run; `once` the columns that a later write of the same
+    row does not change. `serial` is a column that the database numbers. `across` tells that a row may belong to no run
+    (agents of the project). `indexed` are the columns that readers search by."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
+    serial: str = ""
+    across: bool = False
+    indexed: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that are written, in their order."""
+        return tuple(column.name for column in self.columns)
+
+
+def _text(*names: str) -> tuple[Column, ...]:
+    return tuple(Column(name) for name in names)
+
+
+_NOT_NULL: Final = "NOT NULL"
+_METADATA: Final = Column("metadata", "json")
+
+RUN: Final = Table(
+    "run",
+    (
+        Column("id"),
+        *_text("program_path", "program_source"),
+        Column("started_at", "time", "DEFAULT {now}"),
+        Column("updated_at", "time", "DEFAULT {now}"),
+        Column("status", "text", "NOT NULL DEFAULT 'running'", ("running", "completed", "failed", "interrupted")),
+        Column("state_mode"),
+    ),
+    key=("id",),
+    once=("started_at",),
+)
+EXECUTION: Final = Table(
+    "execution",
+    (
+        Column("id", "integer"),
+        Column("statement_index", "integer"),
+        Column("statement_text"),
+        Column("status", "text", _NOT_NULL, ("pending", "executing", "completed", "failed", "skipped")),
+        Column("started_at", "time", "DEFAULT {now}"),
+        Column("completed_at", "time"),
+        Column("error_message"),
+        Column("parent_id", "integer"),
+        _METADATA,
+    ),
+    key=("id",),
+    indexed=("status", "parent_id"),
+)
+BINDINGS: Final = Table(
+    "bindings",
+    (
+        Column("name", "text", _NOT_NULL),
+        Column("execution_id", "integer"),
+        Column("kind", "text", _NOT_NULL, ("input", "output", "let", "const")),
+        *_text("value", "source_statement"),
+        Column("created_at", "time", "DEFAULT {now}"),
+        Column("updated_at", "time", "DEFAULT {now}"),
+        Column("attachment_path"),
+        _METADATA,
+    ),
+    key=("name", "COALESCE(execution_id, -1)"),
+    once=("execution_id", "created_at"),
+    indexed=("execution_id",),
+)
+AGENTS: Final = Table(
+    "agents",
+    (
+        Column("name", "text", _NOT_NULL),
+        Column("scope", "text", _NOT_NULL, ("execution", "project", "user", "custom")),
+        Column("memory"),
+        Column("created_at", "time", "DEFAULT {now}"),
+        Column("updated_at", "time", "DEFAULT {now}"),
+    ),
+    key=("name",),
+    once=("created_at",),
+    across=True,
+)
+AGENT_SEGMENTS: Final = Table(
+    "agent_segments",
+    (
+        Column("agent_name", "text", _NOT_NULL),
+        Column("segment_number", "integer", _NOT_NULL),
+        Column("timestamp", "time", "DEFAULT {now}"),
+        *_text("prompt", "summary"),
+    ),
+    key=("agent_name", "segment_number"),
+    serial="id",
+    across=True,
+)
+IMPORTS: Final = Table(
+    "imports",
+    (
+        Column("alias", "text", _NOT_NULL),
+        Column("source_url"),
+        Column("fetched_at", "time", "DEFAULT {now}"),
+        Column("inputs_schema", "json"),
+        Column("outputs_schema", "json"),
+        Column("content_hash"),
+    ),
+    key=("alias",),
+)
+GATES: Final = Table(
+    "gates",
+    (
+        Column("id", "text", _NOT_NULL),
+        Column("execution_id", "integer"),
+        Column("prompt", "text", _NOT_NULL),
+        Column("allow", "json", "NOT NULL DEFAULT '[\"user\"]'"),
+        Column("timeout", "text", "NOT NULL DEFAULT '30m'"),
+        Column("on_reject", "text", "NOT NULL DEFAULT 'throw'"),
+        Column("status", "text", "NOT NULL DEFAULT 'pending'", ("pending", "approved", "rejected", "timeout")),
+        Column("created_at", "time", "DEFAULT {now}"),
+        Column("timeout_at", "time"),
+        Column("resolved_at", "time"),
+        *_text("resolved_by", "resolution_comment"),
+    ),
+    key=("id",),
+    indexed=("status",),
+)
+GATE_AUDIT_LOG: Final = Table(
+    "gate_audit_log",
+    (
+        Column("gate_id", "text", _NOT_NULL),
+        Column("event_type", "text", _NOT_NULL),
+        *_text("principal", "comment"),
+        Column("timestamp", "time", "DEFAULT {now}"),
+        _METADATA,
+    ),
+    serial="id",
+    indexed=("gate_id",),
+)
+X_FRAMES: Final = Table(
+    "x_frames",
+    (
+        Column("program", "text", "NOT NULL DEFAULT ''"),
+        Column("execution_id", "integer", _NOT_NULL),
+        Column("parent_execution_id", "integer"),
+        Column("block"),
+        Column("depth", "integer"),
+    ),
+    key=("program", "execution_id"),
+)
+X_META: Final = Table("x_meta", (Column("name", "text", _NOT_NULL), Column("value")), key=("name",))
+
+OF_A_RUN: Final = (
+    EXECUTION,
+    BINDINGS,
+    AGENTS,
+    AGENT_SEGMENTS,
+    IMPORTS,
+    GATES,
+    GATE_AUDIT_LOG,
+    X_FRAMES,
+)
+"""The tables whose rows belong to a run, in the order in which they are made."""
+
+ALL: Final = (X_META, RUN, *OF_A_RUN)
+
+
+# ---------------------------------------------------------------- dialects
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a database spells its SQL. `prefix` leads the name of each table; `statuses` maps those of `execution` to
+    what the database accepts (the finer one is in `metadata.event` anyway). `existing` selects the names of the tables
+    that are there."""
+
+    name: str
+    placeholder: str
+    types: Mapping[str, str]
+    now: str
+    serial: str
+    existing: str
+    prefix: str = ""
+    shared: bool = False
+    statuses: Mapping[str, str] = field(default_factory=dict)
+
+    def holds(self, text: str) -> bool:
+        """Whether a text column can hold this; what it cannot goes to an attachment."""
+        return self.name != "postgres" or "\0" not in text
+
+
+SQLITE: Final = Dialect(
+    "sqlite",
+    "?",
+    {"text": "TEXT", "integer": "INTEGER", "json": "TEXT", "time": "TEXT"},
+    "(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))",
+    "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "SELECT name FROM sqlite_master WHERE type = 'table'",
+)
+POSTGRES: Final = Dialect(
+    "postgres",
+    "%s",
+    {"text": "TEXT", "integer": "BIGINT", "json": "JSONB", "time": "TIMESTAMPTZ"},
+    "now()",
+    "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+    "SELECT table_name FROM information_schema.tables WHERE table_schema = 'openprose'",
+    prefix="openprose.",
+    shared=True,
+    statuses={
+        "started": "executing",
+        "iteration": "executing",
+        "retry": "executing",
+        "joined": "completed",
+        "exited": "completed",
+    },
+)
+
+
+def create(dialect: Dialect) -> tuple[str, ...]:
+    """The statements that make all tables which are not there, and write the version."""
+    made = [statement for table in ALL for statement in _create(table, dialect)]
+    if dialect.prefix:
+        made.insert(0, f"CREATE SCHEMA IF NOT EXISTS {dialect.prefix.rstrip('.')}")
+    version = f"INSERT INTO {dialect.prefix}x_meta (name, value) VALUES ('schema_version', '{VERSION}')"
+    return (*made, f"{version} ON CONFLICT (name) DO NOTHING")
+
+
+def _create(table: Table, dialect: Dialect) -> Iterator[str]:
+    of_run = dialect.shared and table in OF_A_RUN
+    lines = [_column(column, dialect) for column in table.columns]
+    if table.serial:
+        lines.insert(0, f"{table.serial} {dialect.serial}")
+    elif table is EXECUTION and not dialect.shared:
+        lines[0] = f"id {dialect.serial}"
+    if of_run:
+        lines.insert(0, _run_id(table, dialect))
+        if _METADATA not in table.columns:
+            lines.append(_column(_METADATA, dialect))
+    elif dialect.shared and table is RUN:
+        lines.append(_column(_METADATA, dialect))
+    identity = identity_of(table, dialect)
+    plain = all(part.isidentifier() for part in identity)
+    if identity and plain and not table.serial and not (table is EXECUTION and not dialect.shared):
+        lines.append(f"PRIMARY KEY ({', '.join(identity)})")
+    name = dialect.prefix + table.name
+    yield f"CREATE TABLE IF NOT EXISTS {name} (\n  " + ",\n  ".join(lines) + "\n)"
+    if identity and not (plain and not table.serial):
+        yield f"CREATE UNIQUE INDEX IF NOT EXISTS {table.name}_identity ON {name} ({', '.join(identity)})"
+    if not dialect.shared:
+        return
+    for column in (*table.indexed, *(("run_id",) if table.across else ())):
+        yield f"CREATE INDEX IF NOT EXISTS {table.name}_{column} ON {name} ({column})"
+    if _METADATA in table.columns:
+        yield f"CREATE INDEX IF NOT EXISTS {table.name}_metadata ON {name} USING GIN (metadata)"
+
+
+def _run_id(table: Table, dialect: Dialect) -> str:
+    required = "" if table.across else f" {_NOT_NULL}"
+    return f"run_id {dialect.types['text']}{required} REFERENCES {dialect.prefix}run (id) ON DELETE CASCADE"
+
+
+def _column(column: Column, dialect: Dialect) -> str:
+    text = f"{column.name} {dialect.types[column.type]} {column.rest.format(now=dialect.now)}".rstrip()
+    if column.choices and dialect.shared:
+        choices = ", ".join(f"'{choice}'" for choice in column.choices)
+        text += f" CHECK ({column.name} IN ({choices}))"
+    return text
+
+
+def identity_of(table: Table, dialect: Dialect) -> tuple[str, ...]:
+    """The expressions that identify a row of a table: what an upsert names behind `ON CONFLICT`."""
+    if not dialect.shared or table not in OF_A_RUN or not table.key:
+        return table.key
+    return (*table.key, "COALESCE(run_id, '__project__')") if table.across else ("run_id", *table.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The statements of one run on the tables. `row` puts in front of a row what the dialect wants there."""
+
+    dialect: Dialect
+    run_id: str
+
+    def row(self, table: Table, *values: Value, project: bool = False) -> tuple[Value, ...]:
+        """A row as `insert` and `upsert` want it; with `project` it belongs to no run."""
+        if not self.dialect.shared or table not in OF_A_RUN:
+            return values
+        return (None if project else self.run_id, *values)
+
+    def insert(self, table: Table) -> str:
+        names = self._names(table)
+        marks = ", ".join([self.dialect.placeholder] * len(names))
+        return f"INSERT INTO {self.dialect.prefix}{table.name} ({', '.join(names)}) VALUES ({marks})"
+
+    def upsert(self, table: Table) -> str:
+        """Insert a row, or replace all that may change of the row with the same identity."""
+        identity = identity_of(table, self.dialect)
+        kept = {"run_id", *table.key, *table.once}
+        changed = ", ".join(f"{name} = excluded.{name}" for name in self._names(table) if name not in kept)
+        return f"{self.insert(table)} ON CONFLICT ({', '.join(identity)}) DO UPDATE SET {changed}"
+
+    def ensure_run(self) -> tuple[str, Row]:
+        """A statement, with its parameters, after which the row of the run is there."""
+        statement = f"INSERT INTO {self.dialect.prefix}run (id) VALUES ({self.dialect.placeholder})"
+        return f"{statement} ON CONFLICT (id) DO NOTHING", (self.run_id,)
+
+    def where(self, table: Table, *conditions: str) -> str:
+        """` WHERE` with the conditions, each with a placeholder `{}`, and the run; its id is the last parameter."""
+        parts = [condition.format(self.dialect.placeholder) for condition in conditions]
+        if self.dialect.shared and table in OF_A_RUN:
+            parts.append(f"run_id = {self.dialect.placeholder}")
+        return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+    def parameters(self, table: Table, *values: Value) -> tuple[Value, ...]:
+        """The parameters of a statement with `where(table, ...)`."""
+        return (*values, self.run_id) if self.dialect.shared and table in OF_A_RUN else values
+
+    def name(self, table: Table) -> str:
+        return self.dialect.prefix + table.name
+
+    def _names(self, table: Table) -> tuple[str, ...]:
+        of_run = self.dialect.shared and table in OF_A_RUN
+        return ("run_id", *table.names) if of_run else table.names
+
+
+# ---------------------------------------------------------------- opening
+
+
+def prepare(connection: Connection, dialect: Dialect, place: str) -> None:
+    """Make the tables in an empty database; in another one check that they are those of this version.
+
+    Raises `StateError` for tables that were made by an older or a newer version, or by something else; `place` is how
+    people call the database.
+    """
+    there = {str(name) for (name,) in connection.query(dialect.existing)}
+    if not there & {table.name for table in ALL}:
+        with connection.transaction():
+            for statement in create(dialect):
+                connection.execute(statement)
+        return
+    found: list[tuple[object, ...]] = []
+    if X_META.name in there:
+        found = connection.query(f"SELECT value FROM {dialect.prefix}x_meta WHERE name = 'schema_version'")
+    version = str(found[0][0]) if found else ""
+    if version == str(VERSION):
+        return
+    if not version:
+        raise StateError(
+            f"{place} has tables that prose_kernel has not made",
+            hint="choose another place for the run with --state-dir",
+        )
+    newer = version.isdecimal() and int(version) > VERSION
+    raise StateError(
+        f"{place} has schema version {version}; this version of prose_kernel uses {VERSION}",
+        hint="update prose_kernel" if newer else "open it with the version of prose_kernel that made it",
+    )

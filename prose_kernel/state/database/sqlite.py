@@ -1,0 +1,158 @@
+"""SQLite: a run in the file `state.db` of its directory (openprose.md 7.7)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.state.database.schema import SQLITE, Connection, DatabaseError, Dialect, Row, prepare
+
+FILE: Final = "state.db"
+_BUSY: Final = 5.0
+"""Seconds to wait for another process that writes; a reader is never waited for (WAL)."""
+
+_NETWORK: Final = re.compile(r"nfs4?|cifs|smb3|smbfs|ncpfs|afs|ceph|lustre|beegfs|gpfs|(fuse\.)?glusterfs|fuse\.sshfs")
+_REASONS: Final = {
+    "SQLITE_FULL": "no space left on the disk",
+    "SQLITE_BUSY": "another program has locked it",
+    "SQLITE_READONLY": "it is read-only",
+    "SQLITE_READONLY_DBMOVED": "it was moved or deleted",
+    "SQLITE_CANTOPEN": "it cannot be opened",
+    "SQLITE_CORRUPT": "it is damaged",
+    "SQLITE_NOTADB": "it is not a database",
+    "SQLITE_TOOBIG": "the value is too large",
+}
+_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+
+
+class SqliteDatabase:
+    """The database file of one run. Everybody may read it; only the run and `prose gate` write it (5.10).
+
+    It is in WAL mode: readers see what was committed last and never wait, and a process that is killed loses nothing
+    that was committed. `shown` is how people and sessions are told the file.
+    """
+
+    dialect: Final[Dialect] = SQLITE
+    local: Final = True
+    inside: Final = True
+
+    def __init__(self, file: Path, shown: str) -> None:
+        self.file = file
+        self.shown = shown
+
+    def connect(self) -> Connection:
+        connection = SqliteConnection(_open(self.file))
+        try:
+            prepare(connection, SQLITE, f"'{self.shown}'")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def location(self, name: str, execution_id: int | None) -> str:
+        frame = "NULL" if execution_id is None else execution_id
+        return f"{self.shown} (bindings table, name='{name}', execution_id={frame})"
+
+
+class SqliteConnection:
+    """A `Connection` that any thread may use, one at a time."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        with _in_words():
+            self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            with _in_words():
+                self._connection.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def execute(self, statement: str, parameters: Row = ()) -> int:
+        with _in_words():
+            return self._connection.execute(statement, parameters).rowcount
+
+    def executemany(self, statement: str, rows: Iterable[Row]) -> None:
+        with _in_words():
+            self._connection.executemany(statement, rows)
+
+    def query(self, statement: str, parameters: Row = ()) -> list[tuple[object, ...]]:
+        with _in_words():
+            return self._connection.execute(statement, parameters).fetchall()
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.close()
+
+
+def read_only(file: Path) -> Connection:
+    """Open the database of a run to look at it: nothing can be changed through this connection.
+
+    Raises `DatabaseError`.
+    """
+    with _in_words():
+        connection = sqlite3.connect(
+            f"{file.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=_BUSY
+        )
+    return SqliteConnection(connection)
+
+
+def _open(file: Path) -> sqlite3.Connection:
+    try:  # no link in its place is followed, and only the user may read it: values may be secrets
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    except OSError as error:
+        raise DatabaseError((error.strerror or "it cannot be opened").lower()) from None
+    with _in_words():
+        connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=_BUSY)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            connection.execute("PRAGMA synchronous = NORMAL")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextlib.contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        reason = _REASONS.get(name) or _REASONS.get("_".join(name.split("_")[:2])) or str(error).lower()
+        raise DatabaseError(reason) from None
+
+
+# ---------------------------------------------------------------- network drives
+
+
+def network_drive(directory: Path, mounts: str | None = None) -> str | None:
+    """Return the type of the network file system that a directory is on (or would be made on); None on a local one.
+
+    Write-ahead logs need memory that all processes share, which no network file system has: two machines would damage
+    the file. `mounts` are the lines of `/proc/self/mounts`; without that file, nothing is known.
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mounts").read_text("utf-8", "replace")
+        except OSError:
+            return None
+    place = os.path.realpath(directory)
+    best = kind = ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 2:
+            mount = _ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[1])
+            if len(mount) >= len(best) and f"{place}/".startswith(f"{mount.rstrip('/')}/"):
+                best, kind = mount, fields[2]
+    return kind if _NETWORK.fullmatch(kind) else None
