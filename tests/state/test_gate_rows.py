@@ -96,6 +96,7 @@ class World:
     async def noticed(self, task: asyncio.Task[GateDecision]) -> GateDecision:
         """SQLite is looked at each second; PostgreSQL tells of it, so that no second needs to pass."""
         if self.kind == "sqlite":
+            await eventually(lambda: self.clock.sleepers > 1 or task.done())
             await self.clock.advance(1.0)
         async with asyncio.timeout(30):
             return await task

@@ -99,7 +99,7 @@ class GateRows:
         where = self._sql.where(GATES, *conditions).replace("run_id", "g.run_id")
         same_run = " AND x.run_id = g.run_id" if self._sql.dialect.shared else ""
         rows = self._connection.query(
-            "SELECT g.id, g.prompt, g.allow, g.timeout, g.on_reject, g.status, g.created_at, g.timeout_at, "  # noqa: S608
+            "SELECT g.id, g.prompt, g.allow, g.timeout, g.on_reject, g.status, g.created_at, g.timeout_at, "
             "g.resolved_at, g.resolved_by, g.resolution_comment, "
             "x.name, x.place, x.attempt, x.host, x.process, x.outside, x.seen "
             f"FROM {self._sql.name(GATES)} g LEFT JOIN {self._sql.name(X_GATES)} x ON x.gate_id = g.id{same_run}"
@@ -111,7 +111,7 @@ class GateRows:
     def is_pending(self, gate_id: str) -> bool:
         """A cheap look, which locks nothing."""
         where, values = self._sql.where(GATES, "id = {}"), self._sql.parameters(GATES, gate_id)
-        found = self._connection.query(f"SELECT status FROM {self._sql.name(GATES)}{where}", values)  # noqa: S608
+        found = self._connection.query(f"SELECT status FROM {self._sql.name(GATES)}{where}", values)
         return bool(found) and found[0][0] == "pending"
 
     def pending(self) -> list[Record]:
@@ -122,7 +122,7 @@ class GateRows:
         """The log, oldest first, of all gates or of one."""
         where, values = ((), ()) if gate_id is None else (("gate_id = {}",), (gate_id,))
         rows = self._connection.query(
-            "SELECT gate_id, event_type, principal, timestamp, comment, metadata "  # noqa: S608
+            "SELECT gate_id, event_type, principal, timestamp, comment, metadata "
             f"FROM {self._sql.name(GATE_AUDIT_LOG)}{self._sql.where(GATE_AUDIT_LOG, *where)} ORDER BY id",
             self._sql.parameters(GATE_AUDIT_LOG, *values),
         )
@@ -182,7 +182,7 @@ class GateRows:
         conditions = ("id = {}", "status = 'pending'") if pending else ("id = {}",)
         mark = self._sql.dialect.placeholder
         changed = self._connection.execute(
-            f"UPDATE {self._sql.name(GATES)} SET status = {mark}, resolved_at = {mark}, resolved_by = {mark}, "  # noqa: S608
+            f"UPDATE {self._sql.name(GATES)} SET status = {mark}, resolved_at = {mark}, resolved_by = {mark}, "
             f"resolution_comment = {mark}{self._sql.where(GATES, *conditions)}",
             (
                 *(decision.status, time_text(now), decision.by, decision.comment or None),
@@ -194,7 +194,7 @@ class GateRows:
     def reopen(self, gate_id: str) -> None:
         """Take back a decision that does not count."""
         self._connection.execute(
-            f"UPDATE {self._sql.name(GATES)} SET status = 'pending', resolved_at = NULL, resolved_by = NULL, "  # noqa: S608
+            f"UPDATE {self._sql.name(GATES)} SET status = 'pending', resolved_at = NULL, resolved_by = NULL, "
             f"resolution_comment = NULL{self._sql.where(GATES, 'id = {}')}",
             self._sql.parameters(GATES, gate_id),
         )
@@ -202,7 +202,7 @@ class GateRows:
     def mark_seen(self, gate_id: str) -> None:
         """Write that the run knows of the decision."""
         self._connection.execute(
-            f"UPDATE {self._sql.name(X_GATES)} SET seen = 1{self._sql.where(X_GATES, 'gate_id = {}')}",  # noqa: S608
+            f"UPDATE {self._sql.name(X_GATES)} SET seen = 1{self._sql.where(X_GATES, 'gate_id = {}')}",
             self._sql.parameters(X_GATES, gate_id),
         )
 
