@@ -44,6 +44,10 @@ class Resolver(Protocol):
         """Return the program if it is available without a connection, else None."""
         ...
 
+    def location(self, url: str) -> str:
+        """Return the URL that the program was found at, behind redirects; `url` itself if nothing is known."""
+        ...
+
     async def fetch(self, url: str) -> Fetched:
         """Return the program. Raises `ImportProgramError` (E215) with the reason if it cannot be fetched."""
         ...
@@ -289,8 +293,8 @@ class LocalPrograms:
         """A program from elsewhere reaches its own server by relative paths, and never a file of this machine."""
         if path.startswith(("/", "~/")):
             raise ImportProgramError(f'"{path}" names a file of this machine, in a program from elsewhere')
-        found = self._resolver.cached(importer.address) if self._resolver is not None else None
-        url = urls.neighbour(found.location if found is not None else importer.address, path)
+        resolver = self._resolver
+        url = urls.neighbour(resolver.location(importer.address) if resolver is not None else importer.address, path)
         return Where(url, True, url)
 
     # ------------------------------------------------------------ reading
