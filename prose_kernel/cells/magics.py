@@ -136,7 +136,9 @@ async def run(call: Call) -> None:
         data = path.read_bytes()
     except (OSError, ValueError) as problem:
         reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
-        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}") from None
+        elsewhere = call.words[0].startswith(("http://", "https://", "@"))
+        hint = f'programs from elsewhere are imported: use "{call.words[0]}" as name' if elsewhere else None
+        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}", hint=hint) from None
     language = languages.of_file(call.words[0])
     source = language.decode(data, call.words[0])
     value = await call.cells.program(source.text, call.view, call.words[0], language)

@@ -44,6 +44,10 @@ class Resolver(Protocol):
         """Return the program if it is available without a connection, else None."""
         ...
 
+    def location(self, url: str) -> str:
+        """Return the URL that the program was found at, behind redirects; `url` itself if nothing is known."""
+        ...
+
     async def fetch(self, url: str) -> Fetched:
         """Return the program. Raises `ImportProgramError` (E215) with the reason if it cannot be fetched."""
         ...
@@ -141,6 +145,8 @@ class LocalPrograms:
         if where in chain:
             raise _cycle((*chain[chain.index(where) :], where))
         checked, remote = await self._complete(where, chain)
+        if remote and len(chain) == 1:
+            remote = await self._with_others(source, where, remote)
         await self._admit(remote)
         text = checked.text
         self._loaded[id(text.source)] = text.source, (*chain, where)
@@ -214,8 +220,9 @@ class LocalPrograms:
                 if inner not in seen:
                     seen.add(inner)
                     ahead.append((inner, via))
-        if self._resolver is not None and len(remote) + len(missing) > self._resolver.most:
-            why = f"it leads to more than {self._resolver.most} programs from elsewhere"
+        most = self._resolver.most if (remote or missing) and self._resolver is not None else None
+        if most is not None and len(remote) + len(missing) > most:
+            why = f"it leads to more than {most} programs from elsewhere"
             raise urls.unfetchable(where.shown, why, "[programs] most in prose.toml changes the limit")
         if missing:
             return missing
@@ -232,6 +239,20 @@ class LocalPrograms:
             with contextlib.suppress(ImportProgramError):  # the check reports it
                 found.append(self.resolve(path, text.where))
         return found
+
+    async def _with_others(
+        self, importer: Source, first: Where, remote: dict[Where, Candidate]
+    ) -> dict[Where, Candidate]:
+        """Also what the other imports of a text lead to, so that one question covers all. What is wrong with one of
+        them is said when its turn comes."""
+        from prose_kernel.language.openprose import parse
+
+        program = parse(importer, self._profile).program
+        for path in dict.fromkeys(item.path.raw for item in program.items if isinstance(item, Use)):
+            with contextlib.suppress(ImportProgramError):
+                if (where := self.resolve(path)) != first:
+                    remote = (await self._complete(where, (self._root,)))[1] | remote
+        return remote
 
     async def _admit(self, remote: dict[Where, Candidate]) -> None:
         if remote and self._resolver is not None:
@@ -276,8 +297,8 @@ class LocalPrograms:
         """A program from elsewhere reaches its own server by relative paths, and never a file of this machine."""
         if path.startswith(("/", "~/")):
             raise ImportProgramError(f'"{path}" names a file of this machine, in a program from elsewhere')
-        found = self._resolver.cached(importer.address) if self._resolver is not None else None
-        url = urls.neighbour(found.location if found is not None else importer.address, path)
+        resolver = self._resolver
+        url = urls.neighbour(resolver.location(importer.address) if resolver is not None else importer.address, path)
         return Where(url, True, url)
 
     # ------------------------------------------------------------ reading

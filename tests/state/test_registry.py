@@ -10,8 +10,11 @@ import ssl
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from needs import needs_module
 from sessions.people import ScriptedPerson
 from stubs.http_server import Behaviour, Write, cut, drip, garbage, hang, nothing, redirect, response, running
@@ -86,6 +89,19 @@ async def test_a_program_and_all_that_it_imports_are_fetched_before_one_question
     ]  # fmt: skip
     assert f"used by {part}" in person.transcript[0] and "session (1)" in person.transcript[0]
     assert list(shelf.lock.pins()) == sorted([outer, part, quiet, other])
+
+
+async def test_all_imports_of_a_text_are_one_question(shelf: Shelf) -> None:
+    urls_of = [shelf.put(f"dana/p{number}", f"output x = {number}\n") for number in range(3)]
+    person = ScriptedPerson("y")
+    resolver = shelf.resolver(person=person)
+    programs = LocalPrograms(shelf.directory, resolver=lambda: resolver)
+    cell = Source("".join(f'use "dana/p{number}"\n' for number in (0, 1, 2, 3)))
+    for number in range(3):
+        await programs.load_program(LoadRequest(f"dana/p{number}", cell, "c1/l0"))
+    assert len(person.transcript) == 2 and all(url in person.transcript[0] for url in urls_of)
+    with pytest.raises(ImportProgramError, match=r"no such program \(404\)"):
+        await programs.load_program(LoadRequest("dana/p3", cell, "c1/l0"))
 
 
 async def test_a_local_program_may_import_remote_ones_and_never_the_other_way(shelf: Shelf) -> None:
@@ -255,6 +271,25 @@ async def test_a_name_is_looked_up_once_and_judged_by_its_address(
 ) -> None:
     monkeypatch.setattr(hosts, "is_public", lambda address: False)
     assert "is this machine or a private network" in await failure(shelf.resolver(), "https://localhost/x")
+
+
+@given(
+    st.sampled_from(["https://", "http://", "HTTPS://"]),
+    st.sampled_from(["example.org", "EXAMPLE.org:443", "b\u00fccher.example", "x.org:8443", "[::1]", "x.org."]),
+    st.text(st.sampled_from("/.?#%2eab \u00fc@:;=&~+"), max_size=12),
+)
+def test_a_url_has_one_spelling_and_keeps_its_host(scheme: str, host: str, rest: str) -> None:
+    url = f"{scheme}{host}/{rest}"
+    found = hosts.address(url)
+    assert found is not None
+    once = urls.canonical(url)
+    assert urls.canonical(once) == once and once.isascii() and "#" not in once
+    again = hosts.address(once)
+    assert again is not None and (again.host, again.port, again.scheme) == (found.host, found.port, found.scheme)
+    assert ".." not in urlsplit(once).path.split("/")
+    assert (
+        urlsplit(urls.neighbour(once, "./" + rest.partition("#")[0].replace("@", ""))).netloc == urlsplit(once).netloc
+    )
 
 
 # ---------------------------------------------------------------- what is no program
@@ -438,10 +473,11 @@ async def test_what_was_refused_is_fetched_anew(shelf: Shelf) -> None:
 
 
 async def test_show_prints_the_text(shelf: Shelf) -> None:
-    url = shelf.put("dana/outline", HELLO)
+    """All of it: nothing in it can hide a line from the person who reads it."""
+    url = shelf.put("dana/outline", HELLO + 'let a = "fine" # \x1b[8m\u202e\n')
     person = ScriptedPerson("s", "y")
     await load(shelf.resolver(person=person), "dana/outline")
-    assert f"---- {url}\n{HELLO}" in person.transcript
+    assert f'---- {url}\n{HELLO}let a = "fine" # \\x1b[8m\\u202e' in person.transcript
 
 
 @pytest.mark.parametrize(
