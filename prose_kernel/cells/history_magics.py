@@ -171,7 +171,9 @@ def _restored(
     cells: Cells, head: str, run_id: str, unfinished: Text | None = None, lost: Sequence[Asked] = ()
 ) -> Display:
     """What is back, in names; the id of the run differs from run to run, and is in the metadata."""
-    parts = [(head, [], [(f"{what}: ", names) for what, names in _what(cells)])]
+    parts: list[tuple[str, list[str], list[tuple[str, list[str]]]]] = [
+        (head, [], [(f"{what}: ", names) for what, names in _what(cells)])
+    ]
     if unfinished is not None:
         words = "This cell had not ended. Run it again: it goes on where it was."
         parts.append((words, unfinished.text.strip("\n").split("\n"), []))

@@ -114,6 +114,7 @@ class NotebookCells(Cells):
             supplied=given.inputs,
             decisions=given.decisions,
             notebook_path=str(notebook),
+            trust=given.trust,
             language=run.language,
         )
         chosen = given.settings

@@ -84,6 +84,8 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         json=options["form"] == "json",
         usage=options["usage"],
         gate_files=head.gate_files,
+        origin=head.origin,
+        trust=tuple(options["trust"]),
         resumption=how,
     )
     return Resumed(cells, language, request, remarks if not how.complete else (_complete(kept),))
@@ -201,7 +203,7 @@ def _texts(kept: KeptRun, file: Path, name: str, wanted: Wanted) -> tuple[list[C
     text, remarks = own, tuple[str, ...]()
     if name != files.STDIN and file.is_file():
         text = files.read_source(str(file)).text
-    elif not wanted.stored and name != files.STDIN:
+    elif not wanted.stored and name != files.STDIN and not kept.journal.head.origin:
         remarks = (f"{name} is gone: the run goes on with the text that it began with.",)
     if text == own or wanted.stored:
         return [Cell(own, program)], None, remarks

@@ -25,7 +25,7 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
-@click.argument("target", metavar="FILE", required=False)
+@click.argument("target", metavar="TARGET", required=False)
 @click.option(
     "--resume",
     metavar="[RUN]",
@@ -70,6 +70,12 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
     metavar="HOW",
     help="Where a file that a recorded session read has changed: warn, fail or ignore. Default: fail in CI, else warn.",
 )
+@click.option(
+    "--trust",
+    metavar="PROGRAM",
+    multiple=True,
+    help="Agree to programs from elsewhere: a URL or handle/name with its imports, a SHA-256, or all. Repeatable.",
+)
 @click.option("--realtime", is_flag=True, help="Replay sessions at their recorded speed.")
 @click.option(
     "--remote",
@@ -108,10 +114,13 @@ def run(
     cassette_stale: str | None = None,
     realtime: bool = False,
     remote: str | None = None,
+    trust: Sequence[str] = (),
     usage: bool = False,
 ) -> int:
-    """Run a program, a notebook (its cells in order) or a bundled example; FILE may be -, for OpenProse on standard
-    input.
+    """Run a program, a notebook (its cells in order) or a bundled example. TARGET is a file, - for OpenProse on
+    standard input, or the name, number or keyword of an example; handle/name or a URL is fetched.
+
+    Before a program from elsewhere first runs, you are shown what it is and asked; prose.lock notes the answer.
 
     Results of the program go to stdout, remarks about it to stderr. With --format json the last line of
     stdout is one object {"status", "run_id", "outputs", "bindings", "error"}, and all else goes to stderr.
@@ -119,7 +128,7 @@ def run(
     Exit status: 0 ended normally, 1 the program failed, 2 usage or an error found before the start (nothing was run),
     3 failed because nobody could answer a session, condition, input or gate.
     """
-    from prose_kernel import settings
+    from prose_kernel import languages, settings
     from prose_kernel.cli.execution import Request
 
     if resume is not None:
@@ -136,8 +145,9 @@ def run(
         )
     if target is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
-    cwd, name = Path.cwd(), files.find_program(target)
-    cells, language = read(name)
+    cwd, fetched = Path.cwd(), files.is_remote(target, strict=strict)
+    name = target if fetched else files.find_program(target)
+    cells, language = ([], languages.default()) if fetched else read(name)
     kept: dict[str, Any] = {language.state: _state(state, in_context)}
     chosen = settings.load(
         cwd,
@@ -156,7 +166,16 @@ def run(
         remote=remote,
     )
     request = Request(
-        name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage, gate_files=gate_files
+        name,
+        pairs(inputs),
+        decisions(yes, no),
+        chosen,
+        cwd,
+        origin=name if fetched else "",
+        trust=tuple(trust),
+        json=form == "json",
+        usage=usage,
+        gate_files=gate_files,
     )
     if gate_files and chosen.gates != "wait":
         raise UsageError("--gate-files needs --gates=wait")

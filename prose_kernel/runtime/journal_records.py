@@ -34,6 +34,7 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     settings: dict[str, str | int | bool | None] = field(default_factory=dict)
     gate_files: bool = False
     elsewhere: bool = False
+    origin: str = ""
     branch_of: list[str] = field(default_factory=list)
     branch_at: int = 0
     changed: bool = False

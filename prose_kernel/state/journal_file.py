@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -25,8 +26,6 @@ from prose_kernel.runtime.journal_records import VERSION, Answered, Asked, Ended
 
 NAME: Final = "journal.jsonl"
 _ENCODER: Final = msgspec.json.Encoder()
-_DECODER: Final = msgspec.json.Decoder(Record)
-_HEAD: Final = msgspec.json.Decoder(Head)
 _PREFIX: Final = 9
 """Bytes of a line before its record: eight digits of the checksum and a space."""
 
@@ -35,6 +34,12 @@ _LOCK_ATTEMPTS: Final = 5
 _LOCK_PAUSE: Final = 0.01
 _ANSWER: Final = b'{"k":"answered"'
 _TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Record]:
+    """Made when a journal is read: writing needs none."""
+    return msgspec.json.Decoder(Record)
 
 
 @dataclass(slots=True)
@@ -150,7 +155,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
 
 def _record(path: Path, body: bytes, number: int) -> Record:
     try:
-        record: Record = _DECODER.decode(body)
+        record: Record = _decoder().decode(body)
         return record
     except msgspec.MsgspecError:
         raise UsageError(f"line {number + 1} of the journal of run {path.parent.name} is no record") from None
@@ -177,7 +182,7 @@ def _head(run: str, body: bytes) -> Head:
         if version != VERSION:
             hint = f"this version of prose_kernel reads version {VERSION}; resume the run with the one that began it"
             raise UsageError(f"the journal of run {run} has version {version}", hint=hint)
-        return _HEAD.decode(body)
+        return msgspec.json.decode(body, type=Head)
     except msgspec.MsgspecError:
         raise UsageError(f"the journal of run {run} does not begin with a head: it is damaged") from None
 
@@ -199,7 +204,8 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
 class JournalFile:
     """Writes records behind those that are there. `on_lost` is told, once, why nothing can be written any more.
 
-    Nothing is written before the first record that is worth it: a run that asks nothing leaves no directory.
+    Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
+    nothing and keeps nothing leaves none.
     """
 
     def __init__(self, path: Path, *, durable: bool = False, on_lost: Callable[[str], None] | None = None) -> None:
@@ -222,17 +228,19 @@ class JournalFile:
 
     def append(self, record: Record) -> None:
         """Write a record. Never raises."""
-        if self._descriptor is None and not self._lost:
+        if self._lost:
+            return
+        if self._descriptor is None:
             self._early.append(record)
-            if isinstance(record, (Head, Text)):
-                return  # only a text that asks or ends makes the file
-            record_batch, self._early = self._early, []
+            if isinstance(record, (Head, Text, Ended, Finished)) and not self.path.parent.is_dir():
+                return
+            records, self._early = self._early, []
         else:
-            record_batch = [record]
+            records = [record]
         try:
-            if self._descriptor is None and not self._lost:
+            if self._descriptor is None:
                 self._open()
-            self._write(record_batch)
+            self._write(records)
         except OSError as error:
             self._give_up((error.strerror or type(error).__name__).lower())
 
