@@ -120,6 +120,7 @@ class LocalPrograms:
         self._texts: dict[Where, _Text] = {}
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
+        self._met_remote = False  # during the last check
 
     # ------------------------------------------------------------ the calls
 
@@ -196,7 +197,12 @@ class LocalPrograms:
                 await self._resolver.fetch(one.address)
 
     def _attempt(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]] | list[Where]:
-        """The same, or what must be fetched before it can be told."""
+        """The same, or what must be fetched before it can be told. A check tells whether anything is from elsewhere."""
+        self._met_remote = where.remote
+        if not where.remote and (local := self._read(where)) is not None:
+            checked = self._check(local, chain)
+            if not self._met_remote:
+                return checked, {}
         remote: dict[Where, Candidate] = {}
         missing: list[Where] = []
         seen = {where}
@@ -305,6 +311,7 @@ class LocalPrograms:
         data: bytes | None = None
         try:
             if where.remote:
+                self._met_remote = True
                 fetched = self._resolver.cached(where.address) if self._resolver is not None else None
                 if fetched is None:
                     return None
