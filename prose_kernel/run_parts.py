@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from prose_kernel.state.registry.resolver import RemotePrograms
 
 
-def keep(settings: Settings, cwd: Path, clock: Clock) -> Kept | None:
-    """What a new run leaves behind; None for one that lives in memory."""
+def keep(settings: Settings, cwd: Path, clock: Clock, run_id: str | None = None) -> Kept | None:
+    """What a run leaves behind; None for one that lives in memory. Without a `run_id` it is a new one."""
     if settings.state == "in-context":
         return None
     from prose_kernel.state.filesystem import FilesystemStore
@@ -37,8 +37,19 @@ def keep(settings: Settings, cwd: Path, clock: Clock) -> Kept | None:
     from prose_kernel.state.layout import new_run_id
     from prose_kernel.state.trace import Trace
 
-    home = RunHome(Path(settings.state_dir), new_run_id(clock), cwd=cwd)
+    home = RunHome(Path(settings.state_dir), run_id or new_run_id(clock), cwd=cwd)
     return Kept(home, FilesystemStore(home), Trace(home, clock))
+
+
+def journal_directory(project: Path, home: RunHome | None, answers: AnswerFiles | None, clock: Clock) -> Path:
+    """Where the journal of a run is: with its other files, if it has any."""
+    owner = home or answers
+    if owner is not None:
+        return owner.directory
+    from prose_kernel.state.answer_files import ROOT
+    from prose_kernel.state.layout import new_run_id
+
+    return project / ROOT / "runs" / new_run_id(clock)
 
 
 def answer_files(project: Path, program_file: str, home: RunHome | None, clock: Clock) -> AnswerFiles:
