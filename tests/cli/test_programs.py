@@ -23,6 +23,7 @@ from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
 from prose_kernel.errors import ExecError
 from prose_kernel.run_journal import resumption
+from prose_kernel.runtime.values import full_text
 from prose_kernel.workspace import Start, Workspace
 
 HELLO = 'input name: "Who?"\nlet line = exec "echo hello {name}"\noutput said = line\n'
@@ -189,7 +190,7 @@ def test_in_context_writes_nothing(shelf: Shelf, prose) -> None:
 
 
 async def test_a_run_resumes_with_the_texts_that_it_had(shelf: Shelf) -> None:
-    """Without server, cache and pins, and without asking again; also if the program itself came from elsewhere."""
+    """Without server and cache, and without asking again; also if the program itself came from elsewhere."""
     shelf.server.pages["/dana/outer"] = redirect("/v1/outer.prose")
     shelf.put(
         "v1/outer.prose", 'use "./part.prose"\nlet r = part(name: "Ada")\nexec "test -e there"\noutput x = r.said\n'
@@ -214,7 +215,7 @@ async def test_a_run_resumes_with_the_texts_that_it_had(shelf: Shelf) -> None:
     )
     await again.restore()
     await again.execute((directory / "program.prose").read_text(), "dana/outer")
-    assert {name: value for name, (value, _) in again.outputs().items()} == {"x": "hello Ada"}
+    assert {name: full_text(value) for name, (value, _) in again.outputs().items()} == {"x": "hello Ada\n"}
     await again.close()
     assert len(shelf.server.requests) == 3
 
