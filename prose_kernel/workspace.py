@@ -164,7 +164,7 @@ class Workspace:
         self.settings = settings
         self._resumption = resumption
         self._on_live = on_live
-        self.start = start
+        self.start = start if resumption is None else replace(start, origin=resumption.head.origin)
         self._asker = serial(asker)
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)

@@ -17,8 +17,9 @@ NOTHING: Final = Raw(b"null")
 
 class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     """How the run began. `directory` is where it was started, `program` its file or the notebook's name, `settings`
-    those that decide what the program does. A branch names the runs that it came from, the nearest last; `branch_at` is
-    the number of records that it shares with that one, and `changed` that its text was changed then."""
+    those that decide what the program does. `origin` is the address of a program from elsewhere. A branch names the
+    runs that it came from, the nearest last; `branch_at` is the number of records that it shares with that one, and
+    `changed` that its text was changed then."""
 
     run: str
     program: str
@@ -28,13 +29,13 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     package: str = ""
     notebook: bool = False
     notebook_path: str = ""
+    origin: str = ""
     started: str = ""
     supplied: dict[str, str] = field(default_factory=dict)
     decisions: dict[str, bool] = field(default_factory=dict)
     settings: dict[str, str | int | bool | None] = field(default_factory=dict)
     gate_files: bool = False
     elsewhere: bool = False
-    origin: str = ""
     branch_of: list[str] = field(default_factory=list)
     branch_at: int = 0
     changed: bool = False
