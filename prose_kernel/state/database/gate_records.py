@@ -14,7 +14,8 @@ import functools
 import json
 import platform
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +32,7 @@ from prose_kernel.state.database.schema import (
     Connection,
     Database,
     DatabaseError,
+    Dialect,
     Statements,
     Value,
 )
@@ -47,6 +49,7 @@ from prose_kernel.state.gates.records import (
     approval,
     attempt_data,
     decision_event,
+    last_event,
     parsed_time,
     time_text,
     unclaimable,
@@ -54,6 +57,8 @@ from prose_kernel.state.gates.records import (
 from prose_kernel.state.layout import file_stem
 
 _T = TypeVar("_T")
+_BUSY_SECONDS: Final = 10.0
+_BUSY_PAUSE: Final = 0.05
 _NO_LONGER_THERE: Final = "its row is no longer in the database"
 
 
@@ -353,13 +358,104 @@ class DatabaseRecords:
                     if error.lost and not fresh:
                         fresh = True
                         continue
-                    failure = RecordsAway if error.lost else StateError
+                    failure = RecordsAway if error.lost or error.busy else StateError
                     raise failure(f"{what} could not be recorded: {error}", hint=_HINT) from None
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+class DatabaseGates:
+    """The gates of a run in a database, for `prose gate`, which is another process: over a connection for each call.
+
+    `look` opens one to read, `connect` one to write.
+    """
+
+    remote: Final = True
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        directory: Path,
+        run_id: str,
+        clock: Clock,
+        look: Callable[[], Connection],
+        connect: Callable[[], Connection],
+    ) -> None:
+        self.directory = directory
+        self.run_id = run_id
+        self._statements = Statements(dialect, run_id)
+        self._clock = clock
+        self._look = look
+        self._connect = connect
+
+    def command(self, record: Record) -> str:
+        return record.command(None if self._statements.dialect.shared else self.directory)
+
+    def pending(self) -> list[Record]:
+        """The records that are pending, oldest first; none of a database that cannot be read: `damaged` names it."""
+        return self._read(lambda rows: rows.pending(), [])
+
+    def events(self) -> list[AuditEvent]:
+        """The log of the run, oldest first."""
+        return self._read(lambda rows: rows.events(), [])
+
+    def last_event(self, gate_id: str) -> AuditEvent | None:
+        return last_event(self._read(lambda rows: rows.events(gate_id), []), gate_id)
+
+    def damaged(self) -> list[str]:
+        """Why the database cannot be read, if so."""
+        try:
+            with self._rows() as rows:
+                rows.events("")
+        except DatabaseError as error:
+            return [f"the database ({error})"]
+        return []
+
+    def decide(self, record: Record, decision: GateDecision) -> bool:
+        """Decide a record that is pending, in time, and log it. Returns whether this decision is the one that counts.
+        Raises `DatabaseError`."""
+        end = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                return self._decide(record, decision)
+            except DatabaseError as error:
+                if not error.busy or time.monotonic() >= end:
+                    raise
+            time.sleep(_BUSY_PAUSE)
+
+    def _decide(self, record: Record, decision: GateDecision) -> bool:
+        with contextlib.closing(self._connect()) as connection, connection.transaction():
+            rows = GateRows(connection, self._statements, self._clock)
+            now = rows.now()
+            if now > record.timeout_at or not rows.decide(record.id, decision, now):
+                return False
+            rows.log(decision_event(record, decision, now))
+        return True
+
+    @contextlib.contextmanager
+    def _rows(self) -> Iterator[GateRows]:
+        with contextlib.closing(self._look()) as connection:
+            yield GateRows(connection, self._statements, self._clock)
+
+    def _read(self, look: Callable[[GateRows], _T], otherwise: _T) -> _T:
+        try:
+            with self._rows() as rows:
+                return look(rows)
+        except DatabaseError:
+            return otherwise
+
+
+def runs_with_gates(database: PostgresDatabase) -> list[str]:
+    """The runs of a shared database that have gates, oldest first. Raises `DatabaseError`."""
+    with contextlib.closing(database.open()) as connection:
+        there = {str(name) for (name,) in connection.query(database.dialect.existing)}
+        if GATES.name not in there or X_GATES.name not in there:
+            return []
+        table = Statements(database.dialect, "").name(GATES)
+        return [str(run) for (run,) in connection.query(f"SELECT DISTINCT run_id FROM {table} ORDER BY run_id")]
 
 
 _HINT: Final = "look after the database, then start the run again; a gate that was not recorded is not approved"

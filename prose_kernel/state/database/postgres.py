@@ -127,7 +127,8 @@ class PostgresConnection:
 
     def execute(self, statement: str, parameters: Row = ()) -> int:
         with self._in_words():
-            return self._connection.execute(statement, parameters or None).rowcount
+            changed: int = self._connection.execute(statement, parameters or None).rowcount
+        return changed
 
     def executemany(self, statement: str, rows: Iterable[Row]) -> None:
         with self._in_words(), self._connection.cursor() as cursor:
@@ -135,7 +136,8 @@ class PostgresConnection:
 
     def query(self, statement: str, parameters: Row = ()) -> list[tuple[object, ...]]:
         with self._in_words():
-            return self._connection.execute(statement, parameters or None).fetchall()
+            rows: list[tuple[object, ...]] = self._connection.execute(statement, parameters or None).fetchall()
+        return rows
 
     @contextlib.contextmanager
     def alone(self, number: int) -> Iterator[None]:
@@ -174,7 +176,7 @@ class PostgresListening:
         self._connection = connection
 
     def fileno(self) -> int:
-        return self._connection.fileno()
+        return int(self._connection.fileno())
 
     def drain(self) -> bool:
         import psycopg

@@ -42,9 +42,10 @@ class DatabaseError(Exception):
     `lost` tells that the connection is gone: what was not committed is not stored, and a new connection may help.
     """
 
-    def __init__(self, reason: str, *, lost: bool = False) -> None:
+    def __init__(self, reason: str, *, lost: bool = False, busy: bool = False) -> None:
         super().__init__(reason)
         self.lost = lost
+        self.busy = busy
 
 
 class Connection(Protocol):

@@ -12,7 +12,7 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -254,8 +254,7 @@ class FileRecords:
         return [event for line in self._audit() if (event := _audit_event(line)) is not None]
 
     def last_event(self, gate_id: str) -> AuditEvent | None:
-        decided = (e for e in reversed(self.events()) if e.event_type != "ignored")
-        return next((event for event in decided if event.gate_id == gate_id), None)
+        return last_event(self.events(), gate_id)
 
     # ------------------------------------------------------------ files
 
@@ -507,6 +506,12 @@ def parsed_time(text: object) -> datetime | None:
 
 def _unkept(what: str, error: OSError) -> StateError:
     return StateError(f"{what} could not be recorded: {(error.strerror or type(error).__name__).lower()}")
+
+
+def last_event(events: Sequence[AuditEvent], gate_id: str) -> AuditEvent | None:
+    """What happened to a gate last; what was ignored has not happened."""
+    decided = (event for event in reversed(events) if event.event_type != "ignored")
+    return next((event for event in decided if event.gate_id == gate_id), None)
 
 
 def unclaimable(principal: str) -> str | None:
