@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.state.database.schema import POSTGRES, Connection, DatabaseError, Dialect, Row, prepare
+from prose_kernel.state.database.schema import POSTGRES, X_META, Connection, DatabaseError, Dialect, Row, prepare
 
 if TYPE_CHECKING:
     import psycopg
@@ -89,6 +89,16 @@ class PostgresDatabase:
         opened = PostgresConnection(connection, self._reason)
         opened.execute(f"SET statement_timeout TO '{_STATEMENT_SECONDS}s'")
         return opened
+
+    def examine(self) -> tuple[str, str | None]:
+        """The version of the server, and that of the tables; None when there are none yet. Raises `DatabaseError`."""
+        with contextlib.closing(self.open()) as connection:
+            server = str(connection.query("SHOW server_version")[0][0]).split()[0]
+            there = {str(name) for (name,) in connection.query(POSTGRES.existing)}
+            if X_META.name not in there:
+                return server, None
+            found = connection.query("SELECT value FROM openprose.x_meta WHERE name = 'schema_version'")
+            return server, str(found[0][0]) if found else None
 
     def location(self, name: str, execution_id: int | None) -> str:
         frame = "NULL" if execution_id is None else execution_id
