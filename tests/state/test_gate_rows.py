@@ -21,7 +21,8 @@ from waiting import eventually
 
 from prose_kernel.errors import GateRefused, StateError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
-from prose_kernel.state.database.gate_records import DatabaseRecords, this_host
+from prose_kernel.state.database.gate_records import DatabaseRecords
+from prose_kernel.state.database.gate_rows import this_host
 from prose_kernel.state.database.postgres import PostgresDatabase
 from prose_kernel.state.database.schema import Database
 from prose_kernel.state.database.sqlite import SqliteDatabase
