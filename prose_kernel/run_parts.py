@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from prose_kernel.session_services import SessionServices
     from prose_kernel.settings import Settings
     from prose_kernel.state.answer_files import AnswerFiles
+    from prose_kernel.state.database.schema import Database
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
 
 
-def keep(settings: Settings, cwd: Path, clock: Clock) -> Kept | None:
-    """What a new run leaves behind; None for one that lives in memory."""
+def keep(settings: Settings, cwd: Path, clock: Clock, warn: Callable[[str], None]) -> Kept | None:
+    """What a new run leaves behind; None for one that lives in memory.
+
+    Where the database of the settings cannot be had, `warn` hears why, and the run is kept in files (7.1).
+    """
     if settings.state == "in-context":
         return None
     from prose_kernel.state.filesystem import FilesystemStore
@@ -37,7 +41,33 @@ def keep(settings: Settings, cwd: Path, clock: Clock) -> Kept | None:
     from prose_kernel.state.trace import Trace
 
     home = RunHome(Path(settings.state_dir), new_run_id(clock), cwd=cwd)
-    return Kept(home, FilesystemStore(home), Trace(home, clock))
+    database = _database(settings, home, warn)
+    if database is None:
+        return Kept(home, FilesystemStore(home), Trace(home, clock))
+    from prose_kernel.state.database.store import DatabaseStore
+    from prose_kernel.state.database.trace import DatabaseTrace
+    from prose_kernel.state.database.writes import DatabaseWrites
+
+    writes = DatabaseWrites(database, home, clock)
+    return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database)
+
+
+def _database(settings: Settings, home: RunHome, warn: Callable[[str], None]) -> Database | None:
+    if settings.state != "sqlite":
+        return None
+    try:
+        from prose_kernel.state.database import sqlite
+    except ImportError:
+        warn("this Python has no SQLite; the run is kept in files [E219]")
+        return None
+    kind = sqlite.network_drive(home.state_dir)
+    if kind is not None:
+        place = home.shown(home.state_dir)
+        why = f"'{place}' is on a network drive ({kind}), where a SQLite file can be damaged"
+        warn(f"{why}; the run is kept in files [E219]. Choose a directory on this machine with --state-dir")
+        return None
+    file = home.directory / sqlite.FILE
+    return sqlite.SqliteDatabase(file, home.shown(file))
 
 
 def answer_files(project: Path, program_file: str, home: RunHome | None, clock: Clock) -> AnswerFiles:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
     from prose_kernel.languages import Language
 
-ABSENT_BACKENDS = ("sqlite", "postgres")
+ABSENT_BACKENDS = ("postgres",)
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
@@ -30,7 +30,7 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
     "--backend",
     "state",
     metavar="KIND",
-    help="filesystem or in-context.  [default: OpenProse filesystem, VVM in-context]",
+    help="filesystem, sqlite or in-context.  [default: OpenProse filesystem, VVM in-context]",
 )
 @click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
 @click.option("--strict", is_flag=True, help="Apply the language reference literally.")

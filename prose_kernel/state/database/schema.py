@@ -7,7 +7,8 @@ A module beside this one offers a class with the members of `Database`: its `dia
 them; a store, a trace or a gate keeper never writes SQL that is peculiar to one database.
 
 - Exceptions of the driver become `DatabaseError` inside `execute`, `executemany`, `query` and `transaction`; its `lost`
-  tells that the connection is gone and that a new one may help.
+  tells that the connection is gone and that a new one may help, its `busy` that waiting may. The store waits, not the
+  connection: a call returns within a second.
 - A dialect that is `shared` has many runs in one database. There each table but `run` begins with the column `run_id`,
   which is also the first part of each identity, and each row that is written begins with it (`Statements.row`).
 - Text goes in as `str`, JSON as text, times as ISO 8601 text in UTC.
@@ -40,11 +41,13 @@ class DatabaseError(Exception):
     """The database did not do what it was asked for; the message is the reason, in words, without a capital.
 
     `lost` tells that the connection is gone: what was not committed is not stored, and a new connection may help.
+    `busy` tells that somebody else has locked the database, and that the same may work in a moment.
     """
 
-    def __init__(self, reason: str, *, lost: bool = False) -> None:
+    def __init__(self, reason: str, *, lost: bool = False, busy: bool = False) -> None:
         super().__init__(reason)
         self.lost = lost
+        self.busy = busy
 
 
 class Connection(Protocol):
@@ -280,7 +283,7 @@ ALL: Final = (X_META, RUN, *OF_A_RUN)
 class Dialect:
     """How a database spells its SQL. `prefix` leads the name of each table; `statuses` maps those of `execution` to
     what the database accepts (the finer one is in `metadata.event` anyway). `existing` selects the names of the tables
-    that are there."""
+    that are there. `holds_nul` tells whether a text column can hold NUL characters."""
 
     name: str
     placeholder: str
@@ -291,10 +294,7 @@ class Dialect:
     prefix: str = ""
     shared: bool = False
     statuses: Mapping[str, str] = field(default_factory=dict)
-
-    def holds(self, text: str) -> bool:
-        """Whether a text column can hold this; what it cannot goes to an attachment."""
-        return self.name != "postgres" or "\0" not in text
+    holds_nul: bool = True
 
 
 SQLITE: Final = Dialect(
@@ -314,6 +314,7 @@ POSTGRES: Final = Dialect(
     "SELECT table_name FROM information_schema.tables WHERE table_schema = 'openprose'",
     prefix="openprose.",
     shared=True,
+    holds_nul=False,
     statuses={
         "started": "executing",
         "iteration": "executing",
