@@ -21,6 +21,7 @@ from prose_kernel.runtime.session_options import (
     JudgeOptions,
     MemoryLimits,
     ModelServer,
+    PostgresUrls,
     Repeats,
     Rule,
     RulesMode,
@@ -273,6 +274,21 @@ def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surro
         attended=environment.get("CI", "").strip().casefold() in ("", "0", "false"),
         state_dir=state_dir,
     )
+
+
+def postgres_urls(cwd: Path, state_dir: str, environment: Mapping[str, str] | None = None) -> PostgresUrls:
+    """Return where PostgreSQL is (openprose.md 7.2): the state directory's `.env` wins over the environment, and
+    `OPENPROSE_POSTGRES_URL` over `DATABASE_URL`."""
+    environment = os.environ if environment is None else environment
+    dotenv = _dotenv(cwd / state_dir / ".env")
+    found = (
+        (dotenv.get("OPENPROSE_POSTGRES_URL"), f"{state_dir}/.env"),
+        (environment.get("OPENPROSE_POSTGRES_URL"), "OPENPROSE_POSTGRES_URL"),
+        (environment.get("DATABASE_URL"), "DATABASE_URL"),
+    )
+    url, place = next(((url, place) for url, place in found if url), (None, ""))
+    user = dotenv.get("OPENPROSE_POSTGRES_USER_URL") or environment.get("OPENPROSE_POSTGRES_USER_URL")
+    return PostgresUrls(url, user or None, place)
 
 
 @functools.cache

@@ -19,6 +19,7 @@ HEAVY = (
     "httpx2",
     "dask",
     "distributed",
+    "psycopg",
     "prose_kernel.remote",
 )
 
