@@ -31,7 +31,7 @@ from prose_kernel.runtime.session_options import (
 )
 
 GateMode = Literal["auto", "ask", "wait", "deny"]
-StateBackend = Literal["filesystem", "sqlite", "in-context"]
+StateBackend = Literal["filesystem", "sqlite", "postgres", "in-context"]
 AnswerBackend = Literal["filesystem", "in-context"]
 Limit = Annotated[int, "0 is no limit"]
 
@@ -57,8 +57,8 @@ class Settings:
 
     - `shell`: the shell of `exec`; None means `bash`, or `sh` if there is no `bash`.
     - `state_dir`: the directory that contains `runs/`, relative to the working directory.
-    - `state`: where a run is kept: `filesystem`, `sqlite` (a database file in the directory of the run), or
-      `in-context` (in memory; nothing is written).
+    - `state`: where a run is kept: `filesystem`, `sqlite` (a database file in the directory of the run), `postgres` (a
+      server; see `OPENPROSE_POSTGRES_URL`), or `in-context` (in memory; nothing is written).
     - `profile`: `default`, or `strict`, which follows the specification literally.
     - `gates`: how gates are decided (`auto`, `ask`, `wait`, `deny`).
     - `provider`: the provider of sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,

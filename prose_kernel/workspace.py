@@ -252,6 +252,12 @@ class Workspace:
         return home.directory if home is not None and home.directory.is_dir() else None
 
     @property
+    def database(self) -> str | None:
+        """The database that the run is kept in, for people; None for a run in files or in memory."""
+        found = self._run.kept.database if self._run is not None and self._run.kept is not None else None
+        return f"{found.dialect.title} ({found.place})" if found is not None else None
+
+    @property
     def trace_text(self) -> str:
         """The log of a run that is kept outside of memory, as it was after the last statement that was waited for."""
         run = self._run
@@ -477,7 +483,7 @@ class Workspace:
         answers = None
         if settings.vvm_state == "filesystem":
             answers = run_parts.answer_files(self._project, start.program_file, home, self._clock)
-        gates = self._gatekeeper(home)
+        gates = self._gatekeeper(kept)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
         def services() -> SessionServices:
@@ -579,11 +585,11 @@ class Workspace:
         at_home = self.language.at_home and not self.start.notebook and not self.start.elsewhere
         return file.parent if at_home and file.is_file() else self.start.cwd
 
-    def _gatekeeper(self, home: RunHome | None) -> Gatekeeper:
+    def _gatekeeper(self, kept: Kept | None) -> Gatekeeper:
         return run_parts.gatekeeper(
             self._asker,
             self.settings,
-            home,
+            kept,
             self._clock,
             decisions=self.start.decisions,
             supplied=self._decision_supplied,

@@ -76,7 +76,7 @@ async def state(call: Call) -> None:
         count = len(call.cells.values())
         return call.show(paragraph(f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."))
     directory = tables.short_path(workspace.run_directory, call.cells.cwd)
-    call.show(tables.state(directory, workspace.trace_text))
+    call.show(tables.state(directory, workspace.trace_text, workspace.database))
     return None
 
 

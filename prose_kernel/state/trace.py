@@ -213,8 +213,7 @@ class Trace:
         self._append(chain, f"# run:{self._home.run_id} {one_line(program)}\n\n")
 
     def _ended(self, chain: Where, error: RunError | None) -> None:
-        time = timestamp(self._clock)
-        self._append(chain, f"---end {time}\n" if error is None else f"---error {time} {one_line(error.message)}\n")
+        self._append(chain, f"{last_line(self._clock, error)}\n")
 
     # ------------------------------------------------------------ events
 
@@ -353,6 +352,12 @@ def letter(index: int) -> str:
 def one_line(text: str) -> str:
     """Return a text without line breaks, so that it cannot imitate other lines of the log."""
     return text if text.isprintable() else " ".join(text.split())
+
+
+def last_line(clock: Clock, error: RunError | None) -> str:
+    """Return the line of a program that has ended."""
+    time = timestamp(clock)
+    return f"---end {time}" if error is None else f"---error {time} {one_line(error.message)}"
 
 
 def timestamp(clock: Clock) -> str:

@@ -72,11 +72,16 @@ class Database(Protocol):
     """A place where connections lead to.
 
     `local` tells that a small transaction takes less time than a change of threads: it is written in the calling
-    thread. `inside` tells that the database is a file in the directory of the run, which must exist before `connect`.
+    thread. `inside` tells that the database is a file in the directory of the run.
     """
 
     @property
     def dialect(self) -> Dialect: ...
+
+    @property
+    def place(self) -> str:
+        """What people call the database: a file name, or host and database. It holds no password and no id of a run."""
+        ...
 
     @property
     def local(self) -> bool: ...
@@ -303,6 +308,7 @@ class Dialect:
     column can hold NUL characters."""
 
     name: str
+    title: str
     placeholder: str
     types: Mapping[str, str]
     now: str
@@ -317,6 +323,7 @@ class Dialect:
 
 SQLITE: Final = Dialect(
     "sqlite",
+    "SQLite",
     "?",
     {"text": "TEXT", "integer": "INTEGER", "json": "TEXT", "time": "TEXT"},
     "(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))",
@@ -334,6 +341,7 @@ BEGIN PERFORM pg_notify('{NOTIFY_CHANNEL}', NEW.run_id || ' ' || NEW.id); RETURN
 
 POSTGRES: Final = Dialect(
     "postgres",
+    "PostgreSQL",
     "%s",
     {"text": "TEXT", "integer": "BIGINT", "json": "JSONB", "time": "TIMESTAMPTZ"},
     "now()",

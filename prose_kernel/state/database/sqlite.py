@@ -42,6 +42,7 @@ class SqliteDatabase:
     dialect: Final[Dialect] = SQLITE
     local: Final = True
     inside: Final = True
+    place: Final = FILE
 
     def __init__(self, file: Path, shown: str) -> None:
         self.file = file
@@ -111,6 +112,7 @@ def read_only(file: Path) -> Connection:
 
 def _open(file: Path) -> sqlite3.Connection:
     try:  # no link in its place is followed
+        file.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
     except OSError as error:
         raise DatabaseError((error.strerror or "it cannot be opened").lower()) from None

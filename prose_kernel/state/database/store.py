@@ -93,10 +93,10 @@ class DatabaseStore:
 
     def _row(self, key: Key) -> RowKey:
         name = key.name
+        if "__i" in name and _LIKE_AN_ITERATION.fullmatch(name):
+            name += "~"  # `x__i0` itself, and not `x` in iteration 0
         if key.iterations:
             name += "".join(f"__i{index}" for index in key.iterations)
-        elif "__i" in name and _LIKE_AN_ITERATION.fullmatch(name):
-            name += "~"  # `x__i0` itself, and not `x` in iteration 0
         return f"{self._prefix}{name}", key.execution_id
 
     # ------------------------------------------------------------ memory
@@ -130,14 +130,11 @@ class DatabaseStore:
             return ""
         if run is None:
             return ""
-        program, status, changed = run
-        lines = [f"# run:{self.home.run_id} {program or ''}".rstrip(), ""]
+        lines = [f"# run:{self.home.run_id} {run[0] or ''}".rstrip(), ""]
         for (metadata,) in rows:
             found = json.loads(metadata) if isinstance(metadata, str) else metadata
             if isinstance(found, dict) and "line" in found and not found.get("program"):
                 lines.append(str(found["line"]))
-        if status != "running":
-            lines.append(f"---{'end' if status == 'completed' else 'error'} {changed}")
         return "\n".join([*lines, ""])
 
     def restart(self) -> None:

@@ -11,7 +11,7 @@ from prose_kernel.runtime.text import clipped
 from prose_kernel.state.database import schema
 from prose_kernel.state.database.store import prefix
 from prose_kernel.state.database.writes import DatabaseWrites, timestamp
-from prose_kernel.state.trace import Entry, Trace, Where
+from prose_kernel.state.trace import Entry, Trace, Where, last_line
 
 K = TypeVar("K")
 
@@ -60,20 +60,10 @@ class DatabaseTrace(Trace):
     # ------------------------------------------------------------ rows
 
     def _entry(self, line: str, event: ev.Event | None) -> Entry:
+        if event is None:
+            return self._remark("left out", "skipped", line, None)
         self._last = number = self._last + 1
         now = timestamp(self._time)
-        if event is None:
-            return (
-                number,
-                None,
-                None,
-                "skipped",
-                now,
-                now,
-                None,
-                None,
-                self._writes.json({"event": "left out", "line": line}),
-            )
         place = event.place
         kind, status, details = _told(event)
         error = details.pop("error", None)
@@ -99,21 +89,29 @@ class DatabaseTrace(Trace):
             self._writes.json(metadata),
         )
 
+    def _remark(self, kind: str, status: str, line: str, error: str | None, program: Where = ()) -> Entry:
+        """A row that tells of no statement."""
+        self._last = number = self._last + 1
+        now = timestamp(self._time)
+        metadata: dict[str, object] = {"event": kind, "line": line}
+        if program:
+            metadata["program"] = program
+        return number, None, None, status, now, now, error, None, self._writes.json(metadata)
+
     def _append(self, chain: Where, entry: Entry) -> None:
         self._writes.add(schema.EXECUTION, entry[0], *entry)
 
     def _begun(self, chain: Where, program: str) -> None:
         if not chain:
-            mode, now = self._writes.database.dialect.name, timestamp(self._time)
-            self._writes.set_run(
-                program_path=self._writes.clean(program), started_at=now, status="running", state_mode=mode
-            )
+            mode = self._writes.database.dialect.name
+            self._writes.set_run(program_path=self._writes.clean(program), status="running", state_mode=mode)
 
     def _ended(self, chain: Where, error: RunError | None) -> None:
-        if chain:
-            return  # the row of the call says how it ended
-        status = "completed" if error is None else _INTERRUPTED if error.message == _INTERRUPTED else "failed"
-        self._writes.set_run(status=status)
+        status = "completed" if error is None else "failed"
+        message = self._writes.clean(error.message) if error is not None else None
+        self._append(chain, self._remark("end", status, last_line(self._time, error), message, chain))
+        if not chain:
+            self._writes.set_run(status=_INTERRUPTED if message == _INTERRUPTED else status)
 
     # ------------------------------------------------------------ what is around
 

@@ -189,7 +189,7 @@ class DatabaseWrites:
             return
         if self._held and self._weight < MOST_HELD:
             return
-        small = self.database.local and self._weight <= _SMALL_BATCH and not self._being_written
+        small = self.database.local and self._weight <= _SMALL_BATCH and not (self._being_written or self._reported)
         if not small or not self.write(wait=False):
             await asyncio.to_thread(self.write)
 
@@ -217,7 +217,7 @@ class DatabaseWrites:
             self._commit(lambda connection: self._execute(connection, batch, rendered), wait=wait)
         except DatabaseError as error:
             unwritten = batch
-            busy = error.busy and not wait
+            busy = (error.busy or error.lost) and not wait
             for key, binding in batch.bindings.items():
                 problems.setdefault(key, (binding.key.name, str(error)))
             if not batch.bindings:
@@ -313,10 +313,10 @@ class DatabaseWrites:
             connection.execute(*say.ensure_run())
         values = {**run, "updated_at": self._now()}
         added = values.pop(_ADDED, None)
-        if restarted and "program_source" not in values:
-            values["program_source"] = None
+        if restarted:
+            values["program_source"] = values.get("program_source") or added
         changes = [f"{name} = {mark}" for name in values]
-        if added is not None:
+        if added is not None and not restarted:
             changes.append(f"program_source = COALESCE(program_source, '') || {mark}")
             values[_ADDED] = added
         connection.execute(
@@ -444,9 +444,9 @@ class DatabaseWrites:
         )
 
     def run_row(self) -> tuple[object, ...] | None:
-        """Program, status and time of the last change of the run; None before it is in the database."""
+        """Name and status of the program; None before the run is in the database. Raises `DatabaseError`."""
         mark = self._say.dialect.placeholder
-        statement = f"SELECT program_path, status, updated_at FROM {self._say.name(schema.RUN)} WHERE id = {mark}"
+        statement = f"SELECT program_path, status FROM {self._say.name(schema.RUN)} WHERE id = {mark}"
         return next(iter(self.query(statement, self.home.run_id)), None)
 
     def close(self) -> None:
