@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from prose_kernel.state.gates.records import Records
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
+    from prose_kernel.state.registry.resolver import RemotePrograms
 
 
 def keep(settings: Settings, cwd: Path, clock: Clock, warn: Callable[[str], None]) -> Kept | None:
@@ -171,6 +172,35 @@ async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], N
     for warning in state.warnings:
         show(f"Warning: {warning}")
     return remote
+
+
+def remote_programs(
+    settings: Settings,
+    cwd: Path,
+    program_file: str = "",
+    *,
+    asker: Asker | None = None,
+    writes: bool = True,
+    upgrade: bool = False,
+) -> RemotePrograms:
+    """What provides programs from elsewhere: the pins of the project, the user's cache, the servers. `asker` is the
+    person who agrees to new ones; `writes` tells whether that is noted in `prose.lock`."""
+    from prose_kernel.runtime.asker import serial
+    from prose_kernel.state.registry.cache import ProgramCache
+    from prose_kernel.state.registry.download import Limits
+    from prose_kernel.state.registry.lock_file import LockFile, place_of
+    from prose_kernel.state.registry.resolver import Options, RemotePrograms
+
+    limits = Limits(settings.programs_size, settings.programs_seconds, settings.programs_private_hosts)
+    cache = ProgramCache()
+    return RemotePrograms(
+        Options(settings.programs_registry, limits, settings.programs_most),
+        LockFile(place_of(cwd, program_file), cache.directory / "locks"),
+        cache,
+        asker=serial(asker) if asker is not None else None,
+        writes=writes,
+        upgrade=upgrade,
+    )
 
 
 def task_service(settings: Settings, cwd: Path, home: RunHome | None, engine: Engine, clock: Clock) -> TaskService:

@@ -41,6 +41,7 @@ FILE_ONLY = (
     "exec_refuse_env",
     "exec_allow_env",
     "remote_environment",
+    "programs_private_hosts",
     "permissions",
     "providers",
     "agents",
@@ -105,6 +106,11 @@ class Settings:
       cluster on this machine, for trying), or `off`; None means on this machine.
     - `remote_environment`: names of variables that commands on other machines get from here; `*` is a wildcard. Those
       of locale and time zone always travel.
+    - `programs_registry`: the address that programs named `handle/slug` are fetched from.
+    - `programs_size`: how many bytes a program from elsewhere may have.
+    - `programs_seconds`: how many seconds fetching one may take, redirects and further attempts included.
+    - `programs_most`: how many programs from elsewhere one import may lead to.
+    - `programs_private_hosts`: hosts on this machine or in a private network that programs may be fetched from.
     - `permissions`: what a session may do if its program does not say.
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
@@ -163,6 +169,11 @@ class Settings:
     exec_audit_required: bool = False
     remote: str | None = None
     remote_environment: tuple[str, ...] = ()
+    programs_registry: str = "https://p.prose.md/"
+    programs_size: int = 1024 * 1024
+    programs_seconds: int = 30
+    programs_most: int = 100
+    programs_private_hosts: tuple[str, ...] = ()
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     providers: Mapping[str, ModelServer] = field(default_factory=dict)
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)

@@ -570,12 +570,15 @@ class LoadRequest(Struct, frozen=True):
 
 class LoadedProgram(Struct, frozen=True):
     """What an import led to: a checked tree of the importing language, its source, and the two parts of the name of
-    its directory (docs/reference/openprose.md 6.5)."""
+    its directory (docs/reference/openprose.md 6.5). `url` and `digest` (SHA-256 of the text as it was served) are those
+    of a program from elsewhere."""
 
     program: Any
     source: Source
     handle: str
     slug: str
+    url: str = ""
+    digest: str = ""
 
 
 LoadProgram = Callable[[LoadRequest], Awaitable[LoadedProgram]]
