@@ -76,10 +76,8 @@ async def state(call: Call) -> None:
         lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
         count = len(call.cells.values())
         return call.show(paragraph(f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."))
-    log = workspace.run_directory / "state.md"
-    text = log.read_text("utf-8", "replace") if log.is_file() else ""
     directory = tables.short_path(workspace.run_directory, call.cells.cwd)
-    call.show(tables.state(directory, text))
+    call.show(tables.state(directory, workspace.trace_text, workspace.database))
     return None
 
 
@@ -136,7 +134,9 @@ async def run(call: Call) -> None:
         data = path.read_bytes()
     except (OSError, ValueError) as problem:
         reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
-        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}") from None
+        elsewhere = call.words[0].startswith(("http://", "https://", "@"))
+        hint = f'programs from elsewhere are imported: use "{call.words[0]}" as name' if elsewhere else None
+        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}", hint=hint) from None
     language = languages.of_file(call.words[0])
     source = language.decode(data, call.words[0])
     value = await call.cells.program(source.text, call.view, call.words[0], language)

@@ -46,6 +46,8 @@ def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: b
             )
             status = 1
     pins = _pins(resolver)
+    if not status and any(_address(resolver, target) not in pins for target in targets):
+        raise UsageError(f"nothing is installed: {resolver.lock.path.name} cannot be written")
     for url, pin in pins.items():
         old = before.get(url)
         if old is None or old.sha256 != pin.sha256:

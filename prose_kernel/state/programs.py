@@ -139,6 +139,8 @@ class LocalPrograms:
         if where in chain:
             raise _cycle((*chain[chain.index(where) :], where))
         checked, remote = await self._complete(where, chain)
+        if remote and len(chain) == 1:
+            remote = await self._with_others(source, where, remote)
         await self._admit(remote)
         text = checked.text
         self._loaded[id(text.source)] = text.source, (*chain, where)
@@ -210,8 +212,9 @@ class LocalPrograms:
                 if inner not in seen:
                     seen.add(inner)
                     ahead.append((inner, via))
-        if self._resolver is not None and len(remote) + len(missing) > self._resolver.most:
-            why = f"it leads to more than {self._resolver.most} programs from elsewhere"
+        most = self._resolver.most if (remote or missing) and self._resolver is not None else None
+        if most is not None and len(remote) + len(missing) > most:
+            why = f"it leads to more than {most} programs from elsewhere"
             raise urls.unfetchable(where.shown, why, "[programs] most in prose.toml changes the limit")
         if missing:
             return missing
@@ -228,6 +231,20 @@ class LocalPrograms:
             with contextlib.suppress(ImportProgramError):  # the check reports it
                 found.append(self.resolve(path, text.where))
         return found
+
+    async def _with_others(
+        self, importer: Source, first: Where, remote: dict[Where, Candidate]
+    ) -> dict[Where, Candidate]:
+        """Also what the other imports of a text lead to, so that one question covers all. What is wrong with one of
+        them is said when its turn comes."""
+        from prose_kernel.language.openprose import parse
+
+        program = parse(importer, self._profile).program
+        for path in dict.fromkeys(item.path.raw for item in program.items if isinstance(item, Use)):
+            with contextlib.suppress(ImportProgramError):
+                if (where := self.resolve(path)) != first:
+                    remote = (await self._complete(where, (self._root,)))[1] | remote
+        return remote
 
     async def _admit(self, remote: dict[Where, Candidate]) -> None:
         if remote and self._resolver is not None:

@@ -252,9 +252,17 @@ def test_what_has_errors_is_not_installed(shelf: Shelf, prose) -> None:
     )
 
 
+def test_an_install_that_cannot_be_noted_is_a_failure(shelf: Shelf, prose) -> None:
+    shelf.put("dana/hello", QUIET)
+    (shelf.directory / ".prose.lock.tmp").mkdir()
+    status, out, err = prose("install", "dana/hello", "--trust", "all")
+    assert (status, out) == (2, "") and "Error: nothing is installed: prose.lock cannot be written" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (("run", "01", "--trust", "everything"), "everything is no program from elsewhere"),
         (("install", "dana/x", "--user"), "these options are about kernels"),
         (("install", "--trust", "all"), "--trust needs a TARGET"),
         (("install", "./here.prose"), "./here.prose is no program from elsewhere"),

@@ -66,7 +66,11 @@ def failure(programs: LocalPrograms, path: str) -> ImportProgramError:
     [
         ("https://example.org/p/fix.prose", "default", "https://example.org/p/fix.prose"),
         ("http://x/y", "default", "http://x/y"),
-        ("https://Example.ORG:443/a/../b#part", "default", "https://example.org/b"),
+        ("https://Example.ORG:443/a/./../b?x=/../y#part", "default", "https://example.org/b?x=/../y"),
+        ("https://example.org//evil.org/x", "default", "https://example.org/evil.org/x"),
+        ("https://example.org?x=//evil.org", "default", "https://example.org/?x=//evil.org"),
+        ("https://b\u00fccher.example/\u00fc b", "default", "https://xn--bcher-kva.example/%C3%BC%20b"),
+        ("@dana//../..//evil.org/x", "default", "https://p.prose.md/evil.org/x"),
         ("@dana/outline", "default", "https://p.prose.md/dana/outline"),
         ("dana/outline", "default", "https://p.prose.md/dana/outline"),
         ("dana/outline", "strict", "https://p.prose.md/dana/outline"),

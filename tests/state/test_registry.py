@@ -88,6 +88,19 @@ async def test_a_program_and_all_that_it_imports_are_fetched_before_one_question
     assert list(shelf.lock.pins()) == sorted([outer, part, quiet, other])
 
 
+async def test_all_imports_of_a_text_are_one_question(shelf: Shelf) -> None:
+    urls_of = [shelf.put(f"dana/p{number}", f"output x = {number}\n") for number in range(3)]
+    person = ScriptedPerson("y")
+    resolver = shelf.resolver(person=person)
+    programs = LocalPrograms(shelf.directory, resolver=lambda: resolver)
+    cell = Source("".join(f'use "dana/p{number}"\n' for number in (0, 1, 2, 3)))
+    for number in range(3):
+        await programs.load_program(LoadRequest(f"dana/p{number}", cell, "c1/l0"))
+    assert len(person.transcript) == 2 and all(url in person.transcript[0] for url in urls_of)
+    with pytest.raises(ImportProgramError, match=r"no such program \(404\)"):
+        await programs.load_program(LoadRequest("dana/p3", cell, "c1/l0"))
+
+
 async def test_a_local_program_may_import_remote_ones_and_never_the_other_way(shelf: Shelf) -> None:
     (shelf.directory / "mine.prose").write_text('use "dana/outline"\noutput x = outline()\n')
     shelf.put("dana/outline", QUIET)
@@ -438,10 +451,11 @@ async def test_what_was_refused_is_fetched_anew(shelf: Shelf) -> None:
 
 
 async def test_show_prints_the_text(shelf: Shelf) -> None:
-    url = shelf.put("dana/outline", HELLO)
+    """All of it: nothing in it can hide a line from the person who reads it."""
+    url = shelf.put("dana/outline", HELLO + 'let a = "fine" # \x1b[8m\u202e\n')
     person = ScriptedPerson("s", "y")
     await load(shelf.resolver(person=person), "dana/outline")
-    assert f"---- {url}\n{HELLO}" in person.transcript
+    assert f'---- {url}\n{HELLO}let a = "fine" # \\x1b[8m\\u202e' in person.transcript
 
 
 @pytest.mark.parametrize(

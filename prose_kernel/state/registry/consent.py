@@ -104,7 +104,8 @@ async def _answer(candidates: Sequence[Candidate], asker: SerialAsker) -> bool:
             return answer.startswith("y")
         if answer in ("s", "show"):
             for one in candidates:
-                asker.show(f"---- {one.fetched.url}\n{one.fetched.data.decode('utf-8')}")
+                lines = one.fetched.data.decode("utf-8").splitlines()
+                asker.show("\n".join((f"---- {one.fetched.url}", *map(escaped, lines))))
         else:
             asker.show("Please answer yes, no or show.")
 

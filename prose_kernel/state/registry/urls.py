@@ -33,8 +33,19 @@ def canonical(url: str, shown: str | None = None) -> str:
         raise unfetchable(shown, "it is no address of a program", "write `https://HOST/PATH`")
     default = 443 if found.scheme == "https" else 80
     place = found.host if found.port in (default, None) else f"{found.host}:{found.port}"
-    path = "/" + re.sub(r"^[^/?#]*/?", "", url.partition("//")[2], count=1).partition("#")[0]
-    return urljoin(f"{found.scheme}://{place}/", quote(path, safe=_SAFE))
+    path, mark, query = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl().partition("?")
+    return f"{found.scheme}://{place}{quote(_without_dots(path), safe=_SAFE)}{mark}{quote(query, safe=_SAFE)}"
+
+
+def _without_dots(path: str) -> str:
+    """An absolute path in which `.` and `..` have been followed."""
+    parts: list[str] = []
+    for part in path.split("/")[1:]:
+        if part == "..":
+            parts = parts[:-1]
+        elif part != ".":
+            parts.append(part)
+    return "/" + "/".join(parts).lstrip("/")
 
 
 def address(target: str, registry: str) -> str:
