@@ -131,14 +131,15 @@ def gatekeeper(
 ) -> Gatekeeper:
     """Who decides the gates of a run. `supplied` tells the value that was given beforehand under the name of a gate;
     `started` whether a process is one of this run."""
-    from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
+    from prose_kernel.state.gates.answers import Prior
+    from prose_kernel.state.gates.gatekeeper import Gatekeeper
 
     records, prior = _gate_records(kept, clock), Prior(decisions, supplied)
     return Gatekeeper(records, asker, settings.gates, clock, prior, notebook=notebook, files=files, started=started)
 
 
 def _gate_records(kept: Kept | None, clock: Clock) -> Records:
-    from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
+    from prose_kernel.state.gates.file_records import FallbackRecords, FileRecords, MemoryRecords
 
     if kept is None:
         return MemoryRecords(clock)

@@ -27,9 +27,10 @@ from prose_kernel.state.database.postgres import PostgresDatabase
 from prose_kernel.state.database.schema import Database
 from prose_kernel.state.database.sqlite import SqliteDatabase
 from prose_kernel.state.gates import peers
+from prose_kernel.state.gates.answers import Prior
 from prose_kernel.state.gates.decision_socket import ask
 from prose_kernel.state.gates.decisions import PendingGate, Resolution, Verb, gate_log, pending_gates, resolve_gate
-from prose_kernel.state.gates.gatekeeper import Gatekeeper, Mode, Prior
+from prose_kernel.state.gates.gatekeeper import Gatekeeper, Mode
 
 
 @dataclass

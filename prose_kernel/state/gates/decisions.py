@@ -25,15 +25,8 @@ from prose_kernel.state.database.schema import DatabaseError
 from prose_kernel.state.database.sqlite import FILE, SqliteDatabase, read_only
 from prose_kernel.state.gates import peers
 from prose_kernel.state.gates.decision_socket import ask
-from prose_kernel.state.gates.records import (
-    AuditEvent,
-    FileRecords,
-    Record,
-    approval,
-    record_data,
-    record_of,
-    unclaimable,
-)
+from prose_kernel.state.gates.file_records import FileRecords
+from prose_kernel.state.gates.records import AuditEvent, Record, approval, record_data, record_of, unclaimable
 
 Verb = Literal["approve", "reject"]
 _STATUS: Final[Mapping[Verb, Literal["approved", "rejected"]]] = {"approve": "approved", "reject": "rejected"}
