@@ -64,13 +64,16 @@ def _in_database(settings: Settings, home: RunHome, clock: Clock) -> Kept | None
     """The run in the database of the settings; None where they want files. Raises `DatabaseUnavailable`."""
     if settings.state == "filesystem":
         return None
-    database = _sqlite(home) if settings.state == "sqlite" else _postgres(settings, home)
+    if settings.state == "sqlite":
+        database, users = _sqlite(home), None
+    else:
+        database, users = _postgres(settings, home)
     from prose_kernel.state.database.store import DatabaseStore
     from prose_kernel.state.database.trace import DatabaseTrace
     from prose_kernel.state.database.writes import DatabaseWrites
     from prose_kernel.state.kept import Kept
 
-    writes = DatabaseWrites(database, home, clock)
+    writes = DatabaseWrites(database, home, clock, users=users)
     return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database)
 
 
@@ -90,7 +93,8 @@ def _sqlite(home: RunHome) -> Database:
     return sqlite.SqliteDatabase(file, home.shown(file))
 
 
-def _postgres(settings: Settings, home: RunHome) -> Database:
+def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | None]:
+    """The database of runs, and that of the user's memory where it is another one."""
     from prose_kernel.settings import postgres_urls
     from prose_kernel.state.database import postgres
     from prose_kernel.state.database.schema import DatabaseError
@@ -106,7 +110,7 @@ def _postgres(settings: Settings, home: RunHome) -> Database:
     except DatabaseError as error:
         reason = f"PostgreSQL at {database.place} cannot be used: {error}"
         raise DatabaseUnavailable(reason, f"Check the URL in {urls.place}") from None
-    return database
+    return database, postgres.PostgresDatabase(urls.user_url) if urls.user_url else None
 
 
 def answer_files(project: Path, program_file: str, home: RunHome | None, clock: Clock) -> AnswerFiles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,6 +175,15 @@ def test_a_service_decides_by_sql(waiting: subprocess.Popen[str], postgres_url: 
     assert log == [("created", "system", {}), ("rejected", "lead", {"source": "sql"})]
     opener = "SELECT e.statement_text FROM openprose.gates g JOIN openprose.execution e ON e.id = g.execution_id"
     assert "gate go" in rows(postgres_url, opener)[0][0]
+
+
+def test_an_interrupt_closes_the_gate(waiting: subprocess.Popen[str], postgres_url: str) -> None:
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=30)
+    log = rows(postgres_url, "SELECT event_type, principal, metadata FROM openprose.gate_audit_log ORDER BY id")
+    assert log[1:] == [("rejected", "system", {"reason": "interrupted"})]
+    assert rows(postgres_url, "SELECT status FROM openprose.gates") == [("rejected",)]
+    assert rows(postgres_url, "SELECT status FROM openprose.run") == [("interrupted",)]
 
 
 def test_a_server_that_cannot_be_reached_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
