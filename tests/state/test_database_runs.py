@@ -115,7 +115,8 @@ async def test_the_rows_of_a_program(backend: Backend) -> None:
     assert backend.rows("SELECT status, program_path FROM run", run_id) == [("completed", "p.prose")]
     directory = backend.home(run_id).directory
     kept = sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())
-    assert kept == ["imports/local--tidy/program.prose", "program.prose", *(["state.db"] if not backend.url else [])]
+    files = ["imports/local--tidy/program.prose", "journal.jsonl", "program.prose"]
+    assert kept == [*files, *(["state.db"] if not backend.url else [])]
 
 
 @only
