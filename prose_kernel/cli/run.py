@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from prose_kernel.languages import Language
     from prose_kernel.runtime.journal import UnderWay
 
-ABSENT_BACKENDS = ("sqlite", "postgres")
-
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
 @click.argument("target", metavar="TARGET", required=False)
@@ -48,7 +46,7 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
     "--backend",
     "state",
     metavar="KIND",
-    help="filesystem or in-context.  [default: OpenProse filesystem, VVM in-context]",
+    help="filesystem, sqlite, postgres or in-context.  [default: OpenProse filesystem, VVM in-context]",
 )
 @click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
 @click.option("--strict", is_flag=True, help="Apply the language reference literally.")
@@ -148,7 +146,7 @@ def run(
     cwd, fetched = Path.cwd(), files.is_remote(target, strict=strict)
     name = target if fetched else files.find_program(target)
     cells, language = ([], languages.default()) if fetched else read(name)
-    kept: dict[str, Any] = {language.state: _state(state, in_context)}
+    kept: dict[str, Any] = {language.state: backend_of(state, in_context)}
     chosen = settings.load(
         cwd,
         file=settings_file(cwd, name),
@@ -251,15 +249,6 @@ def backend_of(state: str | None, in_context: bool) -> str | None:
         if wanted not in (None, "in-context"):
             raise click.UsageError(f"--in-context and --state {state} exclude each other")
         return "in-context"
-    return wanted
-
-
-def _state(state: str | None, in_context: bool) -> str | None:
-    """The backend asked for. A database that is not there falls back to files (7.1)."""
-    wanted = backend_of(state, in_context)
-    if wanted in ABSENT_BACKENDS:
-        click.echo(f"Warning: the {wanted} backend is not available; the run is kept in files [E219]", err=True)
-        return "filesystem"
     return wanted
 
 

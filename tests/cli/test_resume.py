@@ -25,6 +25,9 @@ DIES = 'exec "test -f {0} || {{ touch {0}; kill -9 $PPID; sleep 600; }}; echo {0
 """A command that kills the process of its run the first time."""
 
 
+LEFT_ANSWERED = "until grep -q two .prose/runs/*/journal.jsonl; do sleep 0.02; done; "
+
+
 @dataclass(frozen=True)
 class Ran:
     status: int
@@ -86,7 +89,7 @@ def test_a_killed_run_goes_on_and_repeats_nothing(place: Place) -> None:
         let a = exec "echo a >> ran; echo one"
         parallel:
           left = exec "echo left >> ran; echo two"
-          right = {DIES.format("right")}
+          right = {DIES.format("right").replace("touch right", LEFT_ANSWERED + "touch right")}
         output all = "{{topic}}: {{a}}{{left}}{{right}}"
         """,
     )
@@ -96,7 +99,7 @@ def test_a_killed_run_goes_on_and_repeats_nothing(place: Place) -> None:
     assert seen.remarks[:2] == [
         "Resuming run RUN of p.prose: 2 answers are known.",
         "Was under way and is asked again: command c1/3/b1/x0: "
-        "test -f right || { touch right; kill -9 $PPID; sleep 600; }; echo right >> ran; echo right",
+        f"test -f right || {{ {LEFT_ANSWERED}touch right; kill -9 $PPID; sleep 600; }}; echo ri…",
     ]
     assert place.ran == ["a", "left", "right"]
     (run,) = place.runs()
@@ -189,7 +192,7 @@ def test_a_run_is_killed_while_it_resumes(place: Place) -> None:
 
 
 def test_a_run_of_vvm_resumes(place: Place) -> None:
-    place.write("p.vvm", f'export done = exec({json.dumps(DIES.format("once")[6:-1])})\n')
+    place.write("p.vvm", f"export done = exec({json.dumps(DIES.format('once')[6:-1])})\n")
     first = place.killed("run", "p.vvm")
     if first.status != -signal.SIGKILL:
         pytest.skip("VVM has no commands")
@@ -245,7 +248,7 @@ def test_an_interrupted_run_goes_on(place: Place) -> None:
     assert first.status == 130
     assert Ran(0, "", first.err).remarks[-3:] == [
         "interrupted",
-        f"run directory: .prose/runs/RUN",
+        "run directory: .prose/runs/RUN",
         "to resume it: prose run --resume RUN",
     ]
     seen = place.prose("run", "--resume")
@@ -353,7 +356,7 @@ def test_a_branch_begins_before_a_request_or_statement(place: Place) -> None:
 
 
 def test_a_branch_of_a_branch_goes_on_though_ids_are_in_its_texts(place: Place) -> None:
-    place.write("script.yaml", "sessions:\n  - reply: plan\n  - reply: review\n  - reply: again\n")
+    place.write("script.yaml", "sessions:\n  Plan: plan\n  Review: review\n  Again: again\n")
     place.write(
         "p.prose",
         """
@@ -366,7 +369,7 @@ def test_a_branch_of_a_branch_goes_on_though_ids_are_in_its_texts(place: Place) 
         """,
     )
     assert place.prose("run", "p.prose", "--provider", "scripted", "--script", "script.yaml").status == 0
-    place.write("two.yaml", "sessions:\n  - reply: other\n")
+    place.write("two.yaml", "sessions:\n  Again: other\n")
     for _ in range(2):
         options = ("--provider", "scripted", "--script", "two.yaml")
         seen = place.prose("run", "--resume", place.runs()[-1].name, "--from", "c1/3", *options)
@@ -447,7 +450,10 @@ def _other_version(journal: Path) -> None:
     ("damage", "message"),
     [
         (_other_version, "the journal of run RUN has version 9"),
-        (_edit(3, lambda line: line.replace(b"one", b"two")), "line 4 of the journal of run RUN is damaged, or was changed"),
+        (
+            _edit(3, lambda line: line.replace(b"one", b"two")),
+            "line 4 of the journal of run RUN is damaged, or was changed",
+        ),
         (_edit(2, lambda line: b""), "line 3 of the journal of run RUN is damaged, or was changed"),
         (lambda journal: journal.write_bytes(b""), "the journal of run RUN is empty"),
         (lambda journal: journal.write_bytes(b"\0" * 400), "the journal of run RUN is empty"),
@@ -504,7 +510,11 @@ def _notebook(path: Path, *cells: str) -> None:
 
 
 def test_a_notebook_goes_on_in_its_unfinished_cell(place: Place) -> None:
-    cells = ['let a = exec "echo a >> ran; echo one"', f'%input x=1\nlet b = "{{a}}"\nlet c = {DIES.format("c")}', "output d = c"]
+    cells = [
+        'let a = exec "echo a >> ran; echo one"',
+        f'%input x=1\nlet b = "{{a}}"\nlet c = {DIES.format("c")}',
+        "output d = c",
+    ]
     _notebook(place.path / "n.ipynb", *cells)
     assert place.killed("run", "n.ipynb").status == -signal.SIGKILL
     _notebook(place.path / "n.ipynb", "let a = 1", *cells[1:])
