@@ -131,7 +131,7 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
     new = structs.replace(
         head,
         run=run_id,
-        started=f"{started:%Y-%m-%dT%H:%M:%SZ}",
+        started=f"{started:%Y-%m-%dT%H:%M:%S.%fZ}",
         branch_of=[*head.branch_of, head.run],
         branch_at=len(records) + 1,
         changed=text is not None,

@@ -636,7 +636,7 @@ class Workspace:
             elsewhere=start.elsewhere,
             origin=start.origin,
             supplied=dict(start.supplied),
-            started=f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
+            started=f"{self._clock.now():%Y-%m-%dT%H:%M:%S.%fZ}",
             decisions=dict(start.decisions),
             settings=deciding,
         )

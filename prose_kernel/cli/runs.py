@@ -358,7 +358,11 @@ def _differences(one: KeptRun, other: KeptRun) -> Iterator[tuple[str, str, list[
     bound, others_bound = ({item.name: item.value for item in run.bindings()} for run in (one, other))
     for name in dict.fromkeys((*bound, *others_bound)):
         if bound.get(name) != others_bound.get(name):
-            yield "binding", name, _lines(bound.get(name, ""), others_bound.get(name, ""))
+            yield (
+                "binding",
+                name,
+                _lines(*(at[name] or "(empty)" if name in at else "" for at in (bound, others_bound))),
+            )
 
 
 def _steps(cells: list[RunCell]) -> dict[str, Step]:

@@ -225,7 +225,9 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
             known = found.get(run.id)
             if known is None or (known.journal is None and run.journal is not None):
                 found[run.id] = run
-    return sorted(found.values(), key=lambda run: run.id)
+    return sorted(
+        found.values(), key=lambda run: (run.id[:15], run.journal.head.started if run.journal else "", run.id)
+    )
 
 
 def remove(where: Sequence[RunPlace], run: KeptRun) -> None:

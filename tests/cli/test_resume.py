@@ -18,6 +18,7 @@ import pytest
 from waiting import until
 
 from prose_kernel.cli.main import main
+from prose_kernel.state.runs import Directories, all_runs
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -65,7 +66,8 @@ class Place:
         return (self.path / "ran").read_text().split()
 
     def runs(self, below: str = ".prose") -> list[Path]:
-        return sorted(path for path in (self.path / below / "runs").iterdir() if RUN.fullmatch(path.name))
+        """The directories of all runs, the latest last."""
+        return [run.directory for run in all_runs([Directories(self.path / below / "runs")])]
 
     def state(self, run: Path) -> str:
         """What its log says, without ids and times."""
@@ -98,8 +100,8 @@ def test_a_killed_run_goes_on_and_repeats_nothing(place: Place) -> None:
     assert (seen.status, seen.out) == (0, "all: tea: onetworight\n")
     assert seen.remarks[:2] == [
         "Resuming run RUN of p.prose: 2 answers are known.",
-        "Was under way and is asked again: command c1/3/b1/x0: "
-        f"test -f right || {{ {LEFT_ANSWERED}touch right; kill -9 $PPID; sleep 600; }}; echo ri…",
+        "Was under way and is asked again: command c1/2/b1/x0: "
+        f"test -f right || {{ {LEFT_ANSWERED}touch right; kill -9 $PPID; slee…",
     ]
     assert place.ran == ["a", "left", "right"]
     (run,) = place.runs()
@@ -118,7 +120,7 @@ def test_what_was_under_way_may_fail_instead(place: Place) -> None:
         f"""
         try:
           {DIES.format("once")}
-        catch err:
+        catch as err:
           output what = err.message
         """,
     )
@@ -154,15 +156,6 @@ def test_the_result_as_json_is_alone_on_stdout(place: Place) -> None:
     assert result["run_id"] == place.runs()[0].name
 
 
-def test_an_answer_of_a_person_is_not_asked_again(place: Place) -> None:
-    place.write("p.prose", f'input name: "Who?"\n{DIES.format("once")}\noutput name2 = name\n')
-    typed = subprocess.run([*PROSE, "run", "p.prose"], cwd=place.path, input="Ada\n", capture_output=True, text=True)
-    assert typed.returncode in (-signal.SIGKILL, 3)
-    if typed.returncode == 3:
-        pytest.skip("nobody is asked without a terminal")
-    assert place.prose("run", "--resume").out == "once\nname2: Ada\n"
-
-
 def test_two_resume_at_once_and_one_says_so(place: Place) -> None:
     place.write("p.prose", 'exec "test -f died || { touch died; kill -9 $PPID; sleep 600; }; touch on; sleep 600"')
     place.killed("run", "p.prose")
@@ -192,11 +185,24 @@ def test_a_run_is_killed_while_it_resumes(place: Place) -> None:
 
 
 def test_a_run_of_vvm_resumes(place: Place) -> None:
-    place.write("p.vvm", f"export done = exec({json.dumps(DIES.format('once')[6:-1])})\n")
-    first = place.killed("run", "p.vvm")
-    if first.status != -signal.SIGKILL:
-        pytest.skip("VVM has no commands")
-    assert place.prose("run", "--resume").status == 0
+    (place.path / "sub").mkdir()
+    place.write(
+        "sub/p.vvm",
+        """
+        agent writer(model="sonnet", prompt="Write.")
+        plan = @writer `Plan` ()
+        review = @writer `Review` (plan)
+        export review
+        """,
+    )
+    place.write("one.yaml", 'sessions:\n  "Plan*": plan\n')
+    place.write("two.yaml", 'sessions:\n  "Review*": review\n')
+    failed = place.prose("run", "sub/p.vvm", "--provider", "scripted", "--script", "one.yaml")
+    assert failed.remarks[-1] == "to resume it: prose run --resume sub/.vvm/runs/RUN"
+    command = failed.err.splitlines()[-1].split()[4:]
+    seen = place.prose(*command, "--provider", "scripted", "--script", "two.yaml")
+    assert (seen.status, seen.out) == (0, "review: review\n"), seen.err
+    assert place.prose("run", "sub/p.vvm", "--resume").remarks[0].startswith("Error: no run of sub/p.vvm is left")
 
 
 # ---------------------------------------------------------------- failed, interrupted
