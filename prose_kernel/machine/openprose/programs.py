@@ -31,8 +31,8 @@ _HOISTED = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 @dataclass(slots=True)
 class ImportedProgram:
-    """An entry of the import registry: `path` as written, or the URL of a program from elsewhere; `imports` are those of
-    the program itself, loaded already."""
+    """An entry of the import registry: `path` as written, or the URL of a program from elsewhere; `imports` are those
+    of the program itself, loaded already."""
 
     alias: str
     path: str
