@@ -16,7 +16,8 @@
     │   ├── ValueTypeError              E208-E210    names, members, operands, collections (type `TypeError`)
     │   ├── JudgeError                  E211         no judge could decide, or the verdict was not a label
     │   ├── VvmRaise                    R201-R220    raised by a VVM program (docs/reference/vvm.md 10.4)
-    │   └── StateError                  E219         a binding or record could not be stored
+    │   ├── StateError                  E219         a binding or record could not be stored
+    │   └── ResumeMismatch              E222         a resumed run does something else than its journal says
     ├── NobodyToAsk                     the user port has no person to ask
     ├── Undecided                       a judge cannot decide; ask the next one
     ├── ProviderError                   a session provider's failure, with `retryable` (sessions.md 2.3)
@@ -74,7 +75,8 @@ class RunError(ProseError):
     error value that apply (`command`, `exit_code`, `stderr`, `gate`, `kind` …); their values are plain JSON.
     The machine sets `location` to the failing statement if it is known; `call_stack` holds one line for each
     enclosing block or program call, innermost first.
-    `nobody` is true if the error arose only because no one could answer (exit status 3).
+    `nobody` is true if the error arose only because no one could answer (exit status 3). `answer` is the path of the
+    request whose answer the error comes from, "" for an error of the program itself: a run can go on before it.
     """
 
     type: ClassVar[str] = "Error"
@@ -99,6 +101,7 @@ class RunError(ProseError):
         self.nobody = nobody
         self.location: Location | None = None
         self.call_stack: tuple[str, ...] = ()
+        self.answer = ""
 
     @property
     def unanswered(self) -> bool:
@@ -172,6 +175,17 @@ class VvmRaise(RunError):
 class StateError(RunError):
     type = "StateError"
     default_code = "E219"
+
+
+class ResumeMismatch(RunError):
+    """A resumed program asks something else than it did. Neither caught nor ignored by the program."""
+
+    type = "ResumeMismatch"
+    default_code = "E222"
+
+    @property
+    def unanswered(self) -> bool:
+        return True
 
 
 class NobodyToAsk(ProseError):

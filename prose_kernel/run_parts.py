@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.errors import StateError
+
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
@@ -29,11 +31,14 @@ if TYPE_CHECKING:
     from prose_kernel.state.registry.resolver import RemotePrograms
 
 
-def keep(settings: Settings, cwd: Path, clock: Clock, warn: Callable[[str], None]) -> Kept | None:
-    """What a new run leaves behind; None for one that lives in memory.
+def keep(
+    settings: Settings, cwd: Path, clock: Clock, warn: Callable[[str], None], run_id: str | None = None
+) -> Kept | None:
+    """What a run leaves behind; None for one that lives in memory. With a `run_id` it is a run that is resumed.
 
-    Where the database of the settings cannot be had, `warn` hears why, and the run is kept in files (7.1). Raises
-    `StateError` for a database of another version. A server may take seconds to answer.
+    Where the database of the settings cannot be had, `warn` hears why, and a new run is kept in files (7.1). Raises
+    `StateError` for a database of another version, and for one that a resumed run is in. A server may take seconds to
+    answer.
     """
     if settings.state == "in-context":
         return None
@@ -43,10 +48,12 @@ def keep(settings: Settings, cwd: Path, clock: Clock, warn: Callable[[str], None
     from prose_kernel.state.layout import new_run_id
     from prose_kernel.state.trace import Trace
 
-    home = RunHome(Path(settings.state_dir), new_run_id(clock), cwd=cwd)
+    home = RunHome(Path(settings.state_dir), run_id or new_run_id(clock), cwd=cwd)
     try:
         kept = _in_database(settings, home, clock)
     except DatabaseUnavailable as problem:
+        if run_id is not None:
+            raise StateError(f"run {run_id} cannot be opened: {problem}", hint=problem.hint or None) from None
         warn(f"{problem}; the run is kept in files [E219]. {problem.hint}".strip())
         kept = None
     return kept or Kept(home, FilesystemStore(home), Trace(home, clock))
@@ -107,6 +114,17 @@ def _postgres(settings: Settings, home: RunHome) -> Database:
         reason = f"PostgreSQL at {database.place} cannot be used: {error}"
         raise DatabaseUnavailable(reason, f"Check the URL in {urls.place}") from None
     return database
+
+
+def journal_directory(project: Path, home: RunHome | None, answers: AnswerFiles | None, clock: Clock) -> Path:
+    """Where the journal of a run is: with its other files, if it has any."""
+    owner = home or answers
+    if owner is not None:
+        return owner.directory
+    from prose_kernel.state.answer_files import ROOT
+    from prose_kernel.state.layout import new_run_id
+
+    return project / ROOT / "runs" / new_run_id(clock)
 
 
 def answer_files(project: Path, program_file: str, home: RunHome | None, clock: Clock) -> AnswerFiles:

@@ -49,6 +49,9 @@ FILE_ONLY = (
 WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
 """The settings that a magic may change during a run, for the following cells."""
 
+DECIDES = ("state", "vvm_state", "profile", "vvm_depth", "vvm_input")
+"""The settings that decide what a program does and where it keeps things: a run is resumed with those it began with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -61,6 +64,8 @@ class Settings:
     - `state`: where a run is kept: `filesystem`, `sqlite` (a database file in the directory of the run), `postgres` (a
       server; see `OPENPROSE_POSTGRES_URL`), or `in-context` (in memory; nothing is written).
     - `profile`: `default`, or `strict`, which follows the specification literally.
+    - `journal`: whether a run keeps a journal, with which it can be resumed after its process was killed (`on`), also
+      after a power cut (`durable`: each answer waits for the disk), or not (`off`).
     - `gates`: how gates are decided (`auto`, `ask`, `wait`, `deny`).
     - `provider`: the provider of sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,
       `ollama:llama3.3`: the part after the colon is the model) or a CLI agent (`acp:NAME`); None (or `auto`) means
@@ -134,6 +139,7 @@ class Settings:
     shell: str | None = None
     state_dir: str = ".prose"
     state: StateBackend = "filesystem"
+    journal: Literal["on", "durable", "off"] = "on"
     profile: Literal["default", "strict"] = "default"
     gates: GateMode = "auto"
     provider: str | None = None

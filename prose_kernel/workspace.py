@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, cast
 from msgspec import structs
 
 from prose_kernel import languages, run_parts
-from prose_kernel.errors import CompileError, RunError
+from prose_kernel._version import __version__
+from prose_kernel.errors import CompileError, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import PersonUser, serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Event, Listener
+from prose_kernel.runtime.journal_records import Asked, Head, Text
 from prose_kernel.runtime.ports import Clock, Commands, Ports
 from prose_kernel.runtime.values import Value
-from prose_kernel.settings import WHO_ANSWERS, Settings
+from prose_kernel.settings import DECIDES, WHO_ANSWERS, Settings
 
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine, ShellCommands
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.languages import Compiled, Language, Programs
     from prose_kernel.remote.commands import RemoteCommands, RemoteState
+    from prose_kernel.run_journal import Resumption, RunJournal
     from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -104,6 +107,13 @@ class Defined:
     language: Language
 
 
+def stay() -> None:
+    """Go on after a cancellation that has been answered."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
 @dataclass(slots=True)
 class _Run:
     """What belongs to one run: closed together. `doors` and `tasks` are None until something of the run needs them.
@@ -118,6 +128,7 @@ class _Run:
     kept: Kept | None
     transcript: InContextTrace | None
     answers: AnswerFiles | None = None
+    journal: RunJournal | None = None
     doors: SessionServices | None = None
     tasks: TaskService | None = None
 
@@ -146,8 +157,12 @@ class Workspace:
         asker: Asker,
         listeners: Sequence[Listener] = (),
         clock: Clock | None = None,
+        resumption: Resumption | None = None,
+        on_live: Callable[[Sequence[Asked]], None] = lambda under_way: None,
     ) -> None:
         self.settings = settings
+        self._resumption = resumption
+        self._on_live = on_live
         self.start = start
         self._asker = serial(asker)
         self._clock = clock or SystemClock()
@@ -163,6 +178,7 @@ class Workspace:
         self._programs: dict[str, Programs] = {}  # by language
         self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
+        self._muted = resumption is not None  # what is replayed was shown when it happened
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -376,7 +392,10 @@ class Workspace:
             if run.answers is not None and language.state == "vvm_state":
                 keep = run.answers.record_source if self.start.notebook else run.answers.start
                 keep(compiled.source.text)
-            return await machine.run(compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook)
+            with self._written_down(run, compiled, inputs or {}, language):
+                return await machine.run(
+                    compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook
+                )
         finally:
             self._task = None
             if run.answers is not None:
@@ -439,14 +458,23 @@ class Workspace:
             run.commands.interrupt()
         if self._remote is not None:
             self._remote.interrupt()
-        loop.call_soon_threadsafe(task.cancel)
+
+        def cancel() -> None:
+            if run is not None and run.journal is not None:
+                run.journal.journal.interrupted()
+            task.cancel()
+
+        loop.call_soon_threadsafe(cancel)
 
     # ------------------------------------------------------------ life
 
     async def end(self, error: RunError | None = None) -> None:
         """Write down that the run is over, with the error that ended it, if any. Raises `StateError`."""
         if self._run is not None:
+            self._caught_up()
             await self._run.any_machine.end(error)
+            if self._run.journal is not None:
+                self._run.journal.finish(error)
 
     async def reset(self) -> None:
         """End the run; the next text starts a new one, with no names and only the values that the start supplied."""
@@ -474,6 +502,8 @@ class Workspace:
         async with contextlib.AsyncExitStack() as parts:  # each is closed, whatever becomes of the others
             if run.kept is not None:
                 parts.callback(run.kept.store.close)
+            if run.journal is not None:
+                parts.callback(run.journal.close)
             if run.programs is not None:
                 parts.callback(run.programs.close)
             if run.tasks is not None:
@@ -489,6 +519,90 @@ class Workspace:
         async with contextlib.AsyncExitStack() as replaced:
             for doors in earlier:
                 replaced.push_async_callback(doors.retire)
+
+    # ------------------------------------------------------------ what survives
+
+    async def restore(self) -> Resumption:
+        """Bring a run back: its finished texts run again, with the answers that they got then. A text that was
+        running is not among them; the next one that is run goes on where that one was, if it is the same.
+
+        Raises `ResumeMismatch` when the program asks something else than it did.
+        """
+        how = self._resumption
+        assert how is not None
+        await self._prepare()
+        run = self._open(languages.LANGUAGES[how.head.language])
+        from prose_kernel.run_journal import texts_of
+
+        for text in texts_of(how):
+            language = languages.LANGUAGES[text.language]
+            for name, value in text.supplied.items():
+                self.supply(name, value)
+            run.any_machine.cwd = text.directory
+            compiled = self.compile(text.text, text.name, language)
+            try:
+                await self.run(compiled, text.inputs, language)
+            except ResumeMismatch:
+                raise
+            except (RunError, asyncio.CancelledError):
+                stay()
+        self._caught_up()
+        await run.any_machine.ports.store.flush()
+        return how
+
+    @contextlib.contextmanager
+    def _written_down(
+        self, run: _Run, compiled: Compiled, inputs: Mapping[str, str], language: Language
+    ) -> Iterator[None]:
+        if run.journal is None:
+            yield
+            return
+        source = compiled.source
+        supplied, directory = dict(self._supplied), run.any_machine.cwd
+        text = Text(0, language.name, source.name, source.text, dict(inputs), supplied, directory)
+        with run.journal.text(text):
+            yield
+
+    def _journal(self, run: _Run, language: Language) -> RunJournal | None:
+        settings, how = self.settings, self._resumption
+        in_memory = run.kept is None and language.state == "state"
+        if settings.journal == "off" or in_memory or settings.provider == "dry-run":
+            return None
+        from prose_kernel.run_journal import RunJournal
+        from prose_kernel.state.journal_file import NAME, JournalFile
+
+        host = run.any_machine.host
+        if how is not None:
+            file = JournalFile(how.journal.path, durable=settings.journal == "durable", on_lost=self._journal_lost)
+            return RunJournal.resume(file, host, how, self._live)
+        directory = run_parts.journal_directory(self._project, run.home, run.answers, self._clock)
+        file = JournalFile(directory / NAME, durable=settings.journal == "durable", on_lost=self._journal_lost)
+        return RunJournal.begin(file, host, self._head(directory.name, language))
+
+    def _head(self, run_id: str, language: Language) -> Head:
+        settings, start = self.settings, self.start
+        deciding: dict[str, str | int | bool | None] = {name: getattr(settings, name) for name in DECIDES}
+        return Head(
+            run_id,
+            start.program_file,
+            language.name,
+            str(start.cwd),
+            package=__version__,
+            notebook=start.notebook,
+            started=f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
+            decisions=dict(start.decisions),
+            settings=deciding,
+        )
+
+    def _journal_lost(self, reason: str) -> None:
+        if self._run is not None and self._run.home is not None and not self._run.home.directory.is_dir():
+            return  # the store says that nothing can be kept
+        self._warnings.append(f"the journal cannot be written ({reason}); this run cannot be resumed [E219]")
+
+    def _live(self, under_way: Sequence[Asked]) -> None:
+        self._muted = False
+        self._caught_up()
+        self._on_live(under_way)
 
     # ------------------------------------------------------------ plugging in
 
@@ -506,7 +620,7 @@ class Workspace:
 
         settings, start = self.settings, self.start
         keeps = self.language.state == "state"
-        kept = self._new_kept() if keeps else None
+        kept = self._kept() if keeps else None
         home = kept.home if kept is not None else None
         transcript = None if kept is not None else InContextTrace(self._asker.show) if keeps else MarkedTrace()
         trace: Listener | None = kept.trace if kept is not None else transcript
@@ -547,6 +661,7 @@ class Workspace:
         if settings.exec_enabled:
             programs = run_parts.agent_programs(settings, home, self._engine_of(), self._clock, self._warnings.append)
         run = _Run(machines, gates, commands, programs, kept, transcript, answers)
+        run.journal = self._journal(run, language)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
         return run
@@ -556,14 +671,26 @@ class Workspace:
         in_database = self.settings.state not in ("filesystem", "in-context")
         if in_database and self._run is None and self.language.state == "state":
             warnings: list[str] = []
-            parts = self.settings, self.start.cwd, self._clock, warnings.append
-            self._prepared = await asyncio.to_thread(run_parts.keep, *parts)
+            self._prepared = await asyncio.to_thread(self._open_store, warnings.append)
             for warning in warnings:
                 self._warn(warning)
 
-    def _new_kept(self) -> Kept | None:
+    def _kept(self) -> Kept | None:
         prepared, self._prepared = self._prepared, None
-        return prepared or run_parts.keep(self.settings, self.start.cwd, self._clock, self._warn)
+        kept = prepared or self._open_store(self._warn)
+        if kept is not None and self._resumption is not None:
+            kept.store.restart()
+            kept.store.hold(True)
+        return kept
+
+    def _open_store(self, warn: Callable[[str], None]) -> Kept | None:
+        run_id = self._resumption.head.run if self._resumption is not None else None
+        return run_parts.keep(self.settings, self.start.cwd, self._clock, warn, run_id)
+
+    def _caught_up(self) -> None:
+        """A resumed run writes again what happens when it happens."""
+        if self._run is not None and self._run.kept is not None:
+            self._run.kept.store.hold(False)
 
     def _warn(self, text: str) -> None:
         self._asker.show(f"Warning: {text}")
@@ -660,5 +787,7 @@ class Workspace:
         return await self._programs_of(self._running or self.language).load_program(request)
 
     def _tell(self, event: Event) -> None:
+        if self._muted:
+            return
         for listener in self._listeners:
             listener(event)

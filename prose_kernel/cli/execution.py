@@ -21,7 +21,7 @@ from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
 from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime.values import Value, verbatim
-from prose_kernel.workspace import Start, Workspace
+from prose_kernel.workspace import Start, Workspace, stay
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language
@@ -158,7 +158,7 @@ class ProgramRun:
             except (CompileError, RunError, StateError, UsageError) as problem:
                 error = problem
             except asyncio.CancelledError:
-                _stay()
+                stay()
             finally:
                 ended = await self._close(error, done, received)
         return ended
@@ -229,13 +229,6 @@ def _status(error: ProseError | None, done: int) -> int:
     if isinstance(error, RunError) and not (error.code in NOT_LOADABLE and not done):
         return NOBODY if error.nobody else FAILED
     return FAILED if done else NOT_STARTED
-
-
-def _stay() -> None:
-    """Go on after a cancellation that has been answered."""
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()
 
 
 @contextmanager

@@ -8,19 +8,21 @@ deterministic path, its numbers. Names, scopes and caught errors belong to the l
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from functools import partial
+from typing import Any, Final, Literal, Protocol, Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime.events import BranchStep, Event, Failed, Listener, Place, Warned
+from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
-from prose_kernel.runtime.ports import Binding, Key, LoadProgram, Ports, Store
-from prose_kernel.runtime.scheduler import Scheduler
+from prose_kernel.runtime.ports import Binding, Key, LoadProgram, Ports, Store, Wait
+from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.shared_names import Adopter, SharedNames
 from prose_kernel.runtime.values import ExecText, Reference, Value
 
@@ -86,6 +88,7 @@ class Host:
         self.supplied: Mapping[str, str] = supplied if supplied is not None else {}
         self.scheduler = Scheduler()
         self.names = SharedNames()
+        self.journal: Journal | None = None
         self.preview: Any = None
         self.told_lost = False
         self._spawns = 0
@@ -311,25 +314,39 @@ class RaceGate:
     `arrived` is called when the branch stands before its first question.
     """
 
-    __slots__ = ("_arrived", "_event", "_outer")
+    __slots__ = ("_arrived", "_is_open", "_outer", "_turns", "_waiting")
 
-    def __init__(self, outer: RaceGate | None, arrived: Callable[[], None]) -> None:
+    def __init__(self, outer: RaceGate | None, turns: Scheduler, arrived: Callable[[], None]) -> None:
         self._outer = outer
+        self._turns = turns
         self._arrived = arrived
-        self._event = asyncio.Event()
+        self._is_open = False
+        self._waiting: dict[asyncio.Task[Any], asyncio.Future[None]] = {}
 
     def let_go(self) -> None:
-        self._event.set()
+        self._is_open = True
+        for task, future in self._waiting.items():
+            self._turns.wakes(task)
+            if not future.done():
+                future.set_result(None)
 
     @property
     def over(self) -> bool:
-        return self._event.is_set() and (self._outer is None or self._outer.over)
+        return self._is_open and (self._outer is None or self._outer.over)
 
     async def wait(self) -> None:
         if self._outer is not None:
             await self._outer.wait()
         self._arrived()
-        await self._event.wait()
+        if self._is_open:
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting[task] = asyncio.get_running_loop().create_future()
+        try:
+            await self._turns.park(self._waiting[task])
+        finally:
+            del self._waiting[task]
 
 
 class ControlFlow(Exception):
@@ -369,6 +386,7 @@ class ExecutionContext:
     """
 
     __slots__ = (
+        "answered",
         "branches",
         "cancellation",
         "counts",
@@ -400,6 +418,8 @@ class ExecutionContext:
         self.path = path
         self.counts: dict[str, int] = {}
         self.crossings = 0
+        self.answered: tuple[str, Any] | None = None
+        """The request that was answered last, and the statement that it belongs to."""
 
     def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> Self:
         """A context for one branch or iteration."""
@@ -466,6 +486,8 @@ class ExecutionContext:
         if "statement" in error.details:
             return
         located(self, error, node)
+        if not error.answer and self.answered is not None and self.answered[1] is node:
+            error.answer = self.answered[0]
         line = self.source.line_column(node.span.start)[0]
         error.details.update({"statement": head(self.source, node), "line": line, **self.error_details()})
         error.call_stack = (*self.stack_lines(), *self.run.call_stack)
@@ -484,7 +506,9 @@ class ExecutionContext:
 
     async def flush(self) -> None:
         """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
-        await self.run.flush()
+        progress = self.run.progress
+        if progress.unsaved or progress.dirty:
+            await Suspension(self.run.flush(), partial(self.host.scheduler.keep_turn, self))
         self.tell_lost()
 
     def tell_lost(self) -> None:
@@ -504,41 +528,59 @@ class ExecutionContext:
             try:
                 await self.race_gate.wait()
             finally:
-                await turns.regain()
+                await turns.turn()
 
     async def outside(self, waiting: Awaitable[T]) -> T:
         """Wait for something outside of the program; the turn goes to other branches meanwhile."""
         turns = self.host.scheduler
-        turns.release(self)
+        wait = Suspension(waiting, lambda: turns.leave(self))
         try:
-            return await waiting
+            return cast("T", await wait)
         finally:
-            await turns.regain()
+            if wait.happened:
+                await turns.regain()
+
+    async def ask(
+        self,
+        request: Request,
+        kind: type[T],
+        ask: Callable[[], Awaitable[T]],
+        *,
+        also: Sequence[str] = (),
+        limited: bool = False,
+        kept: Callable[[T], T] | None = None,
+        revive: Callable[[T], Awaitable[T]] | None = None,
+    ) -> T:
+        """Have the outside answer a request: the one way out of a program.
+
+        `kind` is the type of the answer. `limited` requests share the places that the concurrency setting gives to
+        commands and sessions. What the other parameters say, and what is written down, is said by `Journal.answer`.
+        """
+        await self.admitted()
+        host = self.host
+        if limited and host.permits is not None:
+            ask = partial(_in_place, host.permits, ask)
+        if host.journal is None:
+            return await self.outside(ask())
+        return await host.journal.answer(self, request, kind, ask, also=also, kept=kept, revive=revive)
+
+    def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
+        """Something that is looked up outside at once; the same when the run is resumed."""
+        journal = self.host.journal
+        return look() if journal is None else journal.note(key, kind, look)
 
     async def breathe(self) -> None:
         """Let the front end be served, when this context has computed for a while. Call where `scheduler.due()`."""
-        await self.host.scheduler.breathe(self)
+        turns, journal = self.host.scheduler, self.host.journal
+        if turns.takes_too_long(self) if journal is None else journal.lets_others_go_first(self):
+            await self.ask(Wait("turn", f"{self.path}/y{self.count('turn')}"), type(None), partial(asyncio.sleep, 0))
+        else:
+            await turns.breathe(self)
 
-    @contextlib.asynccontextmanager
-    async def permit(self) -> AsyncIterator[None]:
-        """One of the places that the concurrency setting gives to commands and sessions."""
-        permits = self.host.permits
-        if permits is None:
-            yield
-            return
-        taken = False
 
-        async def take() -> None:
-            nonlocal taken
-            await permits.acquire()
-            taken = True  # also when the branch is cancelled before it has its turn again
-
-        try:
-            await self.outside(take())
-            yield
-        finally:
-            if taken:
-                permits.release()
+async def _in_place(permits: asyncio.Semaphore, ask: Callable[[], Awaitable[T]]) -> T:
+    async with permits:
+        return await ask()
 
 
 _SIGNS: Final = {"exec": "x", "session": "s", "judge": "j", "input": "q", "gate": "g", "load": "l", "program": "u"}

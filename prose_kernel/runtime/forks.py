@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime.events import BranchFinished, BranchStep, ParallelJoined, ParallelStarted
@@ -151,6 +151,7 @@ class Fork(Generic[X]):
         self._notes: dict[int, tuple[str, ...]] = {}
         self._crash: BaseException | None = None
         self._wake: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
         """Run the branches until the join is decided; cancel what is left over and wait for it.
@@ -162,7 +163,9 @@ class Fork(Generic[X]):
             await self._run()
         finally:
             self._continue()
-        races = self.s.host.ports.races
+        races, journal = self.s.host.ports.races, self.s.host.journal
+        if journal is not None and journal.replaying:
+            return  # it was written down then
         if self._race is not None and races is not None and self.left is None:
             await races.ended(self._race.at, self._race.text, tuple(self._ended_in_order))
 
@@ -193,12 +196,13 @@ class Fork(Generic[X]):
         while self._queue and len(self._tasks) < self._live:
             index = self._queue.popleft()
             task = loop.create_task(self._branch(index))
+            self.s.host.scheduler.begins()
             self._tasks[index] = task
             task.add_done_callback(lambda _, index=index: self._ended(index))  # type: ignore[misc]
 
     async def _branch(self, index: int) -> Value:
         turns = self.s.host.scheduler
-        await turns.regain()
+        await turns.turn()
         context, coroutine = self._begin(index)
         self.contexts[index] = context
         if index in self._holds:
@@ -211,14 +215,16 @@ class Fork(Generic[X]):
     # ------------------------------------------------------------ a recorded race
 
     def _expect_order(self) -> None:
-        races = self.s.host.ports.races
-        if self._race is None or races is None:
+        races, race = self.s.host.ports.races, self._race
+        if race is None or races is None:
             return
-        total, recorded = self.join.total, races.recorded(self._race.at, self._race.text)
+        key, kind = f"{race.at}/order", cast("type[tuple[int, ...] | None]", tuple[int, ...] | None)
+        total, recorded = self.join.total, self.s.note(key, kind, lambda: races.recorded(race.at, race.text))
         if not recorded or len(set(recorded)) != len(recorded) or not set(recorded) <= set(range(total)):
             return
         self._awaited = deque(recorded)
-        self._holds = {index: RaceGate(self.s.race_gate, partial(self._arrived, index)) for index in range(total)}
+        outer, turns = self.s.race_gate, self.s.host.scheduler
+        self._holds = {index: RaceGate(outer, turns, partial(self._arrived, index)) for index in range(total)}
         if total > self._live:  # those that are waited for must be among the living
             self._queue = deque([*recorded, *(index for index in range(total) if index not in set(recorded))])
 
@@ -244,18 +250,28 @@ class Fork(Generic[X]):
 
     def _ended(self, index: int) -> None:
         self._fresh.append(index)
+        turns = self.s.host.scheduler
         if self._wake is not None and not self._wake.done():
+            turns.wakes(self._task)
             self._wake.set_result(None)
+        turns.ends()
+
+    async def _next_end(self) -> None:
+        """Wait until a branch ends. A cancellation is delivered at once."""
+        turns = self.s.host.scheduler
+        turns.release(self.s)
+        self._task = asyncio.current_task()
+        self._wake = asyncio.get_running_loop().create_future()
+        try:
+            await turns.park(self._wake)
+        finally:
+            self._wake = None
 
     async def _some_end(self) -> None:
         turns = self.s.host.scheduler
         turns.release(self.s)
         if not self._fresh:
-            self._wake = asyncio.get_running_loop().create_future()
-            try:
-                await self._wake
-            finally:
-                self._wake = None
+            await self._next_end()
         await turns.attend()
 
     def _settle(self) -> None:
@@ -303,12 +319,12 @@ class Fork(Generic[X]):
         self.s.host.scheduler.release(self.s)
         while any(not task.done() for task in self._tasks.values()):
             try:
-                await asyncio.wait(list(self._tasks.values()))
+                await self._next_end()
             except asyncio.CancelledError as error:
                 cancelled = error
                 self._cancel(siblings)
         try:
-            await self.s.host.scheduler.regain()
+            await self.s.host.scheduler.turn()
         except asyncio.CancelledError as error:
             cancelled = error
         for task in self._tasks.values():
@@ -324,6 +340,7 @@ class Fork(Generic[X]):
             if siblings and index in self.contexts:
                 self.contexts[index].cancellation.stopped = True
             if not task.done():
+                self.s.host.scheduler.wakes(task)
                 task.cancel()
 
     # ------------------------------------------------------------ telling

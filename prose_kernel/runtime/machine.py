@@ -205,6 +205,8 @@ class Machine:
 
     async def _drive(self, context: ExecutionContext, program: Any) -> Value:
         """Run the text; what it has left is kept also when it fails."""
+        turns = self._shared.host.scheduler
+        turns.begins()
         try:
             return await drive(self._execute(context, program))
         except BaseException:
@@ -213,7 +215,8 @@ class Machine:
             raise
         finally:
             self.cwd = context.cwd
-            self._shared.host.scheduler.release(context)
+            turns.release(context)
+            turns.ends()
 
     def _announce(self, source: Source, index: int, program: Any) -> None:
         place = Place(source, Span(0, 0), self._run.ordinal)
@@ -250,6 +253,11 @@ class Machine:
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it."""
         self._shared.supplied[name] = value
+
+    @property
+    def host(self) -> Host:
+        """What all that runs here shares."""
+        return self._shared.host
 
     @property
     def ports(self) -> Ports:

@@ -55,7 +55,7 @@ Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled",
 run again for that."""
 
 
-class CommandResult(Struct, frozen=True):
+class CommandResult(Struct, frozen=True, omit_defaults=True):
     """What a command did (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
 
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`, `lost`; None on success. Streams are decoded
@@ -260,7 +260,7 @@ class Usage(Struct, frozen=True):
     counted: bool = True
 
 
-class SessionResult(Struct, frozen=True):
+class SessionResult(Struct, frozen=True, omit_defaults=True):
     """A session's answer. `text` None means: the session has written its binding itself.
 
     `origin` says who made the answer: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by
@@ -321,6 +321,14 @@ class MemoryBinding(Struct, frozen=True):
     key: str
     name: str
     path: str | None = None
+
+
+class MemoryRequest(Struct, frozen=True):
+    """The memory of an agent call is opened, or an answer's patches are applied to it (`what`)."""
+
+    key: str
+    what: Literal["open", "keep"]
+    at: str
 
 
 class OpenMemory(Protocol):
@@ -424,7 +432,7 @@ class JudgeRequest(Struct, frozen=True):
         return self.written or self.text
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, omit_defaults=True):
     """`answer` None is "uncertain"; `no_progress` ends a loop. `by` (`rules`, `scripted`, `model`, `agent`, `human`,
     `authored`, `dry-run`) and `reason` say who decided and why, the same when replayed; `details` is volatile."""
 
@@ -435,7 +443,7 @@ class Verdict(Struct, frozen=True):
     details: Mapping[str, object] = struct_field(default_factory=dict)
 
 
-class Pick(Struct, frozen=True):
+class Pick(Struct, frozen=True, omit_defaults=True):
     """The label that `choose` picked, and by whom and why. A label not in the list makes the machine ask once more."""
 
     label: str
@@ -444,7 +452,7 @@ class Pick(Struct, frozen=True):
     details: Mapping[str, object] = struct_field(default_factory=dict)
 
 
-class Finding(Struct, frozen=True):
+class Finding(Struct, frozen=True, omit_defaults=True):
     """What `extract` or `items` found in a text (for `items` a list), and by whom and why."""
 
     value: Value
@@ -527,7 +535,7 @@ class GateRequest(Struct, frozen=True):
     at: str = ""
 
 
-class GateDecision(Struct, frozen=True):
+class GateDecision(Struct, frozen=True, omit_defaults=True):
     """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`. `source` is the door:
     `cell`, `terminal`, `option`, `cli`, `sql`, `file`."""
 
@@ -561,17 +569,21 @@ class Gates(Protocol):
 
 
 class LoadRequest(Struct, frozen=True):
-    """An import: the path as written, and the source that it is written in."""
+    """An import: the path as written, and the source that it is written in.
+
+    With `texts` the programs are those of a run that is resumed: by address, and read nowhere else.
+    """
 
     path: str
     importer: Source
     at: str
+    texts: Mapping[str, str] | None = None
 
 
 class LoadedProgram(Struct, frozen=True):
     """What an import led to: a checked tree of the importing language, its source, and the two parts of the name of
     its directory (docs/reference/openprose.md 6.5). `url` and `digest` (SHA-256 of the text as it was served) are those
-    of a program from elsewhere."""
+    of a program from elsewhere; `texts` are the sources that were read for it, by address."""
 
     program: Any
     source: Source
@@ -579,6 +591,7 @@ class LoadedProgram(Struct, frozen=True):
     slug: str
     url: str = ""
     digest: str = ""
+    texts: Mapping[str, str] = struct_field(default_factory=dict)
 
 
 LoadProgram = Callable[[LoadRequest], Awaitable[LoadedProgram]]
@@ -669,6 +682,15 @@ class Store(Protocol):
 
 
 # ---------------------------------------------------------------- time
+
+
+class Wait(Struct, frozen=True):
+    """A branch waits for nobody: before a retry for `seconds`, or, after computing for long, until others had their
+    turn."""
+
+    why: Literal["retry", "turn"]
+    at: str
+    seconds: float = 0.0
 
 
 class Clock(Protocol):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -16,7 +16,7 @@ from msgspec import structs
 from prose_kernel.errors import ProviderError, ProviderTimeout, RecordedTimeout, RunError, SessionError, SessionTimeout
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
-from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target, Wait
 from prose_kernel.runtime.values import Value
 
 T = TypeVar("T")
@@ -99,6 +99,10 @@ class SessionAttempts:
         """Where the session writes its answer, looked up before each attempt; None: its reply is the answer."""
         return None
 
+    def kept(self, result: SessionResult) -> SessionResult:
+        """What a journal writes down of an answer: whole, also where the session has written its binding itself."""
+        return result
+
     def begins(self) -> None:
         """An attempt is about to be made."""
 
@@ -157,7 +161,9 @@ class SessionAttempts:
         if s.host.listeners:
             s.emit(Retried(s.place(self.node), self.number, attempt, self.retries, seconds))
         if seconds > 0 and not replayed:
-            await s.outside(s.host.ports.clock.sleep(jittered(seconds, self.request.at, attempt)))
+            seconds = jittered(seconds, self.request.at, attempt)
+            wait = Wait("retry", f"{self.request.at}/w{attempt}", seconds)
+            await s.ask(wait, type(None), lambda: s.host.ports.clock.sleep(seconds))
 
     async def _attempt(self, request: SessionRequest) -> SessionResult:
         s = self.s
@@ -167,12 +173,11 @@ class SessionAttempts:
             if s.host.listeners:
                 s.emit(SessionProgressed(place, self.number, step.kind, step.text, step.tool))
 
-        await s.admitted()
-        async with s.permit():
+        def ask() -> Awaitable[SessionResult]:
             running = s.host.ports.sessions.run(request, progress)
-            if request.timeout is None:
-                return await s.outside(running)
-            return await s.outside(self._within(running, request.timeout))
+            return running if request.timeout is None else self._within(running, request.timeout)
+
+        return await s.ask(request, SessionResult, ask, limited=True, kept=self.kept)
 
     async def _within(self, running: Coroutine[Any, Any, T], seconds: float) -> T:
         """Await something for at most so many seconds of the machine's clock; what runs longer is cancelled and

@@ -56,6 +56,7 @@ class LocalModules:
         self._shown_from = "" if base.is_absolute() else str(base)
         self._texts: dict[str, _Text] = {}
         self._modules: dict[str, tuple[_Text, Module]] = {}
+        self._given: Mapping[str, str] = {}
 
     # ------------------------------------------------------------ the two calls
 
@@ -74,11 +75,13 @@ class LocalModules:
 
         Raises `ImportProgramError` as `load_contract` does, and if the module or one below it has errors.
         """
+        self._given = request.texts or {}
         module = await asyncio.to_thread(self.load_contract, request.path)
         for one in execution_order([module]):
             if has_errors(one.findings):
                 raise _broken(one)
-        return LoadedProgram(module, module.source, "local", Path(module.path).stem)
+        texts = {one.path: one.source.text for one in execution_order([module])}
+        return LoadedProgram(module, module.source, "local", Path(module.path).stem, texts=texts)
 
     # ------------------------------------------------------------ reading
 
@@ -93,6 +96,8 @@ class LocalModules:
     def _read(self, file: _File) -> _Text:
         """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (E090)."""
         known = self._texts.get(file.path)
+        if (given := self._given.get(file.path)) is not None:
+            return _parsed(file, (0, 0, 0), given.encode("utf-8", "replace"))
         try:
             stamp = program_files.stamp(file.path)
             if known is not None and (known.stamp, known.file) == (stamp, file):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +42,10 @@ class Resolver(Protocol):
 
     def cached(self, url: str) -> Fetched | None:
         """Return the program if it is available without a connection, else None."""
+        ...
+
+    def location(self, url: str) -> str:
+        """Return the URL that the program was found at, behind redirects; `url` itself if nothing is known."""
         ...
 
     async def fetch(self, url: str) -> Fetched:
@@ -116,6 +120,7 @@ class LocalPrograms:
         self._texts: dict[Where, _Text] = {}
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
+        self._given: Mapping[str, str] = {}  # by address: what a resumed run has read before
 
     # ------------------------------------------------------------ the calls
 
@@ -134,6 +139,7 @@ class LocalPrograms:
         Raises `ImportProgramError` as `load_contract` does, and for a remote program that cannot be fetched.
         """
         path, source = request.path, request.importer
+        self._given = request.texts or {}
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
         where = self.resolve(path, chain[-1])
         if where in chain:
@@ -145,9 +151,9 @@ class LocalPrograms:
         text = checked.text
         self._loaded[id(text.source)] = text.source, (*chain, where)
         handle, slug = handle_and_slug(path, where, self._registry)
-        found = remote[where].fetched if where.remote else None
+        found = remote[where].fetched if where in remote else None
         url, digest = (found.url, found.digest) if found else ("", "")
-        return LoadedProgram(text.program, text.source, handle, slug, url, digest)
+        return LoadedProgram(text.program, text.source, handle, slug, url, digest, _texts(checked))
 
     async def load_root(self) -> Source:
         """The text of the program at `origin`, when everything that it leads to has been agreed to.
@@ -205,7 +211,9 @@ class LocalPrograms:
             if text is None:
                 missing.append(at)
                 continue
-            if at.remote and self._resolver is not None and (fetched := self._resolver.cached(at.address)) is not None:
+            agreed = at.address in self._given  # when the run began
+            fetched = self._resolver.cached(at.address) if at.remote and not agreed and self._resolver else None
+            if fetched is not None:
                 remote[at] = Candidate(fetched, abilities(text.program), via)
                 via = (*via, at.address)
             for inner in self._uses_of(text):
@@ -221,7 +229,7 @@ class LocalPrograms:
         text = self._read(where)
         assert text is not None  # it is not missing
         checked = self._check(text, chain)
-        if where.remote and remote[where].fetched.digest != checked.text.stamp:
+        if where in remote and remote[where].fetched.digest != checked.text.stamp:
             return []  # the pin has changed in between
         return checked, remote
 
@@ -289,8 +297,8 @@ class LocalPrograms:
         """A program from elsewhere reaches its own server by relative paths, and never a file of this machine."""
         if path.startswith(("/", "~/")):
             raise ImportProgramError(f'"{path}" names a file of this machine, in a program from elsewhere')
-        found = self._resolver.cached(importer.address) if self._resolver is not None else None
-        url = urls.neighbour(found.location if found is not None else importer.address, path)
+        resolver = self._resolver
+        url = urls.neighbour(resolver.location(importer.address) if resolver is not None else importer.address, path)
         return Where(url, True, url)
 
     # ------------------------------------------------------------ reading
@@ -300,11 +308,14 @@ class LocalPrograms:
         known = self._texts.get(where)
         data: bytes | None = None
         try:
-            if where.remote:
+            if where.address in self._given:
+                data = self._given[where.address].encode("utf-8", "replace")
+                stamp: Stamp = self._given[where.address]
+            elif where.remote:
                 fetched = self._resolver.cached(where.address) if self._resolver is not None else None
                 if fetched is None:
                     return None
-                stamp: Stamp = fetched.digest
+                stamp = fetched.digest
                 data = fetched.data
             else:
                 stamp = program_files.stamp(where.address)
@@ -407,6 +418,17 @@ def handle_and_slug(path: str, where: Where, registry: str = urls.REGISTRY) -> t
         handle, _, rest = where.address.removeprefix(registry).partition("/")
         return handle, rest.rpartition("/")[2].removesuffix(".prose") or "program"
     return "url", Path(urlsplit(where.address).path).stem or "program"
+
+
+def _texts(checked: _Checked) -> dict[str, str]:
+    """The sources of a program and of all that it imports, by address."""
+    found: dict[str, str] = {}
+    agenda = [checked]
+    while agenda:
+        one = agenda.pop()
+        found[one.text.where.address] = one.text.source.text
+        agenda.extend(inner for inner in one.imports if inner is not None and inner.text.where.address not in found)
+    return found
 
 
 def _imports(uses: tuple[str, ...], find: _Find) -> tuple[tuple[_Checked | None, ...], bool]:

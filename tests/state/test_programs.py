@@ -40,6 +40,9 @@ class CassetteStore:
     def cached(self, url: str) -> Fetched | None:
         return self.at_hand.get(url)
 
+    def location(self, url: str) -> str:
+        return url
+
     async def fetch(self, url: str) -> Fetched:
         self.fetched.append(url)
         if url not in self.programs:

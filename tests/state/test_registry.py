@@ -10,8 +10,11 @@ import ssl
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from needs import needs_module
 from sessions.people import ScriptedPerson
 from stubs.http_server import Behaviour, Write, cut, drip, garbage, hang, nothing, redirect, response, running
@@ -268,6 +271,25 @@ async def test_a_name_is_looked_up_once_and_judged_by_its_address(
 ) -> None:
     monkeypatch.setattr(hosts, "is_public", lambda address: False)
     assert "is this machine or a private network" in await failure(shelf.resolver(), "https://localhost/x")
+
+
+@given(
+    st.sampled_from(["https://", "http://", "HTTPS://"]),
+    st.sampled_from(["example.org", "EXAMPLE.org:443", "b\u00fccher.example", "x.org:8443", "[::1]", "x.org."]),
+    st.text(st.sampled_from("/.?#%2eab \u00fc@:;=&~+"), max_size=12),
+)
+def test_a_url_has_one_spelling_and_keeps_its_host(scheme: str, host: str, rest: str) -> None:
+    url = f"{scheme}{host}/{rest}"
+    found = hosts.address(url)
+    assert found is not None
+    once = urls.canonical(url)
+    assert urls.canonical(once) == once and once.isascii() and "#" not in once
+    again = hosts.address(once)
+    assert again is not None and (again.host, again.port, again.scheme) == (found.host, found.port, found.scheme)
+    assert ".." not in urlsplit(once).path.split("/")
+    assert (
+        urlsplit(urls.neighbour(once, "./" + rest.partition("#")[0].replace("@", ""))).netloc == urlsplit(once).netloc
+    )
 
 
 # ---------------------------------------------------------------- what is no program

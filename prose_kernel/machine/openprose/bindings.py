@@ -263,9 +263,9 @@ class InputStep(Step):
         name, prompt = self.node.name.id, self.node.prompt
         text = await render(s, prompt.text if isinstance(prompt, tree.Discretion) else prompt)
         await s.flush()
-        await s.admitted()
+        question = Question(name, text, s.at("input"))
         try:
-            return await s.outside(s.host.ports.user.ask(Question(name, text, s.at("input"))))
+            return await s.ask(question, str, lambda: s.host.ports.user.ask(question))
         except NobodyToAsk as error:
             message = f"no value for input '{name}': {str(error) or 'nobody is here to ask'}"
             hint = f"supply it: --input {name}=VALUE, or %input {name}=VALUE in a notebook"

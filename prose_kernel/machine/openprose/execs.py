@@ -74,9 +74,8 @@ class ExecCode(SpawnCode):
         written = node.command.raw
         if s.host.listeners:
             s.emit(CommandStarted(s.place(node), spawn, request, written, bound_to, self.used))
-        await s.admitted()
-        async with s.permit():
-            result = await s.outside(s.host.ports.commands.run(request, _display(s, spawn, node)))
+        display = _display(s, spawn, node)
+        result = await s.ask(request, CommandResult, lambda: s.host.ports.commands.run(request, display), limited=True)
         moved = self._move(s, request, result)
         raised = result.kind is not None and on_fail == "throw"
         s.recent.note(f"exec {_short(written)}: exit code {result.exit_code}")

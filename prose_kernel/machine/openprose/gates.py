@@ -76,8 +76,7 @@ class GateStep(Step):
         await s.flush()
         if s.host.listeners:
             s.emit(GateOpened(s.place(self.node), request))
-        await s.admitted()
-        decision = await s.outside(s.host.ports.gates.decide(request))
+        decision = await s.ask(request, GateDecision, lambda: s.host.ports.gates.decide(request))
         s.recent.note(f"gate {request.name}: {decision.status}")
         if s.host.listeners:
             s.emit(GateResolved(s.place(self.node), request, decision))

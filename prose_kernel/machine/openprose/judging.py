@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from msgspec import structs
@@ -136,7 +137,7 @@ async def decide(s: ProgramContext, node: tree.Node, text: str, asking: Asking) 
 async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
     await _ready(s)
     request = _request(s, text, asking, node)
-    verdict: Verdict = await s.outside(s.host.ports.judge.decide(request))
+    verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
     if verdict.no_progress:
         asking.no_progress = True
     if verdict.by == DRY_RUN and asking.arms:
@@ -153,7 +154,7 @@ async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> s
     for _ in range(2):
         request = _request(s, text, node=node)
         try:
-            pick = await s.outside(s.host.ports.judge.choose(request, labels))
+            pick = await s.ask(request, Pick, partial(s.host.ports.judge.choose, request, labels), also=labels)
         except Undecided as error:
             raise _nobody(s, error, node) from None
         if pick.label in labels:
@@ -180,7 +181,7 @@ async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> 
     await _ready(s)
     request = _request(s, name)
     try:
-        found = await s.outside(s.host.ports.judge.extract(request, text, name))
+        found = await s.ask(request, Finding, lambda: s.host.ports.judge.extract(request, text, name), also=(text,))
     except Undecided as error:
         if error.missed:
             raise _nobody(s, error, node) from None
@@ -208,7 +209,7 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
     await _ready(s)
     request = _request(s, "items")
     try:
-        found = await s.outside(s.host.ports.judge.items(request, text))
+        found = await s.ask(request, Finding, lambda: s.host.ports.judge.items(request, text), also=(text,))
     except Undecided as error:
         if error.missed:
             raise _nobody(s, error, node) from None

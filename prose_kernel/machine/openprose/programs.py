@@ -20,6 +20,7 @@ from prose_kernel.machine.openprose.program_text import call_of
 from prose_kernel.runtime.compiled_code import Code, Step, value_of
 from prose_kernel.runtime.events import ProgramCalled, ProgramReturned, StatementDone
 from prose_kernel.runtime.execution_context import ControlFlow, located
+from prose_kernel.runtime.imports import load
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.runtime.structured_text import ProgramResult
 from prose_kernel.runtime.trampoline import call
@@ -156,8 +157,7 @@ async def _load(s: ProgramContext, node: tree.Use, importer: Source, chain: tupl
     path = node.path.raw
     if s.host.load is None:
         raise ImportProgramError(f"program '{path}' cannot be loaded: there is nothing to load programs with")
-    await s.admitted()
-    loaded = await s.outside(s.host.load(LoadRequest(path, importer, s.at("load"))))
+    loaded = await load(s, LoadRequest(path, importer, s.at("load")))
     if loaded.source in chain:
         names = [source.name for source in chain[chain.index(loaded.source) :]]
         cycle = " -> ".join([*names, loaded.source.name])

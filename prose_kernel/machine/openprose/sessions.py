@@ -161,6 +161,11 @@ class Attempts(SessionAttempts):
         self.s.run.secure_former(self.key)
         self._written = self.s.run.store.watch(self.key)
 
+    def kept(self, result: SessionResult) -> SessionResult:
+        if result.text is not None or not self._written():
+            return result
+        return structs.replace(result, text=self.s.run.store.read(self.key))
+
     def keep(self, result: SessionResult) -> Reference:
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
@@ -197,7 +202,9 @@ def _memory(s: ProgramContext, node: tree.Session | tree.Resume, entry: AgentEnt
         if resume:
             raise located(s, SessionError(f"agent '{name}' keeps no memory", code="E017"), node.agent)
         return None
-    known = name in s.run.started_agents or store.has_memory(name, persist)
+    known = name in s.run.started_agents or s.note(
+        f"{s.path}/a{s.count('memory')}", bool, lambda: store.has_memory(name, persist)
+    )
     if resume and not known:
         if persist == "true":
             hint = f"start it first: `session: {name}`"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import structs
 
@@ -50,6 +50,7 @@ from prose_kernel.runtime.ports import (
     Key,
     MemoryBinding,
     MemoryMode,
+    MemoryRequest,
     OpenMemory,
     SessionRequest,
     SessionResult,
@@ -237,13 +238,42 @@ async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure
     if binding is None:
         return await _attempts(s, node, task, at)
     await s.flush()
-    await s.admitted()  # before the memory is locked: whoever waits for it may be the one that is to go first
-    async with _memory(s, binding, task) as opened:
+    async with _memory(s, binding, task, at) as opened:
         return await _attempts(s, node, task, at, opened)
 
 
+class _MemoryThen:
+    """The memory of a call in a run that is resumed: its text is the recorded one. It is opened again only when the
+    call has not been finished then."""
+
+    def __init__(self, prelude: str, take: Callable[[], Awaitable[OpenMemory]]) -> None:
+        self.prelude = prelude
+        self._take = take
+
+    async def keep(self, patches: Sequence[str]) -> str | None:
+        memory = await self._take()
+        return await memory.keep(patches)
+
+    def close(self) -> None:
+        """Whoever has opened the memory closes it."""
+
+
+async def open_memory(
+    s: ExecutionContext, request: MemoryRequest, take: Callable[[], Awaitable[OpenMemory]]
+) -> OpenMemory:
+    """Lock a memory and read it; when the run is resumed, what was read then."""
+    opened: list[OpenMemory] = []
+
+    async def ask() -> str:
+        opened.append(await take())
+        return opened[0].prelude
+
+    prelude = await s.ask(request, str, ask)
+    return opened[0] if opened else _MemoryThen(prelude, take)
+
+
 @contextlib.asynccontextmanager
-async def _memory(s: Context, binding: MemoryBinding, task: AgentTask) -> AsyncIterator[OpenMemory | Failure]:
+async def _memory(s: Context, binding: MemoryBinding, task: AgentTask, at: str) -> AsyncIterator[OpenMemory | Failure]:
     """The memory of a call while it is the call's own, or why it cannot be."""
     memories = s.host.ports.memories
     if memories is None:
@@ -259,7 +289,7 @@ async def _memory(s: Context, binding: MemoryBinding, task: AgentTask) -> AsyncI
 
     try:
         try:
-            memory: OpenMemory | Failure = await s.outside(take())
+            memory: OpenMemory | Failure = await open_memory(s, MemoryRequest(binding.key, "open", f"{at}/m"), take)
         except MemoryLocked as locked:
             memory = _refused("locked", str(locked), {"key": binding.key})
         except ProviderError as unusable:
@@ -284,7 +314,7 @@ async def _attempts(
     else:
         ended = await attempts.run()
         if isinstance(ended, Success) and memory is not None and task.options.memory_mode == "continue":
-            await _keep(s, node, task, memory, attempts.patches)
+            await _keep(s, node, task, at, memory, attempts.patches)
     if answers is not None and target is not None:
         if isinstance(ended, Success):
             assert isinstance(ended.value, dict)
@@ -294,9 +324,11 @@ async def _attempts(
     return ended
 
 
-async def _keep(s: Context, node: Node, task: AgentTask, memory: OpenMemory, patches: tuple[str, ...]) -> None:
+async def _keep(s: Context, node: Node, task: AgentTask, at: str, memory: OpenMemory, patches: tuple[str, ...]) -> None:
     """Apply the patch of an answer. What is wrong with it is told and changes nothing (M5, M8)."""
-    why = await s.outside(memory.keep(patches))
+    request = MemoryRequest(task.agent.name, "keep", f"{at}/k")
+    reason = cast("type[str | None]", str | None)
+    why = await s.ask(request, reason, lambda: memory.keep(patches), also=patches)
     if why == "unknown keys":
         s.warn("W210", "a memory update has unknown keys, which are ignored", node)
     elif why is not None:
@@ -395,6 +427,12 @@ class CallAttempts(SessionAttempts):
 
     def target(self) -> Target | None:
         return self._target
+
+    def kept(self, result: SessionResult) -> SessionResult:
+        answers = self.s.host.ports.answers
+        if result.text is not None or self._target is None or answers is None:
+            return result
+        return structs.replace(result, text=answers.read(self._target))
 
     def begins(self) -> None:
         if self._target is not None:

@@ -97,9 +97,8 @@ async def decide(s: Context, node: tree.Node, criterion: Rendered, value: Value)
     """Whether a value meets a criterion; uncertain is no."""
     request = _request(s, node, criterion, value)
     await s.flush()
-    await s.admitted()
     try:
-        verdict: Verdict = await s.outside(s.host.ports.judge.decide(request))
+        verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
     except Undecided as error:
         raise _failed(s, node, error) from None
     _told(s, node, request, verdict.answer, verdict)
@@ -110,9 +109,8 @@ async def pick(s: Context, node: tree.Node, criterion: Rendered, value: Value, l
     """The label that the judge picks for a value; the first one when its answer is none of them (S5)."""
     request = _request(s, node, criterion, value)
     await s.flush()
-    await s.admitted()
     try:
-        picked: Pick = await s.outside(s.host.ports.judge.choose(request, labels))
+        picked = await s.ask(request, Pick, lambda: s.host.ports.judge.choose(request, labels), also=labels)
     except Undecided as error:
         raise _failed(s, node, error) from None
     label = picked.label if picked.label in labels else labels[0]

@@ -15,6 +15,7 @@ from prose_kernel.machine.vvm.values import raised
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.events import StatementDone
 from prose_kernel.runtime.execution_context import located
+from prose_kernel.runtime.imports import load
 from prose_kernel.runtime.ports import LoadRequest
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LanguageValue, Value
@@ -138,9 +139,8 @@ async def _load(s: Context, node: tree.ModuleImport) -> modules.Module:
     if s.host.load is None:
         error = ImportProgramError(f"module '{path}' cannot be loaded: there is nothing to load modules with")
         raise located(s, error, node.path)
-    await s.admitted()
     try:
-        loaded = await s.outside(s.host.load(LoadRequest(path, s.source, s.at("load"))))
+        loaded = await load(s, LoadRequest(path, s.source, s.at("load")))
     except ImportProgramError as error:
         raise located(s, error, node.path) from None
     return cast("modules.Module", loaded.program)

@@ -80,6 +80,13 @@ class RemotePrograms:
         data = self.cache.get(pin.sha256)
         return None if data is None else Fetched(url, pin.location or url, data, pin.sha256)
 
+    def location(self, url: str) -> str:
+        """The URL that a program was found at, behind redirects: what its relative imports are relative to."""
+        at_hand, pin = self._at_hand.get(url), self._pin(url)
+        if at_hand is not None and (pin is None or self._upgrade or at_hand.digest == pin.sha256):
+            return at_hand.location
+        return pin.location or url if pin is not None else url
+
     async def fetch(self, url: str) -> Fetched:
         """The program. Raises `ImportProgramError` (E215): unreachable, or not the text that is pinned."""
         known = await asyncio.to_thread(self.cached, url)

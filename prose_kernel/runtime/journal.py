@@ -1,0 +1,384 @@
+"""The journal of a run: every answer of the outside, in the order in which the program got it.
+
+A run is a function of its texts and of that sequence (`runtime/scheduler.py`). So the journal is all that is needed to
+bring a run back: its texts run again, and every request finds its answer here instead of outside. Frames, names,
+numbers, directory and what is kept in the store follow from that. When the records are at their end the program is
+where it was; from there on it asks the outside again.
+
+The program is held to its records one by one. Each request has to be the next one that was written down; when all
+branches stand still, the next answer goes to the branch that got it then. A program that asks something else than
+before stops with E222, which shows both.
+
+What was asked and not answered when the run was killed is *under way*: it is asked again, or fails, as the person who
+resumes the run wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
+
+from msgspec import MsgspecError
+
+from prose_kernel.errors import ProviderError, ResumeMismatch
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.journal_codec import Described, Request
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    Answered,
+    Asked,
+    Ended,
+    Finished,
+    Interrupted,
+    Noted,
+    Record,
+    Text,
+)
+from prose_kernel.runtime.ports import CommandResult, SessionResult
+from prose_kernel.runtime.scheduler import Scheduler, Suspension
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.execution_context import ExecutionContext
+
+T = TypeVar("T")
+
+UnderWay = Literal["rerun", "fail"]
+"""What becomes of a command or session that was under way when the run was killed."""
+
+
+class Log(Protocol):
+    """Where records are written."""
+
+    def append(self, record: Record) -> None:
+        """The record survives the end of the process afterwards. Never raises: what cannot be written is told to the
+        person by its owner."""
+        ...
+
+    def rewind(self, to: int) -> None:
+        """The record with this number, and all behind it, count no more."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Parked:
+    """A request of a replayed program that waits for its answer. `answer` None: ask the outside."""
+
+    asked: Asked
+    woken: asyncio.Future[Answered | None]
+    cancelled: bool = False
+
+
+class Journal:
+    """Writes the records of a run; with `known`, those of before are replayed first.
+
+    `on_live` is called when the records are at their end, with what was under way then.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        turns: Scheduler,
+        run_id: str = "",
+        *,
+        known: Iterator[tuple[int, Record]] | None = None,
+        under_way: UnderWay = "rerun",
+        on_live: Callable[[Sequence[Asked]], None] | None = None,
+    ) -> None:
+        self._log = log
+        self._turns = turns
+        self._run_id = run_id
+        self._known = known
+        self._coming: Record | None = None
+        self._number = 0
+        self._under_way = under_way
+        self._on_live = on_live
+        self._parked: dict[str, _Parked] = {}
+        self._mark = turns.looks
+        self.answers = 0
+        self.task: asyncio.Task[object] | None = None
+        if known is not None:
+            turns.idle = self._idle
+            self._advance()
+
+    @property
+    def replaying(self) -> bool:
+        return self._known is not None
+
+    # ------------------------------------------------------------ asking
+
+    async def answer(
+        self,
+        s: ExecutionContext,
+        request: Request,
+        kind: type[T],
+        ask: Callable[[], Awaitable[T]],
+        *,
+        also: Sequence[str] = (),
+        kept: Callable[[T], T] | None = None,
+        revive: Callable[[T], Awaitable[T]] | None = None,
+    ) -> T:
+        """The answer to a request: the recorded one, or what `ask` gives.
+
+        `kept` is what is written down of an answer, `revive` makes an answer of what was. Raises what `ask` raises.
+        """
+        described = codec.describe(request, also)
+        s.answered = described.key, s.statement
+        if self._was_asked(described):
+            answered = await self._known_answer(s, described)
+            if answered is not None:
+                value = self._value(answered, kind, described)
+                return value if revive is None else await revive(value)
+            if self._under_way == "fail" and (failure := _failure(kind)) is not None:
+                return self._given_up(described, failure)
+        return await self._live_answer(s, described, ask, kept)
+
+    async def _live_answer(
+        self, s: ExecutionContext, described: Described, ask: Callable[[], Awaitable[T]], kept: Callable[[T], T] | None
+    ) -> T:
+        turns, key = self._turns, described.key
+        wait = Suspension(ask(), partial(turns.leave, s))
+        try:
+            try:
+                value: T = await wait
+            finally:
+                if wait.happened:
+                    await turns.regain()
+        except asyncio.CancelledError:
+            self._write(Answered(key, cancelled=True))
+            raise
+        except Exception as error:
+            if codec.may_be_kept(error):
+                self._write(Answered(key, error=codec.encode_error(error), at_once=not wait.happened))
+            raise
+        written = value if kept is None else kept(value)
+        self._write(Answered(key, codec.encode(written), at_once=not wait.happened))
+        return value
+
+    def _given_up(self, described: Described, failure: T | Exception) -> T:
+        if isinstance(failure, Exception):
+            self._write(Answered(described.key, error=codec.encode_error(failure)))
+            raise failure
+        self._write(Answered(described.key, codec.encode(failure)))
+        return failure
+
+    def _value(self, answered: Answered, kind: type[T], described: Described) -> T:
+        if answered.cancelled:
+            raise asyncio.CancelledError
+        if answered.error != NOTHING:
+            raise codec.decode_error(answered.error)
+        try:
+            return codec.decode(answered.value, kind)
+        except MsgspecError:
+            raise _mismatch("the journal holds an answer that is none", described.shown) from None
+
+    def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
+        """What `look` finds outside; in a replay what it found then."""
+        if self._known is not None:
+            coming = self._coming
+            if isinstance(coming, Noted) and coming.key == key:
+                self._advance()
+                return codec.decode(coming.value, kind)
+            if coming is not None:
+                raise self._diverged(f"looks something up ({key})")
+            self._go_live()
+        found = look()
+        self._write(Noted(key, codec.encode(found)))
+        return found
+
+    # ------------------------------------------------------------ replaying
+
+    def _was_asked(self, described: Described) -> bool:
+        """Whether the request has a record; without one it is written down now. Raises `ResumeMismatch`."""
+        digest = described.digest(self._run_id)
+        if self._known is not None:
+            coming = self._coming
+            if isinstance(coming, Asked) and coming.key == described.key:
+                if (coming.kind, coming.digest) != (described.kind, digest):
+                    raise _mismatch(_words(coming.kind, coming.said), _words(described.kind, described.shown))
+                self._parked[described.key] = _Parked(coming, asyncio.get_running_loop().create_future())
+                self._advance()
+                return True
+            if coming is not None:
+                raise self._diverged(_words(described.kind, described.shown))
+            self._go_live()
+        looks = self._looks() if described.kind == "wait" else 0
+        self._write(Asked(described.key, described.kind, digest, described.shown, looks))
+        return False
+
+    async def _known_answer(self, s: ExecutionContext, described: Described) -> Answered | None:
+        """The recorded answer, when it is its turn; None when there is none, and the outside is to be asked.
+
+        A cancelled branch goes on when it did then, because the order of what follows depends on that.
+        """
+        parked = self._parked[described.key]
+        coming = self._coming
+        if isinstance(coming, Answered) and coming.at_once and coming.key == described.key:
+            del self._parked[described.key]
+            self._advance()
+            return coming
+        turns = self._turns
+        turns.leave(s)
+        while not parked.woken.done():
+            try:
+                await asyncio.shield(parked.woken)
+            except asyncio.CancelledError:
+                parked.cancelled = True
+        answered = parked.woken.result()
+        if answered is None and parked.cancelled:
+            self._write(Answered(described.key, cancelled=True))
+            raise asyncio.CancelledError
+        return answered
+
+    def _idle(self) -> None:
+        """All branches stand still: the next one gets its answer."""
+        coming = self._coming
+        if self._known is None or not self._parked:
+            return
+        if isinstance(coming, Answered) and coming.key in self._parked:
+            self._advance()
+            self._wake(self._parked.pop(coming.key), coming)
+        elif isinstance(coming, Interrupted):
+            self._advance()
+            self._cancel()
+        elif coming is None:
+            self._go_live()
+        else:  # nobody asks what was asked next: whoever waits first is told so
+            parked = self._parked.pop(next(iter(self._parked)))
+            error = _mismatch(_next_words(coming), "nothing of the kind")
+            self._wake(parked, Answered(parked.asked.key, error=codec.encode_error(error)))
+
+    def _wake(self, parked: _Parked, answered: Answered | None) -> None:
+        self._turns.begins()
+        parked.woken.set_result(answered)
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self._turns.wakes(self.task)
+            self.task.cancel()
+
+    def _go_live(self) -> None:
+        """The records are at their end."""
+        self._known = self._turns.idle = None
+        self._turns.stop_at = 0
+        parked, self._parked = list(self._parked.values()), {}
+        if self._on_live is not None:
+            self._on_live([one.asked for one in parked if one.asked.kind != "wait"])
+        for one in parked:
+            self._wake(one, None)
+
+    def _advance(self) -> None:
+        """The next record is due."""
+        assert self._known is not None
+        if isinstance(self._coming, Answered):
+            self.answers += 1
+        self._number, self._coming = next(self._known, (0, None))
+        self._mark = self._turns.looks
+        looks = getattr(self._coming, "looks", 0)
+        self._turns.stop_at = self._mark + looks if looks else 0
+
+    def _diverged(self, now: str) -> ResumeMismatch:
+        coming = self._coming
+        assert coming is not None
+        return _mismatch(_next_words(coming), now)
+
+    # ------------------------------------------------------------ computing for long
+
+    def lets_others_go_first(self, s: ExecutionContext) -> bool:
+        """Whether a branch that has computed for long has to queue now; asked where it breathes."""
+        if self._known is None:
+            return self._turns.takes_too_long(s)
+        coming = self._coming
+        if self._turns.looks != self._turns.stop_at:
+            return False
+        if isinstance(coming, Interrupted):
+            self._advance()
+            self._cancel()
+            return False
+        return isinstance(coming, Asked) and coming.kind == "wait"
+
+    def _looks(self) -> int:
+        return self._turns.looks - self._mark
+
+    # ------------------------------------------------------------ texts
+
+    def interrupted(self) -> None:
+        """The person interrupts the text that runs; called right before its task is cancelled."""
+        if self._known is None:
+            self._write(Interrupted(max(1, self._looks()) if self._turns.is_running else 0))
+
+    def begins(self, text: Text) -> None:
+        """A text begins to run. Where another one did, in a run that is resumed, that one and what followed it are
+        forgotten."""
+        if self._known is not None:
+            coming = self._coming
+            if isinstance(coming, Text) and _is_same(coming, text):
+                self._advance()
+                return
+            if coming is not None:
+                self._log.rewind(self._number)
+            self._go_live()
+        self._write(text)
+
+    def finish(self, record: Finished) -> None:
+        """The run is over."""
+        if self._known is not None and self._coming is None:
+            self._go_live()
+        if self._known is None:
+            self._write(record)
+
+    def ended(self, record: Ended) -> None:
+        """A text has ended. Raises `ResumeMismatch` when it has ended otherwise before."""
+        if self._known is not None:
+            coming = self._coming
+            if isinstance(coming, Ended) and (coming.number, coming.status) == (record.number, record.status):
+                self._advance()
+                return
+            if coming is not None:
+                raise self._diverged(f"text {record.number} ends: {record.status}")
+            self._go_live()
+        self._write(record)
+
+    def _write(self, record: Record) -> None:
+        self._mark = self._turns.looks
+        self._log.append(record)
+
+
+def _failure(kind: type[T]) -> T | Exception | None:
+    """What becomes of something under way that is not to be done again; None for a question, which is asked again."""
+    if kind is CommandResult:
+        return cast("T", CommandResult("lost", -1, kind="lost"))
+    if kind is SessionResult:
+        return ProviderError("the run was killed while this session was under way", retryable=False)
+    return None
+
+
+def _is_same(then: Text, now: Text) -> bool:
+    same = (then.language, then.text, then.inputs, then.supplied) == (now.language, now.text, now.inputs, now.supplied)
+    return same and then.directory == now.directory
+
+
+def _words(kind: str, said: str) -> str:
+    return f"{kind} {said}" if said else kind
+
+
+def _next_words(record: Record) -> str:
+    match record:
+        case Asked():
+            return _words(record.kind, record.said)
+        case Answered():
+            return f"the answer to {record.key}"
+        case Ended():
+            return f"text {record.number} ends: {record.status}"
+        case _:
+            return f"a record of kind {type(record).__name__.lower()}"
+
+
+def _mismatch(then: str, now: str) -> ResumeMismatch:
+    return ResumeMismatch(
+        "the program does not do what it did when it was recorded",
+        details={"then": then, "now": now},
+        hint=f"then: {then} / now: {now}",
+    )

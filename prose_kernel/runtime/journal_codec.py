@@ -1,0 +1,143 @@
+"""Requests, answers and errors as a journal holds them.
+
+A request is kept as a digest of everything that decides its answer, and the beginning of its text, to show both when a
+program does something else than before. What only orients (finished steps, positions) is not part of the digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from prose_kernel import errors
+from prose_kernel.runtime.ports import (
+    CommandRequest,
+    Finding,
+    GateRequest,
+    JudgeRequest,
+    LoadRequest,
+    MemoryRequest,
+    Question,
+    SessionRequest,
+    Wait,
+)
+
+T = TypeVar("T")
+
+Request = CommandRequest | SessionRequest | JudgeRequest | Question | GateRequest | LoadRequest | MemoryRequest | Wait
+
+_SHOWN: Final = 500
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
+_DECODERS: Final[dict[type, msgspec.json.Decoder[Any]]] = {}
+_BUILTINS: Final = {"EOFError": EOFError, "TimeoutError": TimeoutError}
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A request as the journal knows it: its key, its kind, its text for people, and what its digest is made of."""
+
+    key: str
+    kind: str
+    said: str
+    parts: tuple[object, ...] = ()
+
+    def digest(self, without: str) -> str:
+        """Of all that decides the answer; `without` is the run's id, which a branch of the run has not."""
+        data = _ENCODER.encode((self.kind, self.said, self.parts))
+        if without:
+            data = data.replace(without.encode(), b"*")
+        return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+    @property
+    def shown(self) -> str:
+        return self.said if len(self.said) <= _SHOWN else f"{self.said[: _SHOWN - 1]}…"
+
+
+def describe(request: Request, also: Sequence[str] = ()) -> Described:
+    """What is asked; `also` is what belongs to the question beside the request (labels, the text to read)."""
+    match request:
+        case CommandRequest():
+            limits = (request.cwd, request.timeout, request.max_output, request.track)
+            return Described(request.at, "command", request.command, (*limits, request.stdin, dict(request.env)))
+        case SessionRequest():
+            context = None if request.context is None else [(c.name, c.text, c.missing) for c in request.context]
+            given = request.given.text if request.given is not None else None
+            memory = (request.memory.scope, request.memory.resume) if request.memory is not None else None
+            who = (request.kind, request.system, request.agent, request.label, request.model)
+            rest = (context, request.skills, dict(request.permissions), memory, request.timeout, given, request.prelude)
+            return Described(_numbered(request.at, request.attempt), "session", request.task, (*who, *rest))
+        case JudgeRequest():
+            return Described(request.at, "judge", request.text, (request.loop, request.subject, *also))
+        case GateRequest():
+            gate = (request.id, request.allow, request.timeout, request.on_reject)
+            return Described(_numbered(request.at, request.attempt - 1), "gate", request.prompt or request.name, gate)
+        case Question():
+            return Described(request.at, "input", request.prompt, (request.name,))
+        case LoadRequest():
+            return Described(request.at, "import", request.path)
+        case MemoryRequest():
+            return Described(request.at, "memory", request.key, (request.what, *also))
+        case Wait():
+            return Described(request.at, "wait", request.why, (request.seconds,))
+
+
+def _numbered(at: str, attempt: int) -> str:
+    return f"{at}#{attempt}" if attempt else at
+
+
+# ---------------------------------------------------------------- answers
+
+
+def encode(value: object) -> Raw:
+    """A value as JSON. A lone surrogate, which JSON cannot hold, becomes a question mark."""
+    try:
+        return Raw(_ENCODER.encode(value))
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.to_builtins(value, enc_hook=str), ensure_ascii=False)
+        return Raw(text.encode("utf-8", "replace"))
+
+
+def decode(raw: Raw, kind: type[T]) -> T:
+    """The answer as it was. Raises `msgspec.MsgspecError` for what is none."""
+    if kind is Finding:
+        return Finding(**msgspec.json.decode(raw))  # type: ignore[return-value]  # its value may be anything
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    found: T = decoder.decode(raw)
+    return found
+
+
+# ---------------------------------------------------------------- errors
+
+
+class _Error(msgspec.Struct, frozen=True, omit_defaults=True):
+    type: str
+    args: list[str]
+    state: dict[str, Any] = {}
+
+
+def may_be_kept(error: BaseException) -> bool:
+    """Whether an error is an answer of the outside, and no fault of ours."""
+    return isinstance(error, (errors.ProseError, *_BUILTINS.values()))
+
+
+def encode_error(error: BaseException) -> Raw:
+    known = next(c.__name__ for c in type(error).__mro__ if c.__name__ in _BUILTINS or c.__module__ == errors.__name__)
+    state = {name: value for name, value in vars(error).items() if name != "location" and not name.startswith("__")}
+    return encode(_Error(known, [str(part) for part in error.args], state))
+
+
+def decode_error(raw: Raw) -> Exception:
+    found = msgspec.json.decode(raw, type=_Error)
+    kind: Any = _BUILTINS.get(found.type) or getattr(errors, found.type, errors.ProviderError)
+    error: Exception = kind.__new__(kind, *found.args)
+    error.args = tuple(found.args)
+    vars(error).update({name: tuple(v) if isinstance(v, list) else v for name, v in found.state.items()})
+    if isinstance(error, errors.RunError):
+        error.location = None
+    return error

@@ -1,0 +1,108 @@
+"""The records of a journal, in the order in which they are written (docs/durability.md).
+
+Every record is one object of JSON on a line of its own; `k` says which. A key is the path of a request, with the number
+of the attempt behind it where there is more than one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from msgspec import Raw, Struct, field
+
+VERSION: Final = 1
+
+NOTHING: Final = Raw(b"null")
+
+
+class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
+    """How the run began. `directory` is where it was started, `program` its file or the notebook's name, `settings`
+    those that decide what the program does. A branch tells of which run, and of how many of its records."""
+
+    run: str
+    program: str
+    language: str
+    directory: str
+    version: int = VERSION
+    package: str = ""
+    notebook: bool = False
+    notebook_path: str = ""
+    started: str = ""
+    supplied: dict[str, str] = field(default_factory=dict)
+    decisions: dict[str, bool] = field(default_factory=dict)
+    settings: dict[str, str | int | bool | None] = field(default_factory=dict)
+    branch_of: str = ""
+    branch_at: int = 0
+
+
+class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
+    """A file or a cell begins to run: its text, and what a person set before it."""
+
+    number: int
+    language: str
+    name: str
+    text: str
+    inputs: dict[str, str] = field(default_factory=dict)
+    supplied: dict[str, str] = field(default_factory=dict)
+    directory: str = ""
+    profile: str = "default"
+
+
+class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True):
+    """Something was asked of the outside. `said` is its text for people, cut; `digest` stands for all of it."""
+
+    key: str
+    kind: str
+    digest: str
+    said: str = ""
+    looks: int = 0
+
+
+class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults=True):
+    """The program got its answer: a value or an error, or the branch was cancelled.
+
+    `at_once`: the branch never had to wait. The others have got theirs before when all branches stood still.
+    """
+
+    key: str
+    value: Raw = NOTHING
+    error: Raw = NOTHING
+    cancelled: bool = False
+    at_once: bool = False
+
+
+class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True):
+    """Something that the program looked up outside, without having to wait."""
+
+    key: str
+    value: Raw
+
+
+class Interrupted(Struct, frozen=True, tag="interrupted", tag_field="k", omit_defaults=True):
+    """The person interrupted the text. `looks` tells where a computing program stood."""
+
+    looks: int = 0
+
+
+class Ended(Struct, frozen=True, tag="ended", tag_field="k", omit_defaults=True):
+    """The text has ended; `cause` is the key of the answer that it failed for, where there is one."""
+
+    number: int
+    status: Literal["done", "failed", "interrupted"] = "done"
+    cause: str = ""
+    message: str = ""
+
+
+class Finished(Struct, frozen=True, tag="finished", tag_field="k", omit_defaults=True):
+    """The run is over, and was closed properly."""
+
+    status: Literal["done", "failed", "interrupted"] = "done"
+
+
+class Rewound(Struct, frozen=True, tag="rewound", tag_field="k", omit_defaults=True):
+    """The run goes on behind the record with this number; those after it count no more."""
+
+    to: int
+
+
+Record = Head | Text | Asked | Answered | Noted | Interrupted | Ended | Finished | Rewound

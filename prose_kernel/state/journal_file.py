@@ -1,0 +1,259 @@
+"""The file of a journal: `journal.jsonl` in the run's directory, private to the user (docs/durability.md).
+
+One record a line: a checksum, a space, the record as JSON. The checksum of a line covers all lines before it, so that a
+changed or missing line is found. A last line without its end is what a process was writing when it was killed; it is
+cut off. A record is handed to the system before what it says has an effect, so it survives the end of the process; with
+`durable` answers also survive a power cut.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from prose_kernel.errors import UsageError
+from prose_kernel.runtime.journal_records import VERSION, Answered, Ended, Finished, Head, Record, Rewound, Text
+
+NAME: Final = "journal.jsonl"
+_ENCODER: Final = msgspec.json.Encoder()
+_PREFIX: Final = 9
+"""Bytes of a line before its record: eight digits of the checksum and a space."""
+
+_TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Record]:
+    """Made when a journal is read: writing needs none."""
+    return msgspec.json.Decoder(Record)
+
+
+@dataclass(slots=True)
+class TextRead:
+    """A file or cell of the run: its record, the number of that record, and how it ended (None: it has not)."""
+
+    record: Text
+    number: int
+    ended: Ended | None = None
+    end: int = 0
+    """The number of the record behind its last one."""
+
+
+@dataclass(slots=True)
+class JournalRead:
+    """What a journal tells at a glance. `records` counts those that count; `torn` bytes at its end do not."""
+
+    path: Path
+    head: Head
+    texts: list[TextRead] = field(default_factory=list)
+    finished: Finished | None = None
+    lines: int = 0
+    size: int = 0
+    torn: int = 0
+    checksum: int = 0
+    _parts: list[tuple[int, int]] = field(default_factory=list)
+    """The lines that count: from, to."""
+
+    def rewound(self, to: int) -> None:
+        """Only the records before line `to` count, and what comes from now on."""
+        self._parts = [(begin, min(end, to)) for begin, end in self._parts if begin < to]
+        self._parts.append((self.lines, self.lines))
+        self.texts = [text for text in self.texts if text.number < to]
+        for text in self.texts:
+            if text.end > to:
+                text.ended, text.end = None, 0
+        self.finished = None
+
+    def records(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, Record]]:
+        """The records that count, with the numbers of their lines, from `begin` on and before `end`."""
+        parts = self._counting()
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file):
+                if end is not None and number >= end:
+                    return
+                while parts and number >= parts[0][1]:
+                    parts.pop(0)
+                if not parts or number >= self.lines:
+                    return
+                if number >= begin and number >= parts[0][0]:
+                    yield number, _decoder().decode(line[_PREFIX:])
+
+    def _counting(self) -> list[tuple[int, int]]:
+        return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
+
+
+def read(path: Path) -> JournalRead:
+    """Look a journal through. Raises `UsageError` for one that cannot be used, with the reason."""
+    try:
+        with path.open("rb") as file:
+            return _read(path, iter(file), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        raise UsageError(f"run {path.parent.name} has no journal", hint="it was not kept on disk") from None
+    except OSError as error:
+        reason = (error.strerror or "it cannot be read").lower()
+        raise UsageError(f"the journal of run {path.parent.name} cannot be read: {reason}") from None
+
+
+def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> JournalRead:
+    run = path.parent.name
+    if status.st_uid != os.getuid():
+        raise UsageError(f"the journal of run {run} belongs to another user", hint="only its owner can resume the run")
+    checksum, found, line = 0, None, b""
+    for number, line in enumerate(lines):
+        if not line.endswith(b"\n"):
+            break
+        body = line[_PREFIX:-1]
+        checksum = zlib.crc32(body, checksum)
+        if line[: _PREFIX - 1] != b"%08x" % checksum:
+            raise UsageError(f"line {number + 1} of the journal of run {run} is damaged, or was changed")
+        if found is None:
+            found = JournalRead(path, _head(run, body))
+            found._parts = [(0, 0)]
+        elif body.startswith(_TOLD):
+            _note(found, _decoder().decode(body), number)
+        found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
+    if found is None:
+        raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
+    found.torn = 0 if line.endswith(b"\n") else len(line)
+    return found
+
+
+def _head(run: str, body: bytes) -> Head:
+    try:
+        version = msgspec.json.decode(body, type=dict[str, object]).get("version", VERSION)
+        if version != VERSION:
+            hint = f"this version of prose_kernel reads version {VERSION}; resume the run with the one that began it"
+            raise UsageError(f"the journal of run {run} has version {version}", hint=hint)
+        return msgspec.json.decode(body, type=Head)
+    except msgspec.MsgspecError:
+        raise UsageError(f"the journal of run {run} does not begin with a head: it is damaged") from None
+
+
+def _note(found: JournalRead, record: Record, number: int) -> None:
+    match record:
+        case Text():
+            found.texts.append(TextRead(record, number))
+            found.finished = None
+        case Ended() if found.texts:
+            found.texts[-1].ended, found.texts[-1].end = record, number + 1
+        case Finished():
+            found.finished = record
+        case Rewound():
+            found.lines = number + 1
+            found.rewound(record.to)
+
+
+class JournalFile:
+    """Writes records behind those that are there. `on_lost` is told, once, why nothing can be written any more.
+
+    Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
+    nothing and keeps nothing leaves none.
+    """
+
+    def __init__(self, path: Path, *, durable: bool = False, on_lost: Callable[[str], None] | None = None) -> None:
+        self.path = path
+        self.lines = 0
+        self._durable = durable
+        self._on_lost = on_lost
+        self._descriptor: int | None = None
+        self._checksum = 0
+        self._size = 0
+        self._early: list[Record] = []
+        self._lost = False
+
+    def continue_from(self, read: JournalRead) -> None:
+        """Write behind a journal that was read; what is torn at its end is cut off. Raises `OSError`."""
+        self._open()
+        assert self._descriptor is not None
+        os.ftruncate(self._descriptor, read.size)
+        self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
+
+    def append(self, record: Record) -> None:
+        """Write a record. Never raises."""
+        if self._lost:
+            return
+        if self._descriptor is None:
+            self._early.append(record)
+            if isinstance(record, (Head, Text, Ended, Finished)) and not self.path.parent.is_dir():
+                return
+            records, self._early = self._early, []
+        else:
+            records = [record]
+        try:
+            if self._descriptor is None:
+                self._open()
+            self._write(records)
+        except OSError as error:
+            self._give_up((error.strerror or type(error).__name__).lower())
+
+    def rewind(self, to: int) -> None:
+        """The record with this number, and all behind it, count no more. Never raises."""
+        self.append(Rewound(to))
+
+    def _write(self, records: list[Record]) -> None:
+        if self._descriptor is None:
+            return
+        data, checksum = b"", self._checksum
+        for record in records:
+            body = _encoded(record)
+            checksum = zlib.crc32(body, checksum)
+            data += b"%08x %b\n" % (checksum, body)
+        written = os.write(self._descriptor, data)
+        if written < len(data):
+            os.ftruncate(self._descriptor, self._size)
+            raise OSError(28, "no space left on the disk")
+        self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
+        if self._durable and any(isinstance(record, (Answered, Ended)) for record in records):
+            os.fdatasync(self._descriptor)
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(self.path, flags, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise UsageError(
+                f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
+            ) from None
+
+    def _give_up(self, reason: str) -> None:
+        self._lost = True
+        self.close()
+        if self._on_lost is not None:
+            self._on_lost(reason)
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _encoded(record: Record) -> bytes:
+    try:
+        return _ENCODER.encode(record)
+    except UnicodeEncodeError:  # a lone surrogate, which JSON cannot hold
+        plain = msgspec.to_builtins(record, builtin_types=(bytes,))
+        return _ENCODER.encode(_without_surrogates(plain))
+
+
+def _without_surrogates(value: object) -> object:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case dict():
+            return {key: _without_surrogates(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_without_surrogates(part) for part in value]
+        case _:
+            return value
