@@ -285,7 +285,7 @@ def test_a_run_in_a_database(backend: str, run: Run) -> None:
     seen = run('output x = "y"\n', "--backend", backend, "--format", "json")
     assert (seen.status, seen.err, seen.result["outputs"]) == (0, "", {"x": "y"})
     directory = Path(".prose/runs", str(seen.result["run_id"]))
-    assert sorted(path.name for path in directory.iterdir()) == ["program.prose", "state.db"]
+    assert sorted(path.name for path in directory.iterdir()) == ["journal.jsonl", "program.prose", "state.db"]
 
 
 def test_a_database_that_is_not_there_falls_back_to_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
