@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 def keep(
     settings: Settings, cwd: Path, clock: Clock, warn: Callable[[str], None], run_id: str | None = None
 ) -> Kept | None:
-    """What a run leaves behind; None for one that lives in memory. With a `run_id` it is a run that is resumed.
+    """What a run leaves behind; None for one that lives in memory. Without a `run_id` it is a new one, else one that is
+    resumed.
 
     Where the database of the settings cannot be had, `warn` hears why, and a new run is kept in files (7.1). Raises
-    `StateError` for a database of another version, and for one that a resumed run is in. A server may take seconds to
-    answer.
+    `StateError` for a database of another version, and for one of a resumed run that cannot be had. A server may take
+    seconds to answer.
     """
     if settings.state == "in-context":
         return None
@@ -53,7 +54,7 @@ def keep(
         kept = _in_database(settings, home, clock)
     except DatabaseUnavailable as problem:
         if run_id is not None:
-            raise StateError(f"run {run_id} cannot be opened: {problem}", hint=problem.hint or None) from None
+            raise StateError(f"run {run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
         warn(f"{problem}; the run is kept in files [E219]. {problem.hint}".strip())
         kept = None
     return kept or Kept(home, FilesystemStore(home), Trace(home, clock))
@@ -71,13 +72,16 @@ def _in_database(settings: Settings, home: RunHome, clock: Clock) -> Kept | None
     """The run in the database of the settings; None where they want files. Raises `DatabaseUnavailable`."""
     if settings.state == "filesystem":
         return None
-    database = _sqlite(home) if settings.state == "sqlite" else _postgres(settings, home)
+    if settings.state == "sqlite":
+        database, users = _sqlite(home), None
+    else:
+        database, users = _postgres(settings, home)
     from prose_kernel.state.database.store import DatabaseStore
     from prose_kernel.state.database.trace import DatabaseTrace
     from prose_kernel.state.database.writes import DatabaseWrites
     from prose_kernel.state.kept import Kept
 
-    writes = DatabaseWrites(database, home, clock)
+    writes = DatabaseWrites(database, home, clock, users=users)
     return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database)
 
 
@@ -97,7 +101,8 @@ def _sqlite(home: RunHome) -> Database:
     return sqlite.SqliteDatabase(file, home.shown(file))
 
 
-def _postgres(settings: Settings, home: RunHome) -> Database:
+def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | None]:
+    """The database of runs, and that of the user's memory where it is another one."""
     from prose_kernel.settings import postgres_urls
     from prose_kernel.state.database import postgres
     from prose_kernel.state.database.schema import DatabaseError
@@ -113,7 +118,7 @@ def _postgres(settings: Settings, home: RunHome) -> Database:
     except DatabaseError as error:
         reason = f"PostgreSQL at {database.place} cannot be used: {error}"
         raise DatabaseUnavailable(reason, f"Check the URL in {urls.place}") from None
-    return database
+    return database, postgres.PostgresDatabase(urls.user_url) if urls.user_url else None
 
 
 def journal_directory(project: Path, home: RunHome | None, answers: AnswerFiles | None, clock: Clock) -> Path:
@@ -149,14 +154,15 @@ def gatekeeper(
 ) -> Gatekeeper:
     """Who decides the gates of a run. `supplied` tells the value that was given beforehand under the name of a gate;
     `started` whether a process is one of this run."""
-    from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
+    from prose_kernel.state.gates.answers import Prior
+    from prose_kernel.state.gates.gatekeeper import Gatekeeper
 
     records, prior = _gate_records(kept, clock), Prior(decisions, supplied)
     return Gatekeeper(records, asker, settings.gates, clock, prior, notebook=notebook, files=files, started=started)
 
 
 def _gate_records(kept: Kept | None, clock: Clock) -> Records:
-    from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
+    from prose_kernel.state.gates.file_records import FallbackRecords, FileRecords, MemoryRecords
 
     if kept is None:
         return MemoryRecords(clock)

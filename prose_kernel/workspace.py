@@ -163,7 +163,7 @@ class Workspace:
         self.settings = settings
         self._resumption = resumption
         self._on_live = on_live
-        self.start = start
+        self.start = start if resumption is None else replace(start, origin=resumption.head.origin)
         self._asker = serial(asker)
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)
@@ -589,6 +589,7 @@ class Workspace:
             str(start.cwd),
             package=__version__,
             notebook=start.notebook,
+            origin=start.origin,
             started=f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
             decisions=dict(start.decisions),
             settings=deciding,

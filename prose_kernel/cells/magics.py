@@ -189,7 +189,7 @@ def _programs_from_elsewhere(cells: Cells) -> RemotePrograms:
 
 @magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate in advance")
 async def gate(call: Call) -> None:
-    from prose_kernel.state.gates.gatekeeper import Answer
+    from prose_kernel.state.gates.answers import Answer
 
     words = list(call.words)
     options = {"--comment": "", "--as": "user"}

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from postgres import PostgresServer
 from state.backends import RUN, Backend, backends, in_database, told
 
 from prose_kernel.errors import RunError, StateError
@@ -34,6 +35,7 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 from prose_kernel.state import bindings
+from prose_kernel.state.database.postgres import PostgresDatabase
 from prose_kernel.state.database.schema import Connection, Database, DatabaseError
 
 LASTING = ["filesystem", "sqlite", "postgres"]
@@ -532,6 +534,35 @@ async def test_what_agents_remember_is_in_the_tables_too(backend: Backend, tmp_p
     )
     segments = set(backend.rows("SELECT agent_name, segment_number, prompt, summary FROM agent_segments"))
     assert segments == {("captain", 2, "Go on", "the second")}
+
+
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+async def test_7_2_the_user_s_memory_may_have_a_database_of_its_own(
+    backend: Backend, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    def remembers(users: Database | None) -> Store:
+        kept = backend.open(users=users)
+        directory = tmp_path / "home"
+        directory.mkdir(exist_ok=True)
+        (directory / "memory.md").write_text("likes tea")
+        memory = AgentMemory("captain", "user", str(directory), resume=True)
+        request = SessionRequest("resume", "Go on", "c1/s1", agent="captain", memory=memory)
+        result = SessionResult("ok", "ok", "x")
+        told(kept.trace, ev.SessionFinished(place(1), 1, request, None, Key("anon_001"), result))
+        return kept.store
+
+    await remembers(None).flush()
+    assert backend.rows("SELECT name, scope, run_id FROM agents") == [("__user__captain", "user", None)]
+    url = postgres_server.new_database()
+    await remembers(PostgresDatabase(url)).flush()
+    assert backend.rows("SELECT count(*) FROM agents") == [(1,)]
+    connection = PostgresDatabase(url).connect()
+    assert connection.query("SELECT name, scope, memory FROM openprose.agents") == [("captain", "user", "likes tea")]
+    connection.close()
+    away = remembers(PostgresDatabase("postgresql://me:geheim@127.0.0.1:1/x"))
+    with pytest.raises(StateError, match="'memory of captain' could not be stored: connection refused"):
+        await away.flush()
+    await away.flush()  # said once
 
 
 # ---------------------------------------------------------------- a database that refuses

@@ -334,10 +334,10 @@ NOTIFY_CHANNEL: Final = "openprose_gates"
 _NOTIFY: Final = (
     f"""CREATE OR REPLACE FUNCTION openprose.x_notify_gate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN PERFORM pg_notify('{NOTIFY_CHANNEL}', NEW.run_id || ' ' || NEW.id); RETURN NULL; END $$""",
-    "CREATE TRIGGER x_notify_gate AFTER UPDATE OF status ON openprose.gates "
+    "CREATE TRIGGER x_notify_gate AFTER INSERT OR UPDATE OF status ON openprose.gates "
     "FOR EACH ROW EXECUTE FUNCTION openprose.x_notify_gate()",
 )
-"""Waiting runs hear of a decision at once, whoever makes it (7.8)."""
+"""Waiting runs, and services, hear at once of a gate that opens or is decided, whoever does it (7.8)."""
 
 POSTGRES: Final = Dialect(
     "postgres",
@@ -365,7 +365,10 @@ def create(dialect: Dialect) -> tuple[str, ...]:
     """The statements that make all tables which are not there, and write the version."""
     made = [statement for table in ALL for statement in _create(table, dialect)]
     if dialect.prefix:
-        made.insert(0, f"CREATE SCHEMA IF NOT EXISTS {dialect.prefix.rstrip('.')}")
+        # not `IF NOT EXISTS`, which wants the right to create a schema also where there is one
+        name = dialect.prefix.rstrip(".")
+        there = f"SELECT FROM pg_namespace WHERE nspname = '{name}'"
+        made.insert(0, f"DO $$ BEGIN IF NOT EXISTS ({there}) THEN CREATE SCHEMA {name}; END IF; END $$")
     version = f"INSERT INTO {dialect.prefix}x_meta (name, value) VALUES ('schema_version', '{VERSION}')"
     return (*made, *dialect.extras, f"{version} ON CONFLICT (name) DO NOTHING")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import threading
@@ -39,13 +40,20 @@ RowKey = tuple[str, int | None]
 """Name and frame of a binding, as in its row."""
 
 
+_OF_THE_USER: Final[RowKey] = ("", -1)
+"""Stands for the rows of the user's database among what could not be stored; no binding has this name."""
+
+_Agents = dict[tuple[str, str], tuple[AgentMemory, str]]
+"""By the program's place and the agent: its memory, and the prompt of the session that has written it."""
+
+
 @dataclass(slots=True)
 class _Batch:
     """What is written in one transaction. `restarted`: what the trace has written before is removed first."""
 
     bindings: dict[RowKey, Binding] = field(default_factory=dict)
     rows: dict[Table, dict[object, tuple[schema.Value, ...]]] = field(default_factory=dict)
-    agents: dict[tuple[str, str], tuple[AgentMemory, str]] = field(default_factory=dict)
+    agents: _Agents = field(default_factory=dict)
     run: dict[str, schema.Value] = field(default_factory=dict)
     gates: dict[str, int] = field(default_factory=dict)
     restarted: bool = False
@@ -82,6 +90,8 @@ class DatabaseWrites:
     connection is lost, a flush tries for `patience` seconds to get a new one before it reports anything, so that a
     database may be restarted while the run goes on. Nothing falls back to files.
 
+    `users` is where rows about what agents remember for the user go, if not to the same database (7.2).
+
     Call everything but `write` in the thread of the event loop.
     """
 
@@ -93,8 +103,11 @@ class DatabaseWrites:
         *,
         patience: float = 10.0,
         pause: Callable[[float], object] = time.sleep,
+        users: Database | None = None,
     ) -> None:
         self.database = database
+        self._users = users
+        self._users_reported = False
         self.home = home
         self._clock = clock
         self._patience = patience
@@ -224,16 +237,38 @@ class DatabaseWrites:
                 problems[None] = ("the trace", str(error))
         else:
             busy = False
+            unwritten.agents = self._write_users(batch, problems)
         with self._swap:
             self._next = unwritten.before(self._next)
             self._being_written = {}
             if busy:
                 return False
             new = [problem for key, problem in problems.items() if key not in self._reported]
-            self._reported = set(problems) - self._renewed
+            self._reported = set(problems) - self._renewed - {_OF_THE_USER}
         if new:
             raise storage_error(new, _HINT)
         return True
+
+    def _write_users(self, batch: _Batch, problems: dict[RowKey | None, tuple[str, str]]) -> _Agents:
+        """Write what agents remember for the user to the database of the user, if that is another one; returns what
+        could not be written. It is in files anyway, so that it is not waited for, and reported once."""
+        mine = {key: found for key, found in batch.agents.items() if self._is_elsewhere(found[0])}
+        if self._users is None or not mine:
+            return {}
+        try:
+            with contextlib.closing(self._users.connect()) as connection, connection.transaction():
+                for (prefix, _), (memory, prompt) in mine.items():
+                    self._execute_agent(connection, memory, prompt, prefix)
+        except (DatabaseError, StateError) as error:
+            if not self._users_reported:
+                problems[_OF_THE_USER] = (f"memory of {next(iter(mine.values()))[0].agent}", str(error))
+            self._users_reported = True
+            return mine
+        self._users_reported = False
+        return {}
+
+    def _is_elsewhere(self, memory: AgentMemory) -> bool:
+        return self._users is not None and memory.scope == "user"
 
     def _spill(self, table: Table) -> None:
         """Write the rows of a table between two flushes, so that they do not fill the memory."""
@@ -301,7 +336,8 @@ class DatabaseWrites:
         if rendered:
             connection.executemany(say.upsert(schema.BINDINGS), rendered)
         for (prefix, _), (memory, prompt) in batch.agents.items():
-            self._execute_agent(connection, memory, prompt, prefix)
+            if not self._is_elsewhere(memory):
+                self._execute_agent(connection, memory, prompt, prefix)
         for gate, row in batch.gates.items():
             mark, where = say.dialect.placeholder, say.where(schema.GATES, "id = {}")
             statement = f"UPDATE {say.name(schema.GATES)} SET execution_id = {mark}{where}"
@@ -328,7 +364,9 @@ class DatabaseWrites:
         scope = memory.scope if memory.scope in ("project", "user") else "execution" if memory.scope == "true" else ""
         project = scope in ("project", "user", "")
         name = f"{prefix}{memory.agent}"
-        if scope == "user" and self._say.dialect.shared:
+        if self._is_elsewhere(memory):
+            name = memory.agent
+        elif scope == "user" and self._say.dialect.shared:
             name = f"__user__{memory.agent}"
         place, now = self.home.cwd / memory.directory, self._now()
         text = self._text_of(place / "memory.md")
