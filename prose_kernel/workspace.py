@@ -439,8 +439,9 @@ class Workspace:
         no address, `ImportProgramError` for a registry that is none."""
         if self._resolver is None:
             writes = self.language.state != "state" or self.settings.state != "in-context"
+            file = "" if self.start.origin else self.start.program_file
             self._resolver = run_parts.remote_programs(
-                self.settings, self.start.cwd, self.start.program_file, asker=self._asker, writes=writes
+                self.settings, self.start.cwd, file, asker=self._asker, writes=writes
             )
             self._resolver.trust.add(self.start.trust, self._resolver.registry)
         return self._resolver
