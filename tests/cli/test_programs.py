@@ -56,6 +56,8 @@ def prose(capfd: pytest.CaptureFixture[str]) -> object:
 def test_a_program_of_the_registry_runs_and_its_files_are_kept(shelf: Shelf, prose) -> None:
     shelf.put("dana/outer", 'use "./part.prose"\nlet r = part(name: "Ada")\noutput line = r.said\n')
     shelf.put("dana/part.prose", HELLO)
+    Path("dana").mkdir()
+    Path("dana/prose.lock").write_text("of another project")
     assert prose("run", "dana/outer", "--trust", "dana/outer")[:2] == (0, "line: hello Ada\n")
     [run] = (shelf.directory / ".prose" / "runs").iterdir()
     assert (run / "program.prose").read_text().startswith('use "./part.prose"')
