@@ -16,8 +16,8 @@ from msgspec import structs
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.runtime.journal import Journal, UnderWay
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Text
-from prose_kernel.state.answer_files import ROOT
 from prose_kernel.state.journal_file import NAME, JournalFile, JournalRead, read
+from prose_kernel.state.layout import VVM
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import Host
@@ -52,7 +52,7 @@ class Resumption:
         """Its state directory, relative to where it was begun if it is below that; None for a run of VVM, which keeps
         its files elsewhere."""
         directory, base = self.directory.resolve().parent.parent, Path(self.head.directory).resolve()
-        if directory.name == ROOT:
+        if directory.name == VVM:
             return None
         return str(directory.relative_to(base)) if directory.is_relative_to(base) else str(directory)
 
@@ -68,8 +68,12 @@ class Resumption:
         return self.journal.under_way()
 
 
-def resumption(journal: JournalRead, under_way: UnderWay = "rerun") -> Resumption:
-    """How a run of a file goes on, or of a notebook's file. Raises `UsageError` when it cannot, with the reason."""
+def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Resumption:
+    """How a run goes on. Raises `UsageError` when it cannot, with the reason."""
+    if not isinstance(journal, JournalRead):
+        journal = read(journal)
+    if journal.head.interactive:
+        return Resumption(journal, under_way)
     last = journal.texts[-1].ended if journal.texts else None
     if last is None or last.status == "done":
         return Resumption(journal, under_way, texts_stay=True)
@@ -142,7 +146,7 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
     file = JournalFile(directory.with_name(run_id) / NAME)
     try:
         _carry(directory, directory.with_name(run_id))
-        answers = Path(head.directory) / ROOT / "runs"
+        answers = Path(head.directory) / VVM / "runs"
         _carry(answers / head.run, answers / run_id)
         file.copy([new, *records])
     except OSError as error:
@@ -155,7 +159,7 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
 
 def _carry(directory: Path, to: Path) -> None:
     """Copy what replaying does not make again: memories of agents, large values, files with answers of agents."""
-    answers = ["bindings"] if directory.parts[-3:-2] == (ROOT,) else []
+    answers = ["bindings"] if directory.parts[-3:-2] == (VVM,) else []
     for name in ("attachments", *answers):
         if (directory / name).is_dir():
             shutil.copytree(directory / name, to / name, dirs_exist_ok=True)

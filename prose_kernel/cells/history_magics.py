@@ -28,7 +28,7 @@ _NAMES = 30
 )
 async def restore(call: Call) -> None:
     use(call, restore, 0, 1)
-    from prose_kernel.run_journal import Resumption
+    from prose_kernel.run_journal import resumption
 
     workspace = call.cells.started
     if workspace is not None and workspace.begun:
@@ -37,8 +37,7 @@ async def restore(call: Call) -> None:
     if kept is None:
         return call.show(paragraph("There is nothing to restore: no run of this notebook is kept."))
     assert kept.journal is not None
-    how = Resumption(kept.journal)
-    await call.cells.restore(how)
+    await call.cells.restore(resumption(kept.journal))
     last = kept.journal.texts[-1]
     finished = sum(text.ended is not None for text in kept.journal.texts)
     head = f"{_cells(finished)} of the run {'is' if finished == 1 else 'are'} back."
@@ -70,7 +69,7 @@ async def history(call: Call) -> None:
 @magic("%back CELL", "go back to the state after a cell of %history, as a new branch of the run; files stay")
 async def back(call: Call) -> None:
     use(call, back, 1, 1)
-    from prose_kernel.run_journal import Resumption, branch
+    from prose_kernel.run_journal import branch, resumption
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.state.layout import new_run_id
 
@@ -86,7 +85,7 @@ async def back(call: Call) -> None:
     clock = SystemClock()
     new = branch(journal, before.end, new_run_id(clock), clock.now())
     await call.cells.end()
-    await call.cells.restore(Resumption(new))
+    await call.cells.restore(resumption(new))
     head = f"The run is as it was after cell {number}. Files, and what commands did outside, are not undone."
     call.show(_restored(call.cells, head, new.head.run))
 

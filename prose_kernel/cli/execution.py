@@ -123,10 +123,8 @@ class ProgramRun:
         )
 
     def _caught_up(self, lost: Sequence[Asked]) -> None:
-        from prose_kernel.cli.resuming import under_way
-
         how = self.request.resumption
-        for remark in under_way(lost, how) if how is not None else ():
+        for remark in report.under_way(lost, how) if how is not None else ():
             self.screen.note(remark)
 
     async def feed(self, cell: Cell) -> None:

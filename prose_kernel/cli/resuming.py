@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel import languages, settings
-from prose_kernel.cli import files
+from prose_kernel.cli import files, report, run_options
 from prose_kernel.cli.execution import Cell, Request
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.run_journal import Resumption, branch, point_of, resumption
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.journal_records import Asked, Head
+from prose_kernel.runtime.journal_records import Head
 from prose_kernel.state import runs
 from prose_kernel.state.layout import new_run_id
 from prose_kernel.state.runs import KeptRun
@@ -79,7 +79,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         head.program,
         inputs,
         decisions,
-        settings.load(directory, file=_settings_file(directory, head.program), **chosen),
+        settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen),
         directory,
         json=options["form"] == "json",
         usage=options["usage"],
@@ -141,12 +141,6 @@ def _is_program(text: str) -> bool:
     return text.endswith((*languages.suffixes(), ".ipynb"))
 
 
-def _settings_file(directory: Path, program: str) -> Path | None:
-    from prose_kernel.cli.run import settings_file
-
-    return settings_file(directory, program)
-
-
 # ---------------------------------------------------------------- what decides
 
 
@@ -154,26 +148,24 @@ def _agreed(
     kept: KeptRun, head: Head, language: Language, options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, bool]]:
     """Settings, inputs and decisions: those that the run began with. Raises `UsageError` for an option against them."""
-    from prose_kernel.cli.run import backend_of, decisions, pairs
-
     assert kept.journal is not None
 
     def against(option: str, began: str) -> UsageError:
         return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program anew")
 
-    for name, value in pairs(options["inputs"]).items():
+    for name, value in run_options.pairs(options["inputs"]).items():
         if name not in head.supplied:
             raise against(f"--input {name}", f"without a value for {name}")
         if head.supplied[name] != value:
             raise against(f"--input {name}={value}", f"with {name}={head.supplied[name]}")
-    backend = backend_of(options["state"], options["in_context"])
+    backend = run_options.backend_of(options["state"], options["in_context"])
     if backend not in (None, began := head.settings.get(language.state)):
         raise against("--in-context" if options["in_context"] else f"--state {options['state']}", f"with {began}")
     if options["strict"] and head.settings.get("profile") != "strict":
         raise against("--strict", "without it")
     if options["gate_files"] and not head.gate_files:
         raise against("--gate-files", "without it")
-    given = decisions(options["yes"], options["no"])
+    given = run_options.decisions(options["yes"], options["no"])
     for name, approved in given.items():
         if head.decisions.get(name, approved) != approved:
             raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
@@ -268,7 +260,7 @@ def _way(kept: KeptRun, wanted: Wanted, text: str | None) -> tuple[Resumption, t
         how = resumption(journal, wanted.under_way)
         lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers() - (how.cause is not None))}."]
         if how.cause is not None:
-            lines.append(f"It goes on before what made it fail: {told(how.cause)}")
+            lines.append(f"It goes on before what made it fail: {report.told(how.cause)}")
         return how, tuple(lines)
     before = point_of(journal, wanted.at) if wanted.at is not None else _end(kept)
     if text is not None and before <= journal.texts[-1].number:
@@ -302,21 +294,3 @@ def _known(answers: int) -> str:
 
 def _complete(kept: KeptRun) -> str:
     return f"Run {kept.id} of {kept.program} is complete: nothing is left to do."
-
-
-def told(asked: Asked) -> str:
-    """A request for people: `command c1/2/x0: make all`."""
-    from prose_kernel.presentation.safety import clip
-
-    return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
-
-
-def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
-    """What is said of what was under way, when a run has caught up."""
-    lost = [asked for asked in lost if how.cause is None or asked.key != how.cause.key]
-    again = [asked for asked in lost if how.under_way == "rerun" or asked.kind not in ("command", "session")]
-    failed = [asked for asked in lost if asked not in again]
-    return [
-        *(f"Was under way and is asked again: {told(asked)}" for asked in again),
-        *(f"Was under way and fails now: {told(asked)}" for asked in failed),
-    ]

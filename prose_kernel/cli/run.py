@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.cli import files, report
+from prose_kernel.cli import files, report, run_options
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import ProseError, RunError, UsageError
 
@@ -146,10 +146,10 @@ def run(
     cwd, fetched = Path.cwd(), files.is_remote(target, strict=strict)
     name = target if fetched else files.find_program(target)
     cells, language = ([], languages.default()) if fetched else read(name)
-    kept: dict[str, Any] = {language.state: backend_of(state, in_context)}
+    kept: dict[str, Any] = {language.state: run_options.backend_of(state, in_context)}
     chosen = settings.load(
         cwd,
-        file=settings_file(cwd, name),
+        file=run_options.settings_file(cwd, name),
         **kept,
         state_dir=state_dir,
         profile="strict" if strict else None,
@@ -165,8 +165,8 @@ def run(
     )
     request = Request(
         name,
-        pairs(inputs),
-        decisions(yes, no),
+        run_options.pairs(inputs),
+        run_options.decisions(yes, no),
         chosen,
         cwd,
         origin=name if fetched else "",
@@ -215,41 +215,6 @@ def run_of(request: Request, screen: Screen, language: Language) -> ProgramRun:
 
         return NotebookRun(request, screen, language)
     return ProgramRun(request, screen, language)
-
-
-def settings_file(cwd: Path, name: str) -> Path | None:
-    """A notebook has the `prose.toml` beside it, as in Jupyter; where there is none, that of the working directory."""
-    beside = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - a home directory of nobody stays as it is
-    return beside if name.endswith(".ipynb") and beside.is_file() else None
-
-
-def pairs(inputs: Sequence[str]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for item in inputs:
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{item!r} is not of the form NAME=VALUE", param_hint="--input")
-        if name in values:
-            raise click.BadParameter(f"{name} is given twice", param_hint="--input")
-        values[name] = value
-    return values
-
-
-def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
-    both = set(yes) & set(no)
-    if both:
-        raise click.UsageError(f"--yes and --no for the same gate: {', '.join(sorted(both))}")
-    return {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
-
-
-def backend_of(state: str | None, in_context: bool) -> str | None:
-    """The backend asked for; `sqlite+` is sqlite or better."""
-    wanted = state.removesuffix("+") if state else None
-    if in_context:
-        if wanted not in (None, "in-context"):
-            raise click.UsageError(f"--in-context and --state {state} exclude each other")
-        return "in-context"
-    return wanted
 
 
 # ---------------------------------------------------------------- the end of a run

@@ -40,6 +40,11 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     branch_at: int = 0
     changed: bool = False
 
+    @property
+    def interactive(self) -> bool:
+        """Whether a person ran it cell by cell: the program of a notebook that was run as a file is that file."""
+        return self.notebook and not self.program.endswith(".ipynb")
+
 
 class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
     """A file or a cell begins to run: its text, and what a person set before it."""

@@ -19,9 +19,8 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.state import bindings, journal_file
-from prose_kernel.state.answer_files import ROOT
 from prose_kernel.state.journal_file import JournalFile, JournalRead
-from prose_kernel.state.layout import RUN_ID, runs_directory
+from prose_kernel.state.layout import RUN_ID, VVM, runs_directory
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "unreadable", "unknown"]
 """`unreadable`: the journal cannot be used; `unknown`: there is none, and nothing tells how the run ended."""
@@ -68,7 +67,7 @@ class KeptRun:
     @property
     def interactive(self) -> bool:
         """Whether a person ran it cell by cell, in a notebook."""
-        return self.journal is not None and self.journal.head.notebook and not self.program.endswith(".ipynb")
+        return self.journal is not None and self.journal.head.interactive
 
     @cached_property
     def state(self) -> State:
@@ -214,7 +213,7 @@ def _of_trace(directory: Path) -> tuple[State | None, str]:
 
 def places(directory: Path, state_dir: str | Path) -> list[Directories]:
     """Where the runs of a directory have their own."""
-    return [Directories(runs_directory(directory / state_dir)), Directories(directory / ROOT / "runs")]
+    return [Directories(runs_directory(directory / state_dir)), Directories(directory / VVM / "runs")]
 
 
 def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
