@@ -180,6 +180,7 @@ def session_services(
     from prose_kernel.sessions.tools.commands import command_tools
     from prose_kernel.sessions.tools.exec import exec_tools
     from prose_kernel.settings import surroundings
+    from prose_kernel.state.journal_file import is_answered
 
     return connect(
         asker,
@@ -194,4 +195,5 @@ def session_services(
             *exec_tools(request, policy, desk, programs, str(cwd)),
         ),
         before=before,
+        is_answered=is_answered,
     )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language, Programs
     from prose_kernel.remote.commands import RemoteCommands, RemoteState
     from prose_kernel.run_journal import Resumption, RunJournal
+    from prose_kernel.runtime.journal_codec import Request
     from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -495,6 +496,7 @@ class Workspace:
                 raise
             except (RunError, asyncio.CancelledError):
                 stay()
+        self._restore_memories(run)
         return how
 
     @contextlib.contextmanager
@@ -520,7 +522,7 @@ class Workspace:
         host = run.any_machine.host
         if how is not None:
             file = JournalFile(how.journal.path, durable=settings.journal == "durable", on_lost=self._journal_lost)
-            return RunJournal.resume(file, host, how, self._live)
+            return RunJournal.resume(file, host, how, self._live, self._replayed)
         directory = run_parts.journal_directory(self._project, run.home, run.answers, self._clock)
         file = JournalFile(directory / NAME, durable=settings.journal == "durable", on_lost=self._journal_lost)
         return RunJournal.begin(file, host, self._head(directory.name, language))
@@ -543,9 +545,28 @@ class Workspace:
     def _journal_lost(self, reason: str) -> None:
         self._warnings.append(f"the journal cannot be written ({reason}); this run cannot be resumed [E219]")
 
+    def _replayed(self, request: Request, notes: Mapping[str, object], got: bool) -> None:
+        assert self._run is not None
+        self._services_of(self._run).again(request, notes, got)
+
     def _live(self, under_way: Sequence[Asked]) -> None:
+        run, how = self._run, self._resumption
+        assert run is not None and run.journal is not None and how is not None
+        self._restore_memories(run)
+        if run.doors is not None:
+            run.doors.memories.taken_back = bool(
+                how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
+            )
         self._muted = False
         self._on_live(under_way)
+
+    def _restore_memories(self, run: _Run) -> None:
+        """Memory that lives with the run is what the replayed answers have made it."""
+        directory = run.home.directory if run.home is not None else None
+        if run.doors is not None or (directory is not None and (directory / "agents").exists()):
+            from prose_kernel.sessions.memory import restore_memories
+
+            restore_memories(directory, self._services_of(run).memories)
 
     # ------------------------------------------------------------ plugging in
 

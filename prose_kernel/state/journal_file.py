@@ -9,7 +9,9 @@ cut off. A record is handed to the system before what it says has an effect, so 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +21,18 @@ from typing import Final
 import msgspec
 
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.journal_records import VERSION, Answered, Ended, Finished, Head, Record, Rewound, Text
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    VERSION,
+    Answered,
+    Asked,
+    Ended,
+    Finished,
+    Head,
+    Record,
+    Rewound,
+    Text,
+)
 
 NAME: Final = "journal.jsonl"
 _ENCODER: Final = msgspec.json.Encoder()
@@ -95,6 +108,26 @@ def read(path: Path) -> JournalRead:
     except OSError as error:
         reason = (error.strerror or "it cannot be read").lower()
         raise UsageError(f"the journal of run {path.parent.name} cannot be read: {reason}") from None
+
+
+def is_answered(path: Path, key: str) -> bool:
+    """Whether a journal has the answer to a request: the program got it, the last time that it was asked. Never raises;
+    of a journal that is gone or damaged nothing is known."""
+    named, answered = f'"key":{json.dumps(key, ensure_ascii=False)}'.encode("utf-8", "replace"), False
+    try:
+        if path.name != NAME or not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        with path.open("rb") as file:
+            for line in file:
+                if named in line and line.endswith(b"\n"):
+                    match _DECODER.decode(line[_PREFIX:]):
+                        case Asked(key=found) if found == key:
+                            answered = False
+                        case Answered(key=found) as record if found == key:
+                            answered = record.error == NOTHING and not record.cancelled
+    except (OSError, msgspec.MsgspecError):
+        return answered
+    return answered
 
 
 def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> JournalRead:
