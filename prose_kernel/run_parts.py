@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
+    from prose_kernel.state.registry.resolver import RemotePrograms
 
 
 def keep(settings: Settings, cwd: Path, clock: Clock, run_id: str | None = None) -> Kept | None:
@@ -42,11 +43,13 @@ def keep(settings: Settings, cwd: Path, clock: Clock, run_id: str | None = None)
 
 def journal_directory(project: Path, home: RunHome | None, answers: AnswerFiles | None, clock: Clock) -> Path:
     """Where the journal of a run is: with its other files, if it has any."""
+    owner = home or answers
+    if owner is not None:
+        return owner.directory
     from prose_kernel.state.answer_files import ROOT
     from prose_kernel.state.layout import new_run_id
 
-    owner = home or answers
-    return owner.directory if owner is not None else project / ROOT / "runs" / new_run_id(clock)
+    return project / ROOT / "runs" / new_run_id(clock)
 
 
 def answer_files(project: Path, program_file: str, home: RunHome | None, clock: Clock) -> AnswerFiles:
@@ -105,6 +108,35 @@ async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], N
     for warning in state.warnings:
         show(f"Warning: {warning}")
     return remote
+
+
+def remote_programs(
+    settings: Settings,
+    cwd: Path,
+    program_file: str = "",
+    *,
+    asker: Asker | None = None,
+    writes: bool = True,
+    upgrade: bool = False,
+) -> RemotePrograms:
+    """What provides programs from elsewhere: the pins of the project, the user's cache, the servers. `asker` is the
+    person who agrees to new ones; `writes` tells whether that is noted in `prose.lock`."""
+    from prose_kernel.runtime.asker import serial
+    from prose_kernel.state.registry.cache import ProgramCache
+    from prose_kernel.state.registry.download import Limits
+    from prose_kernel.state.registry.lock_file import LockFile, place_of
+    from prose_kernel.state.registry.resolver import Options, RemotePrograms
+
+    limits = Limits(settings.programs_size, settings.programs_seconds, settings.programs_private_hosts)
+    cache = ProgramCache()
+    return RemotePrograms(
+        Options(settings.programs_registry, limits, settings.programs_most),
+        LockFile(place_of(cwd, program_file), cache.directory / "locks"),
+        cache,
+        asker=serial(asker) if asker is not None else None,
+        writes=writes,
+        upgrade=upgrade,
+    )
 
 
 def task_service(settings: Settings, cwd: Path, home: RunHome | None, engine: Engine, clock: Clock) -> TaskService:

@@ -21,6 +21,7 @@ from prose_kernel.runtime.session_options import (
     JudgeOptions,
     MemoryLimits,
     ModelServer,
+    PostgresUrls,
     Repeats,
     Rule,
     RulesMode,
@@ -39,6 +40,7 @@ FILE_ONLY = (
     "exec_refuse_env",
     "exec_allow_env",
     "remote_environment",
+    "programs_private_hosts",
     "permissions",
     "providers",
     "agents",
@@ -107,6 +109,11 @@ class Settings:
       cluster on this machine, for trying), or `off`; None means on this machine.
     - `remote_environment`: names of variables that commands on other machines get from here; `*` is a wildcard. Those
       of locale and time zone always travel.
+    - `programs_registry`: the address that programs named `handle/slug` are fetched from.
+    - `programs_size`: how many bytes a program from elsewhere may have.
+    - `programs_seconds`: how many seconds fetching one may take, redirects and further attempts included.
+    - `programs_most`: how many programs from elsewhere one import may lead to.
+    - `programs_private_hosts`: hosts on this machine or in a private network that programs may be fetched from.
     - `permissions`: what a session may do if its program does not say.
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
@@ -166,6 +173,11 @@ class Settings:
     exec_audit_required: bool = False
     remote: str | None = None
     remote_environment: tuple[str, ...] = ()
+    programs_registry: str = "https://p.prose.md/"
+    programs_size: int = 1024 * 1024
+    programs_seconds: int = 30
+    programs_most: int = 100
+    programs_private_hosts: tuple[str, ...] = ()
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     providers: Mapping[str, ModelServer] = field(default_factory=dict)
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)
@@ -277,6 +289,21 @@ def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surro
         attended=environment.get("CI", "").strip().casefold() in ("", "0", "false"),
         state_dir=state_dir,
     )
+
+
+def postgres_urls(cwd: Path, state_dir: str, environment: Mapping[str, str] | None = None) -> PostgresUrls:
+    """Return where PostgreSQL is (openprose.md 7.2): the state directory's `.env` wins over the environment, and
+    `OPENPROSE_POSTGRES_URL` over `DATABASE_URL`."""
+    environment = os.environ if environment is None else environment
+    dotenv = _dotenv(cwd / state_dir / ".env")
+    found = (
+        (dotenv.get("OPENPROSE_POSTGRES_URL"), f"{state_dir}/.env"),
+        (environment.get("OPENPROSE_POSTGRES_URL"), "OPENPROSE_POSTGRES_URL"),
+        (environment.get("DATABASE_URL"), "DATABASE_URL"),
+    )
+    url, place = next(((url, place) for url, place in found if url), (None, ""))
+    user = dotenv.get("OPENPROSE_POSTGRES_USER_URL") or environment.get("OPENPROSE_POSTGRES_USER_URL")
+    return PostgresUrls(url, user or None, place)
 
 
 @functools.cache

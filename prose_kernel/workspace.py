@@ -12,8 +12,9 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
+    from prose_kernel.state.registry.resolver import RemotePrograms
     from prose_kernel.state.transcript import InContextTrace
 
 
@@ -56,8 +58,9 @@ class Start:
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
     given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
     somebody else writes decide gates. `elsewhere` tells that the program is nobody's own file, but an example of the
-    package: its sessions work in `cwd`. `language` is that of a text which says nothing else; without it, that of the
-    program file.
+    package: its sessions work in `cwd`. `origin` is the registry name or URL of a program that is fetched; `trust` what
+    was agreed to beforehand about programs from elsewhere. `language` is that of a text which says nothing else;
+    without it, that of the program file.
     """
 
     cwd: Path
@@ -67,6 +70,8 @@ class Start:
     decisions: Mapping[str, bool] = field(default_factory=dict)
     gate_files: bool = False
     elsewhere: bool = False
+    origin: str = ""
+    trust: Sequence[str] = ()
     language: Language | None = None
 
 
@@ -171,6 +176,7 @@ class Workspace:
         self._run: _Run | None = None
         self._earlier: list[SessionServices] = []  # that others have replaced in this run: closed with the next text
         self._programs: dict[str, Programs] = {}  # by language
+        self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
         self._muted = resumption is not None  # what is replayed was shown when it happened
         self._task: asyncio.Task[object] | None = None
@@ -400,21 +406,46 @@ class Workspace:
             raise CompileError(compiled.diagnostics)
         return await self.run(compiled, inputs, language)
 
+    async def fetch_program(self) -> str:
+        """The text of the program at the start's `origin`, when it may run.
+
+        Raises `ImportProgramError` (E215), `CompileError` for its errors, and `CancelledError` after an interrupt.
+        """
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            programs = cast("languages.RemotePrograms", self._programs_of(self.language))
+            return (await programs.load_root()).text
+        finally:
+            self._task = None
+
+    @property
+    def programs_from_elsewhere(self) -> RemotePrograms:
+        """What provides them to this workspace; made at first use. Raises `UsageError` for a start that trusts what is
+        no address, `ImportProgramError` for a registry that is none."""
+        if self._resolver is None:
+            writes = self.language.state != "state" or self.settings.state != "in-context"
+            self._resolver = run_parts.remote_programs(
+                self.settings, self.start.cwd, self.start.program_file, asker=self._asker, writes=writes
+            )
+            self._resolver.trust.add(self.start.trust, self._resolver.registry)
+        return self._resolver
+
     def interrupt(self) -> None:
         """End what is running, from any thread: commands by the interrupt ladder, the program by cancellation.
 
         A second call kills what is left at once. Without a running program it does nothing.
         """
         task, loop, run = self._task, self._loop, self._run
-        if task is None or loop is None or run is None:
+        if task is None or loop is None:
             return
-        run.gates.interrupt()
-        run.commands.interrupt()
+        if run is not None:
+            run.gates.interrupt()
+            run.commands.interrupt()
         if self._remote is not None:
             self._remote.interrupt()
 
         def cancel() -> None:
-            if run.journal is not None:
+            if run is not None and run.journal is not None:
                 run.journal.journal.interrupted()
             task.cancel()
 
@@ -514,7 +545,8 @@ class Workspace:
 
     def _journal(self, run: _Run, language: Language) -> RunJournal | None:
         settings, how = self.settings, self._resumption
-        if settings.journal == "off" or (run.kept is None and language.state == "state"):
+        in_memory = run.kept is None and language.state == "state"
+        if settings.journal == "off" or in_memory or settings.provider == "dry-run":
             return None
         from prose_kernel.run_journal import RunJournal
         from prose_kernel.state.journal_file import NAME, JournalFile
@@ -543,6 +575,8 @@ class Workspace:
         )
 
     def _journal_lost(self, reason: str) -> None:
+        if self._run is not None and self._run.home is not None and not self._run.home.directory.is_dir():
+            return  # the store says that nothing can be kept
         self._warnings.append(f"the journal cannot be written ({reason}); this run cannot be resumed [E219]")
 
     def _replayed(self, request: Request, notes: Mapping[str, object], got: bool) -> None:
@@ -710,11 +744,12 @@ class Workspace:
         found = self._programs.get(language.name)
         if found is None:
             file, profile = self.start.cwd / self.start.program_file, self.settings.profile
-            found = self._programs[language.name] = (
-                language.programs(file.parent, program=file, profile=profile)
-                if file.is_file()
-                else language.programs(self.start.cwd, profile=profile)
-            )
+            around = partial(language.programs, profile=profile, resolver=lambda: self.programs_from_elsewhere)
+            if self.start.origin:
+                found = around(self.start.cwd, origin=self.start.origin)
+            else:
+                found = around(file.parent, program=file) if file.is_file() else around(self.start.cwd)
+            self._programs[language.name] = found
         return found
 
     async def _load(self, request: LoadRequest) -> LoadedProgram:

@@ -18,7 +18,7 @@ from prose_kernel import languages
 from prose_kernel._version import __version__
 from prose_kernel.cli import doctor_sessions
 from prose_kernel.cli.doctor_sessions import Finding
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import ImportProgramError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.remote.commands import RemoteState
@@ -101,6 +101,23 @@ def _remote(current: Settings) -> Finding:
     return Finding("ok", "remote", text)
 
 
+def _programs(current: Settings) -> Finding:
+    """What is pinned and cached of programs from elsewhere. Nothing is fetched."""
+    from prose_kernel import run_parts
+
+    try:
+        resolver = run_parts.remote_programs(current, Path.cwd())
+        pins = resolver.lock.pins()
+    except ImportProgramError as problem:
+        return Finding("broken", "programs", problem.message, problem.hint)
+    kept = dict(resolver.cache.entries())
+    missing = sum(pin.sha256 not in kept for pin in pins.values())
+    text = f"{len(pins)} from elsewhere pinned here, {len(kept)} cached ({sum(kept.values()):,} bytes)"
+    if missing:
+        return Finding("note", "programs", f"{text}; {missing} will be fetched when first used")
+    return Finding("ok", "programs", text)
+
+
 def _system() -> Finding:
     from prose_kernel.commands import system
 
@@ -146,6 +163,7 @@ def _settings() -> Iterator[Finding]:
     yield from doctor_sessions.examine(current, Path.cwd())
     yield from _isolation(current)
     yield _remote(current)
+    yield _programs(current)
 
 
 def _shell(wanted: str | None) -> Finding:

@@ -580,12 +580,15 @@ class LoadRequest(Struct, frozen=True):
 
 class LoadedProgram(Struct, frozen=True):
     """What an import led to: a checked tree of the importing language, its source, and the two parts of the name of
-    its directory (docs/reference/openprose.md 6.5). `texts` are the sources that were read for it, by address."""
+    its directory (docs/reference/openprose.md 6.5). `url` and `digest` (SHA-256 of the text as it was served) are those
+    of a program from elsewhere; `texts` are the sources that were read for it, by address."""
 
     program: Any
     source: Source
     handle: str
     slug: str
+    url: str = ""
+    digest: str = ""
     texts: Mapping[str, str] = struct_field(default_factory=dict)
 
 

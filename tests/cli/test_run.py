@@ -442,7 +442,7 @@ def test_an_example_in_vvm_gives_back_what_its_answers_lead_to(
     monkeypatch.chdir(tmp_path)
     assert main(["run", name, *SCRIPTED, "--format", "json"]) == 0
     assert json.loads(capfd.readouterr().out.splitlines()[-1])["outputs"] == RESULTS[name]
-    assert (tmp_path / ".vvm").is_dir() == (name in ("memory", "research"))  # here, never beside the package's own file
+    assert not (tmp_path / ".vvm/bindings").exists()
     assert not (bundled()[0].path.parent / ".vvm").exists()
 
 

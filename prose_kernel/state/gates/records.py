@@ -37,7 +37,8 @@ _RESOLVED: Final = ".resolved.json"
 class Record:
     """A pending gate as it is kept (5.9). Times are UTC; `process` identifies the process of the run.
 
-    `outside` is false when the run takes no decision from outside (`--gates=ask`, a notebook without the right).
+    `outside` is false when the run takes no decision from outside (`--gates=ask`, a notebook without the right);
+    `local` is false when its process is on another machine.
     """
 
     run: str
@@ -46,20 +47,28 @@ class Record:
     timeout_at: datetime
     process: str = ""
     outside: bool = True
+    local: bool = True
 
     @property
     def id(self) -> str:
         return self.request.id
 
+    def command(self, directory: Path | None) -> str:
+        """What somebody would type to approve it; `directory` is the `gates/` of its run, if that matters."""
+        state_dir = (
+            Path(shown(directory.absolute().parents[2], Path.cwd())) if directory is not None else Path(".prose")
+        )
+        place = "" if state_dir == Path(".prose") else f" --state-dir {shlex.quote(str(state_dir))}"
+        return f"prose gate approve {self.run} {self.id}{place}"
+
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A record that an earlier process of the same run has left. `decision` is how it ended, None while it is pending;
-    `seen` tells whether that process knew of the decision."""
+    """A record that an earlier process of the same run has left. `decision` is how it ended, as far as that process
+    knew; None while it is pending, or decided by somebody since."""
 
     record: Record
     decision: GateDecision | None = None
-    seen: bool = False
 
 
 class Listening(Protocol):
@@ -85,6 +94,10 @@ class AuditEvent:
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
+class RecordsAway(StateError):
+    """The database of the records does not answer; later it may."""
+
+
 class Records(Protocol):
     """Where a run keeps its gate records.
 
@@ -102,10 +115,6 @@ class Records(Protocol):
     @property
     def remote(self) -> bool: ...
 
-    def now(self) -> datetime:
-        """The time that records are written and compared with."""
-        ...
-
     def command(self, record: Record) -> str:
         """What somebody outside would type to approve the record."""
         ...
@@ -118,8 +127,9 @@ class Records(Protocol):
         """Write the record as pending, in place of an earlier decision (`retry`), and log `created`."""
         ...
 
-    def take_over(self, record: Record, *, outside: bool) -> Record:
-        """Make a pending record of an earlier process one of this process, and log `resumed`. Its deadline stays."""
+    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
+        """Make a record of an earlier process one of this process, and log `resumed`. Its deadline stays: returned are
+        the seconds until then, which may be negative."""
         ...
 
     def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
@@ -152,13 +162,8 @@ class FileRecords:
         self.run_id = run_id
         self._clock = clock
 
-    def now(self) -> datetime:
-        return self._clock.now()
-
     def command(self, record: Record) -> str:
-        state_dir = Path(shown(self.directory.absolute().parents[2], Path.cwd()))
-        place = "" if state_dir == Path(".prose") else f" --state-dir {shlex.quote(str(state_dir))}"
-        return f"prose gate approve {record.run} {record.id}{place}"
+        return record.command(self.directory)
 
     # ------------------------------------------------------------ the run
 
@@ -174,12 +179,12 @@ class FileRecords:
         self._begin(record, AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
         return record
 
-    def take_over(self, record: Record, *, outside: bool) -> Record:
+    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
         now = self._clock.now()
         latest = now + timedelta(seconds=record.request.timeout)  # whatever its file says
         record = replace(record, timeout_at=min(record.timeout_at, latest), process=identity(), outside=outside)
         self._begin(record, AuditEvent(record.id, "resumed", SYSTEM, now, "", attempt_data(record.request)))
-        return record
+        return record, (record.timeout_at - now).total_seconds()
 
     def _begin(self, record: Record, event: AuditEvent) -> None:
         try:
@@ -198,7 +203,7 @@ class FileRecords:
             "gate_id": record.id,
             "decision": decision.status,
             "principal": decision.by,
-            "timestamp": _time(now),
+            "timestamp": time_text(now),
             "comment": decision.comment,
         }
         if decision.source != "file":
@@ -268,7 +273,7 @@ class FileRecords:
             "gate_id": event.gate_id,
             "event_type": event.event_type,
             "principal": event.principal,
-            "timestamp": _time(event.timestamp),
+            "timestamp": time_text(event.timestamp),
             "comment": event.comment,
             "metadata": dict(event.metadata),
         }
@@ -286,9 +291,6 @@ class MemoryRecords:
         self._clock = clock
         self._events: list[AuditEvent] = []
 
-    def now(self) -> datetime:
-        return self._clock.now()
-
     def command(self, record: Record) -> str:
         return f"%gate approve {record.request.name}"
 
@@ -300,7 +302,7 @@ class MemoryRecords:
         self._events.append(AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
         return Record("", request, now, now + timedelta(seconds=request.timeout), outside=False)
 
-    def take_over(self, record: Record, *, outside: bool) -> Record:
+    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
         raise AssertionError("nothing of a run in memory outlives its process")
 
     def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
@@ -338,9 +340,6 @@ class FallbackRecords:
     def directory(self) -> Path | None:
         return self._records.directory
 
-    def now(self) -> datetime:
-        return self._clock.now()
-
     def command(self, record: Record) -> str:
         return self._records.command(record)
 
@@ -357,7 +356,7 @@ class FallbackRecords:
             self._records = MemoryRecords(self._clock)
             return self._records.open(request, outside=outside)
 
-    def take_over(self, record: Record, *, outside: bool) -> Record:
+    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
         return self._records.take_over(record, outside=outside)
 
     def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
@@ -392,7 +391,7 @@ def decision_event(record: Record, decision: GateDecision, now: datetime) -> Aud
 def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
     """What a decision file says, if it decides this record in time: an approval by somebody allowed, or a rejection."""
     status, principal, comment = data.get("decision"), data.get("principal"), data.get("comment") or ""
-    when = _parsed_time(data.get("timestamp"))
+    when = parsed_time(data.get("timestamp"))
     if data.get("gate_id") != record.id or not isinstance(principal, str) or not isinstance(comment, str):
         return None
     if principal in ("", SYSTEM):
@@ -418,8 +417,8 @@ def record_data(record: Record) -> dict[str, object]:
         "on_reject": request.on_reject,
         "status": "pending",
         "attempt": request.attempt,
-        "created_at": _time(record.created_at),
-        "timeout_at": _time(record.timeout_at),
+        "created_at": time_text(record.created_at),
+        "timeout_at": time_text(record.timeout_at),
         "at": request.at,
         "outside": record.outside,
         "process": record.process,
@@ -427,7 +426,7 @@ def record_data(record: Record) -> dict[str, object]:
 
 
 def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
-    created, deadline = _parsed_time(data.get("created_at")), _parsed_time(data.get("timeout_at"))
+    created, deadline = parsed_time(data.get("created_at")), parsed_time(data.get("timeout_at"))
     if created is None or deadline is None:
         return None
     try:
@@ -450,7 +449,7 @@ def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
 
 def _audit_event(line: str) -> AuditEvent | None:
     data = json_object(line)
-    when = _parsed_time(data.get("timestamp"))
+    when = parsed_time(data.get("timestamp"))
     metadata = data.get("metadata")
     if when is None or data.get("event_type") not in get_args(EventType):
         return None
@@ -494,11 +493,11 @@ def json_object(text: str | bytes) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _time(when: datetime) -> str:
+def time_text(when: datetime) -> str:
     return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _parsed_time(text: object) -> datetime | None:
+def parsed_time(text: object) -> datetime | None:
     try:
         when = datetime.fromisoformat(text) if isinstance(text, str) else None
         return when.astimezone(UTC) if when is not None and when.tzinfo is not None else None
@@ -508,3 +507,17 @@ def _parsed_time(text: object) -> datetime | None:
 
 def _unkept(what: str, error: OSError) -> StateError:
     return StateError(f"{what} could not be recorded: {(error.strerror or type(error).__name__).lower()}")
+
+
+def unclaimable(principal: str) -> str | None:
+    """Why no person can decide under this name; None if one can."""
+    if not principal:
+        return "a decision needs a principal"
+    return "system is the run itself, no principal who decides" if principal == SYSTEM else None
+
+
+def approval(request: GateRequest, principal: str) -> str | None:
+    """Why this principal may not approve; None if it may."""
+    if principal in request.allow:
+        return None
+    return f"{principal} may not approve, allowed: {', '.join(request.allow) or 'nobody'}"
