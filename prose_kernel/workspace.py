@@ -264,14 +264,18 @@ class Workspace:
 
     @property
     def run_id(self) -> str | None:
-        """The id of the run; None before anything of it exists, and for a run that lives in memory."""
+        """The id of the run; None before anything of it exists on disk, and where nothing of it ever does."""
         return self.run_directory.name if self.run_directory is not None else None
 
     @property
     def run_directory(self) -> Path | None:
-        """The directory of the run; None before it exists, and for a run that lives in memory."""
-        home = self._run.home or self._run.answers if self._run is not None else None
-        return home.directory if home is not None and home.directory.is_dir() else None
+        """The directory of the run, be it that of its journal alone; None before it exists."""
+        run = self._run
+        if run is None:
+            return None
+        home, journal = run.home or run.answers, run.journal.file.path.parent if run.journal is not None else None
+        directory = home.directory if home is not None else journal
+        return directory if directory is not None and directory.is_dir() else None
 
     @property
     def transcript(self) -> str | None:
@@ -556,7 +560,12 @@ class Workspace:
             file = JournalFile(how.journal.path, durable=settings.journal == "durable", on_lost=self._journal_lost)
             return RunJournal.resume(file, host, how, self._live, self._replayed)
         directory = run_parts.journal_directory(self._project, run.home, run.answers, self._clock)
-        file = JournalFile(directory / NAME, durable=settings.journal == "durable", on_lost=self._journal_lost)
+        file = JournalFile(
+            directory / NAME,
+            durable=settings.journal == "durable",
+            on_lost=self._journal_lost,
+            out_of_git=None if run.home is not None else self._project / ".vvm",
+        )
         return RunJournal.begin(file, host, self._head(directory.name, language))
 
     def _head(self, run_id: str, language: Language) -> Head:
@@ -587,6 +596,8 @@ class Workspace:
         run, how = self._run, self._resumption
         assert run is not None and run.journal is not None and how is not None
         self._restore_memories(run)
+        if run.answers is not None:
+            run.answers.forget_others()
         if run.doors is not None:
             run.doors.memories.taken_back = bool(
                 how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
@@ -626,7 +637,7 @@ class Workspace:
         assert trace is not None
         answers = None
         if settings.vvm_state == "filesystem":
-            answers = run_parts.answer_files(self._project, start.program_file, home, self._clock)
+            answers = run_parts.answer_files(self._project, start.program_file, home, self._clock, run_id)
         gates = self._gatekeeper(home)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 

@@ -125,7 +125,7 @@ def is_answered(path: Path, key: str) -> bool:
         with path.open("rb") as file:
             for line in file:
                 if named in line and line.endswith(b"\n"):
-                    match _DECODER.decode(line[_PREFIX:]):
+                    match _decoder().decode(line[_PREFIX:]):
                         case Asked(key=found) if found == key:
                             answered = False
                         case Answered(key=found) as record if found == key:
@@ -188,10 +188,18 @@ class JournalFile:
     """Writes records behind those that are there. `on_lost` is told, once, why nothing can be written any more.
 
     Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
-    nothing and keeps nothing leaves none.
+    nothing and keeps nothing leaves none. `out_of_git` is a directory above, which is made with a `.gitignore` then.
     """
 
-    def __init__(self, path: Path, *, durable: bool = False, on_lost: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durable: bool = False,
+        on_lost: Callable[[str], None] | None = None,
+        out_of_git: Path | None = None,
+    ) -> None:
+        self._out_of_git = out_of_git
         self.path = path
         self.lines = 0
         self._durable = durable
@@ -248,6 +256,10 @@ class JournalFile:
             os.fdatasync(self._descriptor)
 
     def _open(self) -> None:
+        if self._out_of_git is not None:
+            from prose_kernel.permissions.safe_files import keep_out_of_git
+
+            keep_out_of_git(str(self._out_of_git))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path, flags, 0o600)
