@@ -31,7 +31,8 @@ from prose_kernel.runtime.session_options import (
 )
 
 GateMode = Literal["auto", "ask", "wait", "deny"]
-StateBackend = Literal["filesystem", "in-context"]
+StateBackend = Literal["filesystem", "sqlite", "postgres", "in-context"]
+AnswerBackend = Literal["filesystem", "in-context"]
 Limit = Annotated[int, "0 is no limit"]
 
 FILE_ONLY = (
@@ -60,7 +61,8 @@ class Settings:
 
     - `shell`: the shell of `exec`; None means `bash`, or `sh` if there is no `bash`.
     - `state_dir`: the directory that contains `runs/`, relative to the working directory.
-    - `state`: where a run is kept: `filesystem`, or `in-context` (in memory; nothing is written).
+    - `state`: where a run is kept: `filesystem`, `sqlite` (a database file in the directory of the run), `postgres` (a
+      server; see `OPENPROSE_POSTGRES_URL`), or `in-context` (in memory; nothing is written).
     - `profile`: `default`, or `strict`, which follows the specification literally.
     - `journal`: whether a run keeps a journal, with which it can be resumed after its process was killed (`on`), also
       after a power cut (`durable`: each answer waits for the disk), or not (`off`).
@@ -184,7 +186,7 @@ class Settings:
     concurrency: int | None = None
     display_cap: Limit = 100_000
     display_lines: Limit = 1_000
-    vvm_state: StateBackend = "in-context"
+    vvm_state: AnswerBackend = "in-context"
     vvm_depth: int = 100
     vvm_rules: bool = False
     vvm_input: int = 10_000_000

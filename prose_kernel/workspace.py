@@ -164,7 +164,7 @@ class Workspace:
         self.settings = settings
         self._resumption = resumption
         self._on_live = on_live
-        self.start = start
+        self.start = start if resumption is None else replace(start, origin=resumption.head.origin)
         self._asker = serial(asker)
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)
@@ -174,6 +174,7 @@ class Workspace:
         self._remote: RemoteCommands | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
+        self._prepared: Kept | None = None  # of the run that begins next
         self._earlier: list[SessionServices] = []  # that others have replaced in this run: closed with the next text
         self._programs: dict[str, Programs] = {}  # by language
         self._resolver: RemotePrograms | None = None
@@ -278,6 +279,20 @@ class Workspace:
         return directory if directory is not None and directory.is_dir() else None
 
     @property
+    def database(self) -> str | None:
+        """The database that the run is kept in, for people; None for a run in files or in memory."""
+        found = self._run.kept.database if self._run is not None and self._run.kept is not None else None
+        return f"{found.dialect.title} ({found.place})" if found is not None else None
+
+    @property
+    def trace_text(self) -> str:
+        """The log of a run that is kept outside of memory, as it was after the last statement that was waited for."""
+        run = self._run
+        if run is not None and run.kept is not None:
+            return run.kept.store.trace_text()
+        return run.answers.trace_text() if run is not None and run.answers is not None else ""
+
+    @property
     def transcript(self) -> str | None:
         """The markers of a run that lives in memory (openprose.md 7.6); None for one on disk."""
         run = self._run
@@ -366,6 +381,7 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         language = language or self.language
+        await self._prepare()
         machine = self.machine_of(language)
         run = self._open(language)
         self._inputs.update(language.inputs(compiled.program))
@@ -375,8 +391,8 @@ class Workspace:
             if self._remote is None and self.settings.on_other_machines:
                 self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
                 self._plug_in(run, run.doors)
-            if run.home is not None:
-                keep = run.home.record_source if self.start.notebook else run.home.start
+            if run.kept is not None:
+                keep = run.kept.store.record_source if self.start.notebook else run.kept.store.start
                 keep(compiled.source.text)
             if run.answers is not None and language.state == "vvm_state":
                 keep = run.answers.record_source if self.start.notebook else run.answers.start
@@ -488,6 +504,8 @@ class Workspace:
         if run is None:
             return
         async with contextlib.AsyncExitStack() as parts:  # each is closed, whatever becomes of the others
+            if run.kept is not None:
+                parts.callback(run.kept.store.close)
             if run.journal is not None:
                 parts.callback(run.journal.close)
             if run.programs is not None:
@@ -516,6 +534,7 @@ class Workspace:
         """
         how = self._resumption
         assert how is not None
+        await self._prepare()
         run = self._open(languages.LANGUAGES[how.head.language])
         from prose_kernel.run_journal import texts_of
 
@@ -578,6 +597,7 @@ class Workspace:
             str(start.cwd),
             package=__version__,
             notebook=start.notebook,
+            origin=start.origin,
             started=f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
             decisions=dict(start.decisions),
             settings=deciding,
@@ -603,6 +623,8 @@ class Workspace:
                 how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
             )
         self._muted = False
+        if self._run is not None and self._run.kept is not None:
+            self._run.kept.store.hold(False)
         self._on_live(under_way)
 
     def _restore_memories(self, run: _Run) -> None:
@@ -629,16 +651,15 @@ class Workspace:
 
         settings, start = self.settings, self.start
         keeps = self.language.state == "state"
-        run_id = self._resumption.head.run if self._resumption is not None else None
-        kept = run_parts.keep(settings, start.cwd, self._clock, run_id) if keeps else None
+        kept = self._new_kept() if keeps else None
         home = kept.home if kept is not None else None
         transcript = None if kept is not None else InContextTrace(self._asker.show) if keeps else MarkedTrace()
         trace: Listener | None = kept.trace if kept is not None else transcript
         assert trace is not None
         answers = None
         if settings.vvm_state == "filesystem":
-            answers = run_parts.answer_files(self._project, start.program_file, home, self._clock, run_id)
-        gates = self._gatekeeper(home)
+            answers = run_parts.answer_files(self._project, start.program_file, home, self._clock, self._resumed_id)
+        gates = self._gatekeeper(kept)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
         def services() -> SessionServices:
@@ -675,6 +696,31 @@ class Workspace:
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
         return run
+
+    async def _prepare(self) -> None:
+        """Open the database of a run that is going to begin, without keeping the loop from anything else."""
+        in_database = self.settings.state not in ("filesystem", "in-context")
+        if in_database and self._run is None and self.language.state == "state":
+            warnings: list[str] = []
+            parts = self.settings, self.start.cwd, self._clock, warnings.append, self._resumed_id
+            self._prepared = await asyncio.to_thread(run_parts.keep, *parts)
+            for warning in warnings:
+                self._warn(warning)
+
+    def _new_kept(self) -> Kept | None:
+        prepared, self._prepared = self._prepared, None
+        kept = prepared or run_parts.keep(self.settings, self.start.cwd, self._clock, self._warn, self._resumed_id)
+        if kept is not None and self._resumption is not None:  # its trace is written again, in large pieces
+            kept.store.restart()
+            kept.store.hold(True)
+        return kept
+
+    @property
+    def _resumed_id(self) -> str | None:
+        return self._resumption.head.run if self._resumption is not None else None
+
+    def _warn(self, text: str) -> None:
+        self._asker.show(f"Warning: {text}")
 
     def _services_of(self, run: _Run) -> SessionServices:
         if run.doors is None:
@@ -724,11 +770,11 @@ class Workspace:
         at_home = self.language.at_home and not self.start.notebook and not self.start.elsewhere
         return file.parent if at_home and file.is_file() else self.start.cwd
 
-    def _gatekeeper(self, home: RunHome | None) -> Gatekeeper:
+    def _gatekeeper(self, kept: Kept | None) -> Gatekeeper:
         return run_parts.gatekeeper(
             self._asker,
             self.settings,
-            home,
+            kept,
             self._clock,
             decisions=self.start.decisions,
             supplied=self._decision_supplied,

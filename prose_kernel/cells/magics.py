@@ -76,10 +76,8 @@ async def state(call: Call) -> None:
         lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
         count = len(call.cells.values())
         return call.show(paragraph(f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."))
-    log = workspace.run_directory / "state.md"
-    text = log.read_text("utf-8", "replace") if log.is_file() else ""
     directory = tables.short_path(workspace.run_directory, call.cells.cwd)
-    call.show(tables.state(directory, text))
+    call.show(tables.state(directory, workspace.trace_text, workspace.database))
     return None
 
 
@@ -191,7 +189,7 @@ def _programs_from_elsewhere(cells: Cells) -> RemotePrograms:
 
 @magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate in advance")
 async def gate(call: Call) -> None:
-    from prose_kernel.state.gates.gatekeeper import Answer
+    from prose_kernel.state.gates.answers import Answer
 
     words = list(call.words)
     options = {"--comment": "", "--as": "user"}

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
     from prose_kernel.languages import Language
 
-ABSENT_BACKENDS = ("sqlite", "postgres")
-
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
 @click.argument("target", metavar="TARGET")
@@ -30,7 +28,7 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
     "--backend",
     "state",
     metavar="KIND",
-    help="filesystem or in-context.  [default: OpenProse filesystem, VVM in-context]",
+    help="filesystem, sqlite, postgres or in-context.  [default: OpenProse filesystem, VVM in-context]",
 )
 @click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
 @click.option("--strict", is_flag=True, help="Apply the language reference literally.")
@@ -197,15 +195,12 @@ def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
 
 
 def _state(state: str | None, in_context: bool) -> str | None:
-    """The backend asked for; `sqlite+` is sqlite or better. A database that is not there falls back to files (7.1)."""
+    """The backend asked for; `sqlite+` is sqlite or better."""
     wanted = state.removesuffix("+") if state else None
     if in_context:
         if wanted not in (None, "in-context"):
             raise click.UsageError(f"--in-context and --state {state} exclude each other")
         return "in-context"
-    if wanted in ABSENT_BACKENDS:
-        click.echo(f"Warning: the {wanted} backend is not available; the run is kept in files [E219]", err=True)
-        return "filesystem"
     return wanted
 
 

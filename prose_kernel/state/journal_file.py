@@ -77,7 +77,7 @@ class JournalRead:
 
     def rewound(self, to: int) -> None:
         """Only the records before line `to` count, and what comes from now on."""
-        self._parts = [(begin, min(end, to)) for begin, end in self._parts if begin < to]
+        self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
         self._parts.append((self.lines, self.lines))
         self.texts = [text for text in self.texts if text.number < to]
         for text in self.texts:

@@ -120,6 +120,7 @@ class LocalPrograms:
         self._texts: dict[Where, _Text] = {}
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
+        self._met_remote = False  # during the last check
         self._given: Mapping[str, str] = {}  # by address: what a resumed run has read before
 
     # ------------------------------------------------------------ the calls
@@ -198,7 +199,12 @@ class LocalPrograms:
                 await self._resolver.fetch(one.address)
 
     def _attempt(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]] | list[Where]:
-        """The same, or what must be fetched before it can be told."""
+        """The same, or what must be fetched before it can be told. A check tells whether anything is from elsewhere."""
+        self._met_remote = where.remote
+        if not where.remote and (local := self._read(where)) is not None:
+            checked = self._check(local, chain)
+            if not self._met_remote:
+                return checked, {}
         remote: dict[Where, Candidate] = {}
         missing: list[Where] = []
         seen = {where}
@@ -308,6 +314,7 @@ class LocalPrograms:
         known = self._texts.get(where)
         data: bytes | None = None
         try:
+            self._met_remote |= where.remote
             if where.address in self._given:
                 data = self._given[where.address].encode("utf-8", "replace")
                 stamp: Stamp = self._given[where.address]

@@ -14,12 +14,17 @@ import pexpect
 import pytest
 from notebook.test_cells import fine, wrong
 from sessions.people import ScriptedPerson
-from stubs.http_server import hang, response
+from stubs.http_server import hang, redirect, response
 from stubs.shelf import Shelf, digest, opened
 
+from prose_kernel import settings
 from prose_kernel.cells.runner import Cells
 from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
+from prose_kernel.errors import ExecError
+from prose_kernel.run_journal import resumption
+from prose_kernel.runtime.values import full_text
+from prose_kernel.workspace import Start, Workspace
 
 HELLO = 'input name: "Who?"\nlet line = exec "echo hello {name}"\noutput said = line\n'
 QUIET = 'output said = "nothing"\n'
@@ -184,6 +189,37 @@ def test_in_context_writes_nothing(shelf: Shelf, prose) -> None:
     assert [path.name for path in shelf.directory.iterdir()] == ["prose.toml"]
 
 
+async def test_a_run_resumes_with_the_texts_that_it_had(shelf: Shelf) -> None:
+    """Without server and cache, and without asking again; also if the program itself came from elsewhere."""
+    shelf.server.pages["/dana/outer"] = redirect("/v1/outer.prose")
+    shelf.put(
+        "v1/outer.prose", 'use "./part.prose"\nlet r = part(name: "Ada")\nexec "test -e there"\noutput x = r.said\n'
+    )
+    shelf.put("v1/part.prose", HELLO)
+    start = Start(shelf.directory, "dana/outer", notebook=False, origin="dana/outer", trust=("all",))
+    nobody = ScriptedPerson(available=False)
+    first = Workspace(settings.load(shelf.directory), start, asker=nobody)
+    with pytest.raises(ExecError):
+        await first.execute(await first.fetch_program(), "dana/outer")
+    directory = first.run_directory
+    assert directory is not None
+    await first.close(ExecError("failed"))
+    shelf.server.pages.clear()
+    assert main(["programs", "clean", "--all"]) == 0
+    Path("there").touch()
+    again = Workspace(
+        settings.load(shelf.directory),
+        Start(shelf.directory, "dana/outer", notebook=False),
+        asker=nobody,
+        resumption=resumption(directory / "journal.jsonl"),
+    )
+    await again.restore()
+    await again.execute((directory / "program.prose").read_text(), "dana/outer")
+    assert {name: full_text(value) for name, (value, _) in again.outputs().items()} == {"x": "hello Ada\n"}
+    await again.close()
+    assert len(shelf.server.requests) == 3
+
+
 # ---------------------------------------------------------------- compile, check
 
 
@@ -278,8 +314,6 @@ def test_verbs_that_cannot_be_done(shelf: Shelf, prose, arguments: tuple[str, ..
 
 
 def test_doctor_counts_them(shelf: Shelf, prose) -> None:
-    from prose_kernel import settings
-
     shelf.put("dana/hello", QUIET)
     prose("install", "dana/hello", "--trust", "all")
     found = doctor._programs(settings.load(shelf.directory))

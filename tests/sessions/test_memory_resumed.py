@@ -119,8 +119,6 @@ def left(cwd: Path) -> dict[str, str]:
         parts = path.relative_to(cwd).parts
         run_id = parts[2] if parts[1:2] == ("runs",) else None
         text = path.read_text()
-        if path.name == "state.md" and parts[0] == ".prose":
-            continue
         found["/".join(parts)] = text
         if run_id is not None:
             found = {name.replace(run_id, "RUN"): text.replace(run_id, "RUN") for name, text in found.items()}

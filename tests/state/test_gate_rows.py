@@ -7,9 +7,11 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Barrier
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -17,14 +19,18 @@ from gate_people import RUN, Person, TestClock, anybody, request
 from postgres import PostgresServer
 from waiting import eventually
 
-from prose_kernel.errors import StateError
+from prose_kernel.errors import GateRefused, StateError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.state.database.gate_records import DatabaseRecords
+from prose_kernel.state.database.gate_rows import this_host
 from prose_kernel.state.database.postgres import PostgresDatabase
 from prose_kernel.state.database.schema import Database
 from prose_kernel.state.database.sqlite import SqliteDatabase
+from prose_kernel.state.gates import peers
+from prose_kernel.state.gates.answers import Prior
 from prose_kernel.state.gates.decision_socket import ask
-from prose_kernel.state.gates.gatekeeper import Gatekeeper, Mode, Prior
+from prose_kernel.state.gates.decisions import PendingGate, Resolution, Verb, gate_log, pending_gates, resolve_gate
+from prose_kernel.state.gates.gatekeeper import Gatekeeper, Mode
 
 
 @dataclass
@@ -401,3 +407,139 @@ async def test_a_restarted_server_costs_no_decision(own_postgres_server: Postgre
     with pytest.raises(StateError, match="gate 'next' could not be recorded: ") as caught:
         await again
     assert caught.value.code == "E219"
+
+
+# ---------------------------------------------------------------- `prose gate`
+
+
+def resolve(world: World, verb: Verb, gate: str = "release_ok", **options: Any) -> Resolution:
+    state_dir, postgres = world.directory.parents[2], world.database if world.kind == "postgres" else None
+    options = {"environment": {}, "clock": world.clock, **options}
+    return resolve_gate(state_dir, verb, gate, **options, postgres=cast("PostgresDatabase | None", postgres))
+
+
+def listed(world: World) -> list[PendingGate]:
+    postgres = world.database if world.kind == "postgres" else None
+    return pending_gates(world.directory.parents[2], world.clock, None, cast("PostgresDatabase | None", postgres))
+
+
+def on_another_machine(world: World) -> None:
+    world.sql("UPDATE x_gates SET host = 'another', process = '7:0.00'")
+
+
+async def test_a_gate_on_this_machine_is_decided_by_its_run(world: World) -> None:
+    task = await world.opened(world.keeper(Person(available=False)))
+    (found,) = await asyncio.to_thread(listed, world)
+    assert (found.run, found.id, found.how, found.prompt) == (RUN, "release_ok", "here", "Publish 1.2?")
+    assert found.command.startswith(f"prose gate approve {RUN} release_ok")
+    assert ("--state-dir" in found.command) == (world.kind == "sqlite")
+    done = await asyncio.to_thread(resolve, world, "approve", comment="fine")
+    assert (done.status, done.principal) == ("approved", "user")
+    assert await task == GateDecision("approved", "user", "fine", source="cli")
+    assert world.log() == [("created", "system", {}), ("approved", "user", {"source": "cli"})]
+    with pytest.raises(GateRefused, match="already resolved: gate release_ok was approved by user"):
+        await asyncio.to_thread(resolve, world, "reject")
+    assert await asyncio.to_thread(listed, world) == []
+
+
+async def test_a_gate_on_another_machine_is_decided_in_the_database(world: World) -> None:
+    task = await world.opened(world.keeper(Person(available=False)), request(allow=("ops",)))
+    on_another_machine(world)
+    assert [gate.how for gate in await asyncio.to_thread(listed, world)] == ["in the database"]
+    for refused, why in (
+        ({"environment": {"PROSE_JOB": "1"}}, "called from inside a run"),
+        ({}, "gate release_ok: user may not approve, allowed: ops"),
+        ({"principal": "system"}, "system is the run itself"),
+        ({"gate": "nonsense"}, "no such gate is pending: nonsense"),
+        ({"run": "20260301-101500-nobody"}, "no such run"),
+    ):
+        with pytest.raises(GateRefused, match=why):
+            await asyncio.to_thread(resolve, world, "approve", **refused)  # type: ignore[arg-type]
+    await asyncio.to_thread(resolve, world, "approve", principal="ops", comment="fine")
+    assert await world.noticed(task) == GateDecision("approved", "ops", "fine", source="cli")
+    assert world.log() == [("created", "system", {}), ("approved", "ops", {"source": "cli"})]
+    with pytest.raises(GateRefused, match="already resolved: gate release_ok was approved by ops"):
+        await asyncio.to_thread(resolve, world, "approve", principal="ops")
+
+
+async def test_a8_what_a_run_has_started_decides_nothing_in_the_database(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same refusals as over the socket, where this command can see them."""
+    left_pending(world)
+    on_another_machine(world)
+    for sign in ("is_marked", "descends_from"):
+        with monkeypatch.context() as patched:
+            patched.setattr(peers, sign, lambda *_: True)
+            if sign == "descends_from":
+                world.sql("UPDATE x_gates SET host = ?, process = ?", this_host(), peers.identity())
+            with pytest.raises(GateRefused, match="called from inside a run"):
+                resolve(world, "approve")
+    assert world.gate()["status"] == "pending"
+
+
+def test_a10_the_gate_of_a_run_that_is_gone(world: World) -> None:
+    left_pending(world)
+    world.sql("UPDATE x_gates SET process = '1:0.01'")
+    assert [gate.how for gate in listed(world)] == ["gone"]
+    with pytest.raises(GateRefused, match="has ended: nobody waits at gate release_ok"):
+        resolve(world, "approve")
+
+
+def test_an_asking_run_on_another_machine_is_left_alone(world: World) -> None:
+    records = world.records()
+    records.open(request(), outside=False)
+    records.rest()
+    on_another_machine(world)
+    with pytest.raises(GateRefused, match="takes no decision from outside"):
+        resolve(world, "approve")
+
+
+def test_the_log_of_a_gate(world: World) -> None:
+    left_pending(world)
+    world.decide("rejected")
+    postgres = cast("PostgresDatabase", world.database) if world.kind == "postgres" else None
+    events = gate_log(world.directory.parents[2], "release_ok", clock=world.clock, postgres=postgres)
+    assert [(event.event_type, event.principal) for event in events] == [("created", "system")]
+
+
+async def test_a9_fifty_deciders_at_once_by_sql_and_command_line(world: World) -> None:
+    task = await world.opened(world.keeper(Person(available=False)), request(allow=("user", "ops")))
+    if world.kind == "postgres":
+        on_another_machine(world)  # the socket has a test of its own; here everybody meets in the database
+    started, refusals = Barrier(50), list[str]()
+
+    def decide(number: int) -> bool:
+        status = ("approved", "rejected")[number % 2]
+        started.wait(30)
+        if number % 4 < 2:  # a service: one transaction, of which the second statement counts if the first did
+            run_id, value = ("run_id, ", f"'{RUN}', ") if world.kind == "postgres" else ("", "")
+            return bool(
+                world.transaction(
+                    (
+                        "UPDATE gates SET status = ?, resolved_at = NOW, resolved_by = 'ops' "
+                        "WHERE id = 'release_ok' AND status = 'pending' RETURNING id",
+                        (status,),
+                    ),
+                    (
+                        f"INSERT INTO gate_audit_log ({run_id}gate_id, event_type, principal, timestamp, metadata) "
+                        f"SELECT {value}'release_ok', ?, 'ops', NOW, '{{\"source\": \"service\"}}' "
+                        f"WHERE EXISTS (SELECT 1 FROM gates WHERE id = 'release_ok' AND status <> 'pending') RETURNING id",
+                        (status,),
+                    ),
+                )
+            )
+        try:
+            return resolve(world, "approve" if status == "approved" else "reject").status == status
+        except GateRefused as refused:
+            refusals.append(str(refused))
+            return False
+
+    with ThreadPoolExecutor(50) as threads:
+        futures = [asyncio.wrap_future(threads.submit(decide, number)) for number in range(50)]
+        won = await asyncio.gather(*futures)
+    decision = await world.noticed(task)
+    assert won.count(True) == 1
+    assert all("already resolved" in why or "no such gate is pending" in why for why in refusals), refusals
+    assert decision.status == ("approved", "rejected")[won.index(True) % 2] == world.gate()["status"]
+    assert [event for event, _, _ in world.log()] == ["created", decision.status]

@@ -15,9 +15,10 @@ from gate_people import RUN, Person, TestClock, anybody, request, settle
 
 from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.state.gates.answers import Answer, Prior, read_answer
 from prose_kernel.state.gates.decision_socket import ask
-from prose_kernel.state.gates.gatekeeper import Answer, Gatekeeper, Mode, Prior, read_answer
-from prose_kernel.state.gates.records import FileRecords, MemoryRecords
+from prose_kernel.state.gates.file_records import FileRecords, MemoryRecords
+from prose_kernel.state.gates.gatekeeper import Gatekeeper, Mode
 
 
 @pytest.fixture

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, LiteralString, cast
 
 import psycopg
 import pytest
+from gate_people import RUN, TestClock, request
 from postgres import PostgresServer
 
 from prose_kernel.errors import StateError
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.settings import postgres_urls
 from prose_kernel.state.database import schema
+from prose_kernel.state.database.gate_records import DatabaseRecords
 from prose_kernel.state.database.postgres import PostgresDatabase
 from prose_kernel.state.database.schema import DatabaseError, Statements
+from prose_kernel.state.database.sqlite import SqliteDatabase
+from prose_kernel.state.gates.decisions import gate_log, pending_gates, resolve_gate
+from prose_kernel.state.gates.records import AuditEvent
 
 DOTENV, VARIABLE, OTHER = "postgresql://a/dotenv", "postgresql://a/variable", "postgresql://a/other"
 
@@ -152,9 +163,135 @@ def test_7_8_identities_checks_and_cascades(postgres_url: str) -> None:
     connection.close()
 
 
-# ---------------------------------------------------------------- the role of sessions
+# ---------------------------------------------------------------- roles, and what a service does
 
 
 def role(url: str, name: str) -> None:
     if not execute(url, f"SELECT 1 FROM pg_roles WHERE rolname = '{name}'"):
         execute(url, f"CREATE ROLE {name} LOGIN")
+
+
+def documented(beginning: str) -> str:
+    """A block of SQL of docs/teams.md, by its first line."""
+    page = (Path(__file__).parents[2] / "docs" / "teams.md").read_text()
+    blocks: list[str] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    (found,) = [block for block in blocks if block.startswith(f"-- {beginning}")]
+    return found
+
+
+@dataclass
+class Roles:
+    """The database of docs/teams.md, made as the page says."""
+
+    server: PostgresServer
+
+    def url(self, user: str) -> str:
+        return self.server.url("runs", user)
+
+    def refused(self, user: str, statement: str) -> bool:
+        try:
+            execute(self.url(user), statement)
+        except psycopg.errors.InsufficientPrivilege:
+            return True
+        return False
+
+
+@pytest.fixture(scope="module")
+def roles(postgres_server: PostgresServer) -> Roles:
+    made = documented("as a superuser, once")
+    for statement in re.findall(r"CREATE [^;]*;", made):
+        execute(postgres_server.url(), statement)
+    world = Roles(postgres_server)
+    PostgresDatabase(world.url("prose_run")).connect().close()
+    execute(world.url("prose_run"), documented("as prose_run in the database"))
+    return world
+
+
+@pytest.fixture
+def gate(roles: Roles, tmp_path: Path) -> DatabaseRecords:
+    execute(roles.url("prose_run"), "TRUNCATE openprose.run CASCADE")
+    records = DatabaseRecords(PostgresDatabase(roles.url("prose_run")), tmp_path, RUN, TestClock())
+    records.open(request(allow=("user", "lead")), outside=True)
+    records.rest()
+    return records
+
+
+def test_5_10_the_role_of_sessions_cannot_write_the_gate_tables(roles: Roles, gate: DatabaseRecords) -> None:
+    session = roles.url("prose_session")
+    assert execute(session, "SELECT id, status FROM openprose.gates") == [("release_ok", "pending")]
+    value = f"INSERT INTO openprose.bindings (run_id, name, kind, value) VALUES ('{RUN}', 'x', 'let', '1')"
+    assert not roles.refused("prose_session", value)
+    assert not roles.refused("prose_session", "UPDATE openprose.bindings SET value = '2'")
+    for statement in (
+        "UPDATE openprose.gates SET status = 'approved'",
+        "DELETE FROM openprose.gates",
+        f"INSERT INTO openprose.gates (run_id, id, prompt, status) VALUES ('{RUN}', 'b', 'x', 'approved')",
+        f"INSERT INTO openprose.gate_audit_log (run_id, gate_id, event_type) VALUES ('{RUN}', 'release_ok', 'approved')",
+        "UPDATE openprose.gate_audit_log SET principal = 'user'",
+        "UPDATE openprose.x_gates SET seen = 1",
+        "UPDATE openprose.run SET status = 'failed'",
+        "DROP TRIGGER x_notify_gate ON openprose.gates",
+        "TRUNCATE openprose.gates",
+        documented("approve one gate\n"),
+    ):
+        assert roles.refused("prose_session", statement), statement
+    assert execute(session, "SELECT status FROM openprose.gates") == [("pending",)]
+    assert [event.event_type for event in log(roles)] == ["created"]
+
+
+def test_the_role_of_deciders_decides_and_nothing_else(roles: Roles, gate: DatabaseRecords) -> None:
+    for statement in (
+        "UPDATE openprose.gates SET prompt = 'something else'",
+        "UPDATE openprose.gates SET timeout_at = now() + interval '1 year'",
+        "UPDATE openprose.gate_audit_log SET principal = 'user'",
+        "DELETE FROM openprose.gate_audit_log",
+        f"INSERT INTO openprose.bindings (run_id, name, kind, value) VALUES ('{RUN}', 'x', 'let', '1')",
+    ):
+        assert roles.refused("prose_decide", statement), statement
+    decide = roles.url("prose_decide")
+    waiting = execute(decide, documented("gates that wait"))
+    assert [row[:4] for row in waiting] == [(RUN, "release_ok", "Publish 1.2?", ["user", "lead"])]
+    assert execute(decide, documented("approve one gate\n")) == [("release_ok",)]
+    assert execute(decide, documented("approve one gate\n")) == []  # somebody else was first
+    assert gate.look(gate.earlier()[1][0].record, files=False) == GateDecision(
+        "approved", "lead", "read the notes", source="dashboard"
+    )
+    gate.rest()
+    assert [(event.event_type, event.principal) for event in log(roles)] == [
+        ("created", "system"),
+        ("approved", "lead"),
+    ]
+
+
+def test_the_role_of_deciders_is_enough_for_prose_gate(roles: Roles, gate: DatabaseRecords, tmp_path: Path) -> None:
+    postgres = PostgresDatabase(roles.url("prose_decide"))
+    execute(roles.url("prose_run"), "UPDATE openprose.x_gates SET host = 'another'")
+    (waiting,) = pending_gates(tmp_path, TestClock(), None, postgres)
+    assert (waiting.id, waiting.how) == ("release_ok", "in the database")
+    done = resolve_gate(tmp_path, "reject", "release_ok", clock=TestClock(), environment={}, postgres=postgres)
+    assert done.status == "rejected"
+    assert log(roles)[-1].metadata == {"source": "cli"}
+
+
+def test_old_runs_are_deleted_with_all_that_belongs_to_them(roles: Roles, gate: DatabaseRecords) -> None:
+    run = roles.url("prose_run")
+    execute(run, "UPDATE openprose.run SET status = 'completed', updated_at = now() - interval '91 days'")
+    execute(run, documented("runs that ended more than ninety"))
+    assert execute(run, "SELECT 1 FROM openprose.gates") == []
+
+
+def log(roles: Roles) -> list[AuditEvent]:
+    postgres = PostgresDatabase(roles.url("prose_run"))
+    return gate_log(Path("nowhere"), "release_ok", RUN, clock=TestClock(), postgres=postgres)
+
+
+def test_the_statement_for_sqlite(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "state.db", "state.db")
+    records = DatabaseRecords(database, tmp_path, RUN, SystemClock())
+    record = records.open(request(allow=("lead",)), outside=True)
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+        for _ in range(2):
+            connection.executescript(documented("approve one gate in SQLite"))
+        assert connection.execute("SELECT count(*) FROM gate_audit_log").fetchall() == [(2,)]
+    assert records.look(record, files=False) == GateDecision("approved", "lead", source="script")
+    records.rest()

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.state.database.schema import POSTGRES, Connection, DatabaseError, Dialect, Row, prepare
+from prose_kernel.state.database.schema import POSTGRES, X_META, Connection, DatabaseError, Dialect, Row, prepare
 
 if TYPE_CHECKING:
     import psycopg
@@ -90,6 +90,16 @@ class PostgresDatabase:
         opened.execute(f"SET statement_timeout TO '{_STATEMENT_SECONDS}s'")
         return opened
 
+    def examine(self) -> tuple[str, str | None]:
+        """The version of the server, and that of the tables; None when there are none yet. Raises `DatabaseError`."""
+        with contextlib.closing(self.open()) as connection:
+            server = str(connection.query("SHOW server_version")[0][0]).split()[0]
+            there = {str(name) for (name,) in connection.query(POSTGRES.existing)}
+            if X_META.name not in there:
+                return server, None
+            found = connection.query("SELECT value FROM openprose.x_meta WHERE name = 'schema_version'")
+            return server, str(found[0][0]) if found else None
+
     def location(self, name: str, execution_id: int | None) -> str:
         frame = "NULL" if execution_id is None else execution_id
         where = f"name='{name}', run_id='{self._run_id}', execution_id={frame}"
@@ -127,7 +137,8 @@ class PostgresConnection:
 
     def execute(self, statement: str, parameters: Row = ()) -> int:
         with self._in_words():
-            return self._connection.execute(statement, parameters or None).rowcount
+            changed: int = self._connection.execute(statement, parameters or None).rowcount
+        return changed
 
     def executemany(self, statement: str, rows: Iterable[Row]) -> None:
         with self._in_words(), self._connection.cursor() as cursor:
@@ -135,7 +146,8 @@ class PostgresConnection:
 
     def query(self, statement: str, parameters: Row = ()) -> list[tuple[object, ...]]:
         with self._in_words():
-            return self._connection.execute(statement, parameters or None).fetchall()
+            rows: list[tuple[object, ...]] = self._connection.execute(statement, parameters or None).fetchall()
+        return rows
 
     @contextlib.contextmanager
     def alone(self, number: int) -> Iterator[None]:
@@ -174,7 +186,7 @@ class PostgresListening:
         self._connection = connection
 
     def fileno(self) -> int:
-        return self._connection.fileno()
+        return int(self._connection.fileno())
 
     def drain(self) -> bool:
         import psycopg

@@ -9,27 +9,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.errors import NobodyToAsk, StateError, UsageError
+from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.state.gates.answers import Conversation, Prior, refusal
 from prose_kernel.state.gates.decision_socket import DecisionServer
 from prose_kernel.state.gates.records import (
     SYSTEM,
     Left,
-    Listening,
     Record,
     Records,
     RecordsAway,
-    approval,
     record_data,
     unclaimable,
 )
+from prose_kernel.state.gates.watcher import POLL_SECONDS, Watcher
 from prose_kernel.state.layout import file_stem
 
 if TYPE_CHECKING:
@@ -37,70 +36,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 Mode = Literal["auto", "ask", "wait", "deny"]
-_POLL_SECONDS: Final = 1.0
 _TRIES: Final = 15
 """How often, a second apart, a database that is away is asked for a record before that is an error (E219)."""
-_WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
-    "approve": "approved",
-    "approved": "approved",
-    "yes": "approved",
-    "y": "approved",
-    "reject": "rejected",
-    "rejected": "rejected",
-    "no": "rejected",
-    "n": "rejected",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What somebody said to a gate, beforehand or when asked."""
-
-    approved: bool
-    principal: str = "user"
-    comment: str = ""
-
-    @property
-    def status(self) -> Literal["approved", "rejected"]:
-        return "approved" if self.approved else "rejected"
-
-
-def read_answer(text: str) -> Answer | None:
-    """The answer in a line a person typed: a word of 5.10, a comment after a colon. None for anything else."""
-    word, _, comment = text.partition(":")
-    status = _WORDS.get(word.strip().casefold())
-    return None if status is None else Answer(status == "approved", comment=comment.strip())
-
-
-class Prior:
-    """Decisions that a person gave before the gate was reached.
-
-    `every` holds for each instance of a gate name in the run (`--yes`, `--no`). `supplied` looks up the value given for
-    an input of that name (`%input NAME=approve`), which counts when it is one of the accepted words.
-    """
-
-    def __init__(
-        self, every: Mapping[str, bool] | None = None, supplied: Callable[[str], str | None] | None = None
-    ) -> None:
-        self._every = dict(every or {})
-        self._supplied = supplied
-        self._next: dict[str, deque[Answer]] = {}
-
-    def give(self, name: str, answer: Answer) -> None:
-        """A decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError` for a
-        principal that nobody can be."""
-        if why := unclaimable(answer.principal):
-            raise UsageError(why)
-        self._next.setdefault(name, deque()).append(answer)
-
-    def take(self, name: str) -> Answer | None:
-        """The decision for an instance that opens now; one for the next instance is used up by it."""
-        if waiting := self._next.get(name):
-            return waiting.popleft()
-        if name in self._every:
-            return Answer(self._every[name])
-        given = self._supplied(name) if self._supplied is not None else None
-        return None if given is None else read_answer(given)
 
 
 @dataclass(slots=True)
@@ -159,7 +96,7 @@ class Gatekeeper:
         self._used: set[str] = set()  # names of records, also those of earlier processes of this run
         self._left: list[Left] | None = None  # what an earlier process has left, until its place is reached again
         self._server: DecisionServer | None = None
-        self._watcher = _Watcher(records.listen)
+        self._watcher = Watcher(records.listen)
         self._closing = "cancelled"
 
     def interrupt(self) -> None:
@@ -299,7 +236,7 @@ class Gatekeeper:
             except asyncio.CancelledError:
                 await asyncio.wait([calling])
                 raise
-            await self._clock.sleep(_POLL_SECONDS)
+            await self._clock.sleep(POLL_SECONDS)
 
     # ------------------------------------------------------------ the table of 5.10
 
@@ -347,7 +284,7 @@ class Gatekeeper:
         if answer is None:
             return None
         if answer.approved and answer.principal not in record.request.allow:
-            self._asker.show(_refusal(self._name(record), record.request, answer.principal))
+            self._asker.show(refusal(self._name(record), record.request, answer.principal))
             return None
         return GateDecision(answer.status, answer.principal, answer.comment, source="option")
 
@@ -355,7 +292,7 @@ class Gatekeeper:
         """The first of deadline, person and outside. What the others were doing is withdrawn."""
         record = gate.record
         source = "cell" if self._notebook else "terminal"
-        conversation = _Conversation(record.request, self._name(record), self._asker, source)
+        conversation = Conversation(record.request, self._name(record), self._asker, source)
         late = asyncio.create_task(self._deadline(gate.deadline))
         tasks: list[asyncio.Task[GateDecision]] = [late]
         if self._asks:
@@ -379,7 +316,7 @@ class Gatekeeper:
             await self._clock.sleep(left)
         return GateDecision("timeout", SYSTEM)
 
-    async def _ask(self, conversation: _Conversation) -> GateDecision:
+    async def _ask(self, conversation: Conversation) -> GateDecision:
         async with self._turn:  # first come, first asked
             return await conversation.hold()
 
@@ -446,118 +383,13 @@ class Gatekeeper:
         if why := unclaimable(by):
             return {"refused": why}
         if status == "approved" and by not in gate.record.request.allow:
-            return {"refused": _refusal(self._name(gate.record), gate.record.request, by)}
+            return {"refused": refusal(self._name(gate.record), gate.record.request, by)}
         proposal = GateDecision(status, by, comment, source="cli")
         try:
             decision = await self._keep(gate, proposal)
         except StateError as error:
             return {"refused": error.message}
         return {"ok": True} if decision is proposal else {"refused": None}
-
-
-class _Watcher:
-    """Pauses between two looks at a record: a second, or until the database tells that something has changed.
-
-    It listens from the first pause on until `rest`. `changes` counts what it was told, so that nothing is missed
-    between a look and the pause after it.
-    """
-
-    def __init__(self, listen: Callable[[], Listening | None]) -> None:
-        self.changes = 0
-        self._listen = listen
-        self._listening: Listening | None = None
-        self._change = asyncio.Event()
-        self._asked = False
-
-    async def pause(self, clock: Clock, seen: int) -> None:
-        if not self._asked:
-            self._asked = True
-            calling = asyncio.ensure_future(asyncio.to_thread(self._listen))
-            try:
-                self._listening = await asyncio.shield(calling)
-            except asyncio.CancelledError:
-                await asyncio.wait([calling])
-                if (unused := calling.result()) is not None:
-                    unused.close()
-                raise
-            if self._listening is not None:
-                asyncio.get_running_loop().add_reader(self._listening.fileno(), self._drain)
-                return  # what changed before counts too
-        if self.changes != seen:
-            return
-        tasks = [asyncio.ensure_future(clock.sleep(_POLL_SECONDS)), asyncio.ensure_future(self._change.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def _drain(self) -> None:
-        if self._listening is not None and not self._listening.drain():
-            self.rest()
-        self.changes += 1
-        self._change.set()
-        self._change = asyncio.Event()
-
-    def rest(self) -> None:
-        self._asked = False
-        if self._listening is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has gone
-                asyncio.get_running_loop().remove_reader(self._listening.fileno())
-            self._listening.close()
-            self._listening = None
-
-
-class _Conversation:
-    """Asking one person about one gate."""
-
-    def __init__(self, request: GateRequest, name: str, asker: Asker, source: str) -> None:
-        self._request = request
-        self._name = name
-        self._asker = asker
-        self._source = source
-        self._asking = False
-
-    async def hold(self) -> GateDecision:
-        """Ask until there is an answer that counts."""
-        turn = getattr(self._asker, "turn", contextlib.nullcontext)
-        async with turn():
-            self._asking = True
-            prompt = question(self._name, self._request)
-            while True:
-                try:
-                    answer = read_answer(await self._asker.ask(prompt))
-                except EOFError:
-                    return self._answered(GateDecision("rejected", "user", source=self._source))
-                except NobodyToAsk:
-                    return self._answered(GateDecision("rejected", SYSTEM, reason="nobody"))
-                if answer is None:
-                    prompt = "please answer approve or reject, with a comment after a colon if you like: "
-                elif answer.approved and answer.principal not in self._request.allow:
-                    prompt = f"{_refusal(self._name, self._request, answer.principal)}\napprove or reject? "
-                else:
-                    return self._answered(
-                        GateDecision(answer.status, answer.principal, answer.comment, source=self._source)
-                    )
-
-    def _answered(self, decision: GateDecision) -> GateDecision:
-        self._asking = False
-        return decision
-
-    def withdraw(self, decision: GateDecision) -> None:
-        """Tell the person that their answer is not needed any more."""
-        if not self._asking:
-            return
-        if decision.status == "timeout":
-            self._asker.show(f"gate {self._name} timed out after {self._request.timeout_text}")
-        else:
-            self._asker.show(f"gate {self._name}: already {decision.status} by {decision.decided_by}")
-
-
-def question(name: str, request: GateRequest) -> str:
-    """What a person is shown: the prompt verbatim, below it the gate, who may decide (unless anybody), the timeout."""
-    allow = "" if request.allow == ("user",) else f", allow {', '.join(request.allow) or 'nobody'}"
-    return f"{request.prompt}\ngate {name}{allow}, timeout {request.timeout_text}\napprove or reject? "
 
 
 def _asks_the_same(one: GateRequest, other: GateRequest) -> bool:
@@ -569,7 +401,3 @@ def _means(request: Mapping[str, object], record: Record) -> bool:
     """Whether a request means this very record, and not the one before it that `retry` opened again."""
     asked = request.get("created_at"), request.get("attempt", 1)
     return asked == (record_data(record)["created_at"], record.request.attempt)
-
-
-def _refusal(name: str, request: GateRequest, principal: str) -> str:
-    return f"gate {name}: {approval(request, principal)}"
