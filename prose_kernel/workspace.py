@@ -475,10 +475,14 @@ class Workspace:
 
     async def end(self, error: RunError | None = None) -> None:
         """Write down that the run is over, with the error that ended it, if any. Raises `StateError`."""
-        if self._run is not None:
-            await self._run.any_machine.end(error)
-            if self._run.journal is not None:
-                self._run.journal.finish(error)
+        run = self._run
+        if run is None:
+            return
+        if run.journal is not None and run.journal.journal.replaying:  # nothing was left to do
+            self._caught_up(run)
+        await run.any_machine.end(error)
+        if run.journal is not None:
+            run.journal.finish(error)
 
     async def reset(self) -> None:
         """End the run; the next text starts a new one, with no names and only the values that the start supplied."""
@@ -550,7 +554,8 @@ class Workspace:
                 raise
             except (RunError, asyncio.CancelledError):
                 stay()
-        self._restore_memories(run)
+        if run.journal is not None and not run.journal.journal.has_more:
+            self._caught_up(run)
         return how
 
     @contextlib.contextmanager
@@ -615,20 +620,19 @@ class Workspace:
     def _live(self, under_way: Sequence[Asked]) -> None:
         run, how = self._run, self._resumption
         assert run is not None and run.journal is not None and how is not None
-        self._restore_memories(run)
-        if run.answers is not None:
-            run.answers.forget_others()
+        self._caught_up(run)
         if run.doors is not None:
-            run.doors.memories.taken_back = bool(
-                how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
-            )
+            went_back = how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
+            run.doors.memories.taken_back = bool(went_back)
         self._muted = False
-        if self._run is not None and self._run.kept is not None:
-            self._run.kept.store.hold(False)
         self._on_live(under_way)
 
-    def _restore_memories(self, run: _Run) -> None:
-        """Memory that lives with the run is what the replayed answers have made it."""
+    def _caught_up(self, run: _Run) -> None:
+        """What the run keeps is what the replayed answers have made it, and no more."""
+        if run.kept is not None:
+            run.kept.store.hold(False)
+        if run.answers is not None:
+            run.answers.forget_others()
         directory = run.home.directory if run.home is not None else None
         if run.doors is not None or (directory is not None and (directory / "agents").exists()):
             from prose_kernel.sessions.memory import restore_memories
@@ -698,7 +702,12 @@ class Workspace:
         return run
 
     async def _prepare(self) -> None:
-        """Open the database of a run that is going to begin, without keeping the loop from anything else."""
+        """Open the database of a run that is going to begin, without keeping the loop from anything else. Before a run
+        is resumed, end what its killed process had started and its watchdog has not ended yet."""
+        if self._resumption is not None and self._run is None:
+            from prose_kernel.commands.tasks.recovery import sweep
+
+            await asyncio.to_thread(sweep)
         in_database = self.settings.state not in ("filesystem", "in-context")
         if in_database and self._run is None and self.language.state == "state":
             warnings: list[str] = []

@@ -2,7 +2,7 @@
 
 A child is forked, so that nothing has to be imported again. Its instants are everything it does to the file system
 below one directory (Python's audit events: files opened, renamed, removed) and what comes right before and right after
-each record of the journal. `Killed(..., at=n)` ends it before the nth of them.
+each record of the journal.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.run_journal import resumption
+from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.state import journal_file
 from prose_kernel.state.journal_file import JournalFile
 
@@ -24,8 +25,11 @@ SEEN = ("open", "os.rename", "os.remove", "os.truncate")
 Work = Callable[[], Awaitable[object]]
 
 
-def in_a_child(directory: Path, work: Work, at: int | None = None) -> int | None:
-    """Do the work in a process of its own; returns how many instants it had, or None when it was killed before `at`.
+def in_a_child(
+    directory: Path, work: Work, at: int | None = None, *, before: Callable[[Record], bool] | None = None
+) -> int | None:
+    """Do the work in a process of its own; returns how many instants it had, or None when it was killed: at the instant
+    with the number `at`, or before it writes down a record for which `before` is true.
 
     Whatever else ends it is an error of the test.
     """
@@ -35,7 +39,7 @@ def in_a_child(directory: Path, work: Work, at: int | None = None) -> int | None
         os.close(reader)
         status = 1
         try:
-            count = _count(str(directory), at)
+            count = _count(str(directory), at, before)
             asyncio.run(_all(work))
             os.write(writer, str(count[0]).encode())
             status = 0
@@ -57,7 +61,7 @@ async def _all(work: Work) -> None:
     await work()
 
 
-def _count(directory: str, at: int | None) -> list[int]:
+def _count(directory: str, at: int | None, before: Callable[[Record], bool] | None) -> list[int]:
     count = [0]
 
     def instant() -> None:
@@ -73,7 +77,9 @@ def _count(directory: str, at: int | None) -> list[int]:
 
     write = JournalFile._write
 
-    def writes(self: JournalFile, records: list[Any]) -> None:
+    def writes(self: JournalFile, records: list[Record]) -> None:
+        if before is not None and any(before(record) for record in records):
+            os.kill(os.getpid(), signal.SIGKILL)
         instant()
         write(self, records)
         instant()
@@ -84,8 +90,8 @@ def _count(directory: str, at: int | None) -> list[int]:
 
 
 def journal_in(directory: Path) -> Path | None:
-    """The journal of the one run below a directory."""
-    found = sorted(directory.glob(f"**/{journal_file.NAME}"))
+    """The journal of the one run below a directory; None when it was killed before it wrote anything down."""
+    found = sorted(path for path in directory.glob(f"**/{journal_file.NAME}") if path.stat().st_size)
     assert len(found) <= 1
     return found[0] if found else None
 
@@ -94,3 +100,8 @@ def how_to_resume(directory: Path) -> Any:
     """None for a run that was killed before anything was asked: it begins anew."""
     journal = journal_in(directory)
     return resumption(journal) if journal is not None else None
+
+
+def answer(key: str) -> Callable[[Record], bool]:
+    """Tells the record of the answer to the request with this key."""
+    return lambda record: isinstance(record, Answered) and record.key == key

@@ -215,11 +215,14 @@ class Memories:
         self.warn = warn
         self.known: dict[str, Known] = {}
         self.taken_back = False
+        self._compared: set[str] = set()
 
     def compare(self, directory: str, digest: str | None, told: str) -> None:
         """A session is about to use a memory outside of the run. In a run that went back, it is not as it was then."""
-        known = self.known.pop(directory, None)
-        if self.taken_back and digest is not None and digest != (known.digest if known is not None else None):
+        if not self.taken_back or directory in self._compared:
+            return
+        self._compared.add(directory)
+        if digest is not None and digest != self.known.get(directory, Known()).digest:
             self.warn(f"{told} is not taken back with the run: it holds what came later")
 
 
@@ -419,7 +422,8 @@ def restore_memories(run_directory: Path | None, memories: Memories) -> None:
     for directory, memory in known.items():
         wanted = {MEMORY: memory.text, **memory.segments}
         there = [entry.name for entry in Path(directory).iterdir()] if Path(directory).is_dir() else []
-        gone = [name for name in there if name == undo.FILE or _SEGMENT.fullmatch(name) or name == MEMORY]
+        gone = [name for name in there if name == MEMORY or _SEGMENT.fullmatch(name)]
+        undo.tidy(directory)
         for name, text in (dict.fromkeys(gone) | wanted).items():
             with contextlib.suppress(OSError, ToolFailed, ToolRefused):
                 if text is None:

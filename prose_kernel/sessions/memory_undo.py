@@ -26,8 +26,8 @@ from prose_kernel.runtime import asides
 FILE: Final = ".undo"
 _UNFINISHED: Final = ".undo.tmp"
 _LARGEST: Final = 64 * 1024 * 1024
-_LEFT_OVER: Final = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
-"""What a killed process was writing (`safe_files.write_whole`)."""
+_LEFT_OVER: Final = re.compile(r"\.undo(\.tmp)?|\..+\.[0-9a-f]{8}\.tmp")
+"""What a killed process leaves: this record, and what it was writing (`safe_files.write_whole`)."""
 
 IsAnswered = Callable[[Path, str], bool]
 """Whether a journal has the answer to a request."""
@@ -90,10 +90,15 @@ def recover(directory: str, own: Callable[[str], bool], is_answered: IsAnswered)
     kept = record.journal and record.key and is_answered(Path(record.journal), record.key)
     if not kept and all(own(name) for name in (*record.files, *record.ends)):
         _put_back(directory, record)
+    tidy(directory)
+
+
+def tidy(directory: str) -> None:
+    """Remove what a killed process has left here. Never raises."""
     with contextlib.suppress(OSError):
-        for entry in [entry for entry in os.scandir(directory) if _LEFT_OVER.fullmatch(entry.name)]:
-            os.unlink(entry.path)  # noqa: PTH108
-    forget(directory)
+        left = [name for name in os.listdir(directory) if _LEFT_OVER.fullmatch(name)]  # noqa: PTH208
+        for name in sorted(left, reverse=True, key=lambda name: name != FILE):  # the record last: until then it is due
+            os.unlink(os.path.join(directory, name))  # noqa: PTH108, PTH118
 
 
 def _read(directory: str) -> _Record | None:
