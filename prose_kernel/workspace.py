@@ -444,8 +444,9 @@ class Workspace:
         no address, `ImportProgramError` for a registry that is none."""
         if self._resolver is None:
             writes = self.language.state != "state" or self.settings.state != "in-context"
+            file = "" if self.start.origin else self.start.program_file
             self._resolver = run_parts.remote_programs(
-                self.settings, self.start.cwd, self.start.program_file, asker=self._asker, writes=writes
+                self.settings, self.start.cwd, file, asker=self._asker, writes=writes
             )
             self._resolver.trust.add(self.start.trust, self._resolver.registry)
         return self._resolver
@@ -478,8 +479,9 @@ class Workspace:
         run = self._run
         if run is None:
             return
+        self._caught_up()
         if run.journal is not None and run.journal.journal.replaying:  # nothing was left to do
-            self._caught_up(run)
+            self._give_back(run)
         await run.any_machine.end(error)
         if run.journal is not None:
             run.journal.finish(error)
@@ -554,8 +556,10 @@ class Workspace:
                 raise
             except (RunError, asyncio.CancelledError):
                 stay()
+        self._caught_up()
         if run.journal is not None and not run.journal.journal.has_more:
-            self._caught_up(run)
+            self._give_back(run)
+        await run.any_machine.ports.store.flush()
         return how
 
     @contextlib.contextmanager
@@ -620,17 +624,16 @@ class Workspace:
     def _live(self, under_way: Sequence[Asked]) -> None:
         run, how = self._run, self._resumption
         assert run is not None and run.journal is not None and how is not None
-        self._caught_up(run)
+        self._give_back(run)
         if run.doors is not None:
             went_back = how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
             run.doors.memories.taken_back = bool(went_back)
         self._muted = False
+        self._caught_up()
         self._on_live(under_way)
 
-    def _caught_up(self, run: _Run) -> None:
-        """What the run keeps is what the replayed answers have made it, and no more."""
-        if run.kept is not None:
-            run.kept.store.hold(False)
+    def _give_back(self, run: _Run) -> None:
+        """What agents have left in the run is what the replayed answers have made it, and no more."""
         if run.answers is not None:
             run.answers.forget_others()
         directory = run.home.directory if run.home is not None else None
@@ -655,14 +658,15 @@ class Workspace:
 
         settings, start = self.settings, self.start
         keeps = self.language.state == "state"
-        kept = self._new_kept() if keeps else None
+        kept = self._kept() if keeps else None
         home = kept.home if kept is not None else None
         transcript = None if kept is not None else InContextTrace(self._asker.show) if keeps else MarkedTrace()
         trace: Listener | None = kept.trace if kept is not None else transcript
         assert trace is not None
         answers = None
         if settings.vvm_state == "filesystem":
-            answers = run_parts.answer_files(self._project, start.program_file, home, self._clock, self._resumed_id)
+            run_id = self._resumption.head.run if self._resumption is not None else None
+            answers = run_parts.answer_files(self._project, start.program_file, home, self._clock, run_id)
         gates = self._gatekeeper(kept)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
@@ -711,22 +715,26 @@ class Workspace:
         in_database = self.settings.state not in ("filesystem", "in-context")
         if in_database and self._run is None and self.language.state == "state":
             warnings: list[str] = []
-            parts = self.settings, self.start.cwd, self._clock, warnings.append, self._resumed_id
-            self._prepared = await asyncio.to_thread(run_parts.keep, *parts)
+            self._prepared = await asyncio.to_thread(self._open_store, warnings.append)
             for warning in warnings:
                 self._warn(warning)
 
-    def _new_kept(self) -> Kept | None:
+    def _kept(self) -> Kept | None:
         prepared, self._prepared = self._prepared, None
-        kept = prepared or run_parts.keep(self.settings, self.start.cwd, self._clock, self._warn, self._resumed_id)
-        if kept is not None and self._resumption is not None:  # its trace is written again, in large pieces
+        kept = prepared or self._open_store(self._warn)
+        if kept is not None and self._resumption is not None:
             kept.store.restart()
             kept.store.hold(True)
         return kept
 
-    @property
-    def _resumed_id(self) -> str | None:
-        return self._resumption.head.run if self._resumption is not None else None
+    def _open_store(self, warn: Callable[[str], None]) -> Kept | None:
+        run_id = self._resumption.head.run if self._resumption is not None else None
+        return run_parts.keep(self.settings, self.start.cwd, self._clock, warn, run_id)
+
+    def _caught_up(self) -> None:
+        """A resumed run writes again what happens when it happens."""
+        if self._run is not None and self._run.kept is not None:
+            self._run.kept.store.hold(False)
 
     def _warn(self, text: str) -> None:
         self._asker.show(f"Warning: {text}")
