@@ -381,9 +381,10 @@ async def test_sessions_of_one_agent_in_parallel_take_turns_until_the_journal_kn
     assert remembered(place) == ["- Plan: Said.", "- A: Said.", "- B: Said.", "- C: Said."]
 
 
-async def test_a_branch_that_has_lost_a_race_leaves_no_memory_even_if_it_had_answered(tmp_path: Path) -> None:
+async def test_only_the_branch_that_won_a_race_leaves_a_memory(tmp_path: Path) -> None:
     text = "".join(f'agent {name}:\n  prompt: "P"\n  persist: project\n' for name in ("first", "second"))
     text += 'parallel ("first"):\n  session: first\n    prompt: "A"\n  session: second\n    prompt: "B"\n'
     await runs(tmp_path, text)()
     agents = tmp_path / ".prose" / "agents"
-    assert sorted(path.parent.name for path in agents.glob("*/*.md")) == ["first", "first"]
+    left = [path.parent.name for path in agents.glob("*/*.md")]
+    assert left in (["first"] * 2, ["second"] * 2)  # both answer at once: threads decide who is first
