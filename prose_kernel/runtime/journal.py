@@ -83,8 +83,8 @@ class Journal:
     `on_live` is called when the records are at their end, with what was under way then; `on_replayed` for what was
     noted beside an answer (`runtime/asides.py`). Records before `changed_before` are of a program whose text was
     changed since: where it does something else than they say, they are at their end. `texts_stay`: another text than
-    the recorded one is an error; else it takes the place of that one. `again` is the key of what is asked again, however
-    what was `under_way` ends. `place` is the path of the journal's file.
+    the recorded one is an error; else it takes the place of that one. `again` is the key of what is asked again,
+    however what was `under_way` ends. `place` is the path of the journal's file.
     """
 
     def __init__(
