@@ -36,26 +36,32 @@ def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: b
             raise UsageError(f"{target} is no program from elsewhere", hint="write handle/name, or https://…")
     before = dict(_pins(resolver))
     status = 0
-    for target in targets:
-        try:
-            _done(_programs(resolver, target).load_root())
-        except CompileError as error:
-            from prose_kernel.cli import report
-
-            click.echo(
-                f"{target} has errors, it is not installed:\n{report.diagnostics_text(error.diagnostics)}", err=True
-            )
-            status = 1
-    pins = _pins(resolver)
-    if not status and any(_address(resolver, target) not in pins for target in targets):
-        raise UsageError(f"nothing is installed: {resolver.lock.path.name} cannot be written")
-    for url, pin in pins.items():
-        old = before.get(url)
-        if old is None or old.sha256 != pin.sha256:
-            click.echo(f"{'pinned' if old is None else 'replaced'} {resolver.name(url)}  sha256 {pin.sha256}")
-    if dict(pins) == before and not status:
+    try:
+        for target in targets:
+            status = max(status, _install(resolver, target))
+    finally:
+        changed = [pin for url, pin in _pins(resolver).items() if before.get(url) != pin]
+        for pin in changed:
+            done = "replaced" if pin.url in before else "pinned"
+            click.echo(f"{done} {resolver.name(pin.url)}  sha256 {pin.sha256}")
+    if not changed and not status:
         click.echo(f"{resolver.lock.path.name}: up to date, nothing to do")
     return status
+
+
+def _install(resolver: RemotePrograms, target: str) -> int:
+    """The exit status. Raises `UsageError` for what is not fetched, agreed to, or pinned."""
+    try:
+        _done(_programs(resolver, target).load_root())
+    except CompileError as error:
+        from prose_kernel.cli import report
+
+        found = report.diagnostics_text(error.diagnostics)
+        click.echo(f"{target} has errors, it is not installed:\n{found}", err=True)
+        return 1
+    if _address(resolver, target) not in _pins(resolver):
+        raise UsageError(f"{target} is not installed: {resolver.lock.path.name} cannot be written")
+    return 0
 
 
 # ---------------------------------------------------------------- programs

@@ -308,6 +308,13 @@ def test_a_program_is_shown_as_it_is_to_a_pipe_and_without_tricks_to_a_person(sh
         child.close(force=True)
 
 
+def test_what_was_installed_before_a_failure_is_said(shelf: Shelf, prose) -> None:
+    url = shelf.put("dana/hello", QUIET)
+    status, out, err = prose("install", "dana/hello", "dana/gone", "--trust", "all")
+    assert (status, out) == (2, f"pinned dana/hello  sha256 {digest(QUIET)}\n") and "dana/gone" in err
+    assert shelf.pin(url) is not None
+
+
 def test_what_has_errors_is_not_installed(shelf: Shelf, prose) -> None:
     shelf.put("dana/bad", "output x = nobody\noutput y = = 1\n")
     status, _, err = prose("install", "dana/bad", "--trust", "all")
@@ -320,7 +327,7 @@ def test_an_install_that_cannot_be_noted_is_a_failure(shelf: Shelf, prose) -> No
     shelf.put("dana/hello", QUIET)
     (shelf.directory / ".prose.lock.tmp").mkdir()
     status, out, err = prose("install", "dana/hello", "--trust", "all")
-    assert (status, out) == (2, "") and "Error: nothing is installed: prose.lock cannot be written" in err
+    assert (status, out) == (2, "") and "Error: dana/hello is not installed: prose.lock cannot be written" in err
 
 
 @pytest.mark.parametrize(
