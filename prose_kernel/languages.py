@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
     from prose_kernel.language.source import Source
+    from prose_kernel.language.symbols import Index
     from prose_kernel.language.words import Completion, Entry
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest
@@ -46,6 +47,10 @@ class Programs(Protocol):
 
     async def load_program(self, request: LoadRequest) -> LoadedProgram: ...
 
+    def file_of(self, path: str) -> Path | None:
+        """The local file that an import path leads to, whether there is one or not; None for any other path."""
+        ...
+
 
 class CompileText(Protocol):
     def __call__(
@@ -63,8 +68,16 @@ class CompileText(Protocol):
 
 
 class OpenPrograms(Protocol):
-    def __call__(self, base: Path, *, program: Path | None = None, profile: Profile = "default") -> Programs:
-        """The programs around a directory, or around a program file."""
+    def __call__(
+        self,
+        base: Path,
+        *,
+        program: Path | None = None,
+        profile: Profile = "default",
+        texts: Mapping[str, str] | None = None,
+    ) -> Programs:
+        """The programs around a directory, or around a program file. `texts` are read in the place of files; a text is
+        found by the name that `file_of` gives the file."""
         ...
 
 
@@ -113,6 +126,7 @@ class Language:
     format_program: Callable[[Any], str] = field(repr=False)
     report: Callable[[Any, str], str] = field(repr=False)
     contract: Callable[[Any], Any] = field(repr=False)
+    index: Callable[[Any, Source], Index] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
     complete: Callable[[str, str, int, Any, Mapping[str, Any]], Completion] = field(repr=False)
@@ -176,6 +190,7 @@ OPENPROSE: Final = Language(
     compile=_later("language.openprose:compile_source"),
     format_program=_later("language.openprose:format_program"),
     report=lambda program, name: _later("language.openprose:format_program")(program),
+    index=_later("language.openprose.symbols:index"),
     completeness=_later("language.openprose.completion:completeness"),
     complete=_later("language.openprose.completion:complete"),
     words=_words_later("language.openprose.word_docs"),
@@ -195,10 +210,16 @@ OPENPROSE: Final = Language(
 # ---------------------------------------------------------------- VVM
 
 
-def _modules(base: Path, *, program: Path | None = None, profile: Profile = "default") -> Programs:
+def _modules(
+    base: Path,
+    *,
+    program: Path | None = None,
+    profile: Profile = "default",
+    texts: Mapping[str, str] | None = None,
+) -> Programs:
     from prose_kernel.state.modules import LocalModules
 
-    return LocalModules(base, program=program)  # VVM has one profile
+    return LocalModules(base, program=program, texts=texts)  # VVM has one profile
 
 
 def _configure(machine: Any, settings: Settings) -> None:
@@ -222,6 +243,7 @@ VVM: Final = Language(
     format_program=_later("language.vvm:format_program"),
     report=_later("language.vvm.contract:report"),
     contract=_later("language.vvm.contract:contract"),
+    index=_later("language.vvm.symbols:index"),
     completeness=_later("language.vvm.completion:completeness"),
     words=_words_later("language.vvm.word_docs"),
     complete=_later("language.vvm.completion:complete"),

@@ -49,14 +49,14 @@ class LocalModules:
     as a cycle. A file is read again if it has changed; otherwise its module is the same object as before.
     """
 
-    def __init__(self, base: Path, *, program: Path | None = None) -> None:
+    def __init__(self, base: Path, *, program: Path | None = None, texts: Mapping[str, str] | None = None) -> None:
         name = program.name if program else ""
         self._root = _File(os.path.abspath(base / name), name)  # noqa: PTH100 - links are not resolved
         self._directory = os.path.abspath(base)  # noqa: PTH100
         self._shown_from = "" if base.is_absolute() else str(base)
         self._texts: dict[str, _Text] = {}
         self._modules: dict[str, tuple[_Text, Module]] = {}
-        self._given: Mapping[str, str] = {}
+        self._given: Mapping[str, str] = texts or {}
 
     # ------------------------------------------------------------ the two calls
 
@@ -82,6 +82,13 @@ class LocalModules:
                 raise _broken(one)
         texts = {one.path: one.source.text for one in execution_order([module])}
         return LoadedProgram(module, module.source, "local", Path(module.path).stem, texts)
+
+    def file_of(self, path: str) -> Path | None:
+        """The file that an import path of the root leads to; None for one that names no file."""
+        try:
+            return Path(self._resolve(path, self._root).path)
+        except ImportProgramError:
+            return None
 
     # ------------------------------------------------------------ reading
 

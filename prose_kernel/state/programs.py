@@ -84,6 +84,7 @@ class LocalPrograms:
         profile: Profile = "default",
         resolver: Resolver | None = None,
         home: Path | None = None,
+        texts: Mapping[str, str] | None = None,
     ) -> None:
         self._profile: Profile = profile
         self._resolver = resolver
@@ -94,7 +95,7 @@ class LocalPrograms:
         self._texts: dict[Where, _Text] = {}
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
-        self._given: Mapping[str, str] = {}  # by address: what a resumed run has read before
+        self._given: Mapping[str, str] = texts or {}  # by address: what an editor holds, or a resumed run has read
 
     # ------------------------------------------------------------ the two calls
 
@@ -124,6 +125,14 @@ class LocalPrograms:
         self._loaded[id(text.source)] = text.source, (*chain, where)
         handle, slug = handle_and_slug(path, where)
         return LoadedProgram(text.program, text.source, handle, slug, _texts(checked))
+
+    def file_of(self, path: str) -> Path | None:
+        """The local file that a `use` path of the root leads to; None for any other path."""
+        try:
+            where = self.resolve(path)
+        except ImportProgramError:
+            return None
+        return None if where.remote else Path(where.address)
 
     def _load(self, where: Where, chain: tuple[Where, ...], data: bytes | None) -> _Checked:
         text = self._read(where, data)
