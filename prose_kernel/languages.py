@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
+    from prose_kernel.language.fixes import Fix
     from prose_kernel.language.source import Source
     from prose_kernel.language.symbols import Index
     from prose_kernel.language.words import Completion, Entry
@@ -102,6 +103,10 @@ class Language:
     `string`, a `triple` quoted one or a `marker`, where that literal begins, what the machine knows and the values of
     its names. The front end filters by what is typed.
 
+    `index` gives the names of a compiled program and their places, `fixes` the changes that apply the hint of a finding
+    of it; whoever offers one checks it first (`language.fixes.holds`). `known_in` is what a program defines for all of
+    its text, given what imports lead to.
+
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
     `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
@@ -127,6 +132,8 @@ class Language:
     report: Callable[[Any, str], str] = field(repr=False)
     contract: Callable[[Any], Any] = field(repr=False)
     index: Callable[[Any, Source], Index] = field(repr=False)
+    fixes: Callable[[Any, Diagnostic], Iterable[Fix]] = field(repr=False)
+    known_in: Callable[[Any, Callable[[str], Any]], Any] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
     complete: Callable[[str, str, int, Any, Mapping[str, Any]], Completion] = field(repr=False)
@@ -191,6 +198,8 @@ OPENPROSE: Final = Language(
     format_program=_later("language.openprose:format_program"),
     report=lambda program, name: _later("language.openprose:format_program")(program),
     index=_later("language.openprose.symbols:index"),
+    fixes=_later("language.openprose.fixes:fixes"),
+    known_in=_later("language.openprose.contract:known_in"),
     completeness=_later("language.openprose.completion:completeness"),
     complete=_later("language.openprose.completion:complete"),
     words=_words_later("language.openprose.word_docs"),
@@ -244,6 +253,8 @@ VVM: Final = Language(
     report=_later("language.vvm.contract:report"),
     contract=_later("language.vvm.contract:contract"),
     index=_later("language.vvm.symbols:index"),
+    fixes=_later("language.vvm.fixes:fixes"),
+    known_in=_later("language.vvm.contract:known_in"),
     completeness=_later("language.vvm.completion:completeness"),
     words=_words_later("language.vvm.word_docs"),
     complete=_later("language.vvm.completion:complete"),

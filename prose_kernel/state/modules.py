@@ -32,7 +32,7 @@ class _Text:
     """A file that was read and parsed, with the paths of its imports."""
 
     file: _File
-    stamp: program_files.Stamp
+    stamp: program_files.Stamp | str
     source: Source
     program: Program
     findings: tuple[Finding, ...]
@@ -104,7 +104,9 @@ class LocalModules:
         """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (E090)."""
         known = self._texts.get(file.path)
         if (given := self._given.get(file.path)) is not None:
-            return _parsed(file, (0, 0, 0), given.encode("utf-8", "replace"))
+            if known is None or (known.stamp, known.file) != (given, file):
+                known = self._texts[file.path] = _parsed(file, given, given.encode("utf-8", "replace"))
+            return known
         try:
             stamp = program_files.stamp(file.path)
             if known is not None and (known.stamp, known.file) == (stamp, file):
@@ -185,7 +187,7 @@ class LocalModules:
         return module
 
 
-def _parsed(file: _File, stamp: program_files.Stamp, data: bytes) -> _Text:
+def _parsed(file: _File, stamp: program_files.Stamp | str, data: bytes) -> _Text:
     from prose_kernel.language.vvm import decode, parse
 
     try:
