@@ -32,6 +32,7 @@ COMMANDS = {
     "help": "prose_kernel.cli.help:help_",
     "explain": "prose_kernel.cli.explain:explain",
     "examples": "prose_kernel.cli.examples:examples",
+    "lsp": "prose_kernel.cli.lsp:lsp",
     "install": "prose_kernel.cli.install:install",
     "doctor": "prose_kernel.cli.doctor:doctor",
     "update": "prose_kernel.cli.update:update",

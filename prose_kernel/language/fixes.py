@@ -113,7 +113,7 @@ _PROPOSED = frozenset({"output", "result", "exec", "printenv", "session", "do", 
 
 
 def _known_words(diagnostic: Diagnostic) -> set[str]:
-    return _PROPOSED | set(re.findall(r"\w+", diagnostic.source_line))
+    return {*_PROPOSED, *re.findall(r"\w+", diagnostic.source_line)}
 
 
 def without_tabs(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:

@@ -34,7 +34,7 @@ def safe_form(text: Text, first: Interpolation) -> str:
 
 
 def safe_command(text: Text) -> tuple[str, str]:
-    """The command of W051 with quoted environment variables in the place of interpolations, and the entries of `env`."""
+    """The command of W051 with environment variables in the place of interpolations, and the entries of `env`."""
     variables = _variables(text)
     entries = ", ".join(_entry(name, raw[1:-1]) for raw, name in variables.items())
     return _rewritten(text, variables), entries

@@ -134,8 +134,7 @@ class _Indexer(Indexer):
         self._exported.append(node)
 
     def _export_pack(self, node: tree.ExportPack, scope: _Scope) -> None:
-        self._packed(node.arguments, scope)
-        self.walk(node.keywords, scope)
+        self.walk((node.arguments, node.keywords), scope)  # another name for a bare one is another export
         self._exported.append(node)
 
     def _share(self, item: tree.Export | tree.ExportPack, module: _Scope) -> None:
