@@ -16,6 +16,7 @@ Commands
   prose explain CODE          what an error code (E004, vvm E040) or a section (3.7) of the reference means
   prose examples [NAME]       bundled examples: list them, or print one
   prose install, prose doctor the Jupyter kernel: register it, find out why it does not start
+  prose lsp                   serve an editor: findings, completion, names (docs/editors.md)
   prose update                bring an old .prose directory up to date
 
 OpenProse, in files that end with .prose (the other language, VVM: prose help vvm)

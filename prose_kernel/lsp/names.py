@@ -157,7 +157,11 @@ def _check(documents: Documents, document: Document, edits: list[Edit], texts: M
         known = span in found_there and meaning.setdefault(symbol, other) is other
         if not known or (symbol is not None and back.setdefault(other, symbol) is not symbol):
             line = changed.source.line_column(span[0])[0]
-            raise Refused(f"`{name}` means something else already, or could not be read as a name (line {line})")
+            taken = next((one for one in document.index.symbols if one.name == name), None)
+            if taken is not None:
+                line = document.source.line_column(taken.span.start)[0]
+                raise Refused(f"`{name}` is the name of another {taken.kind} already (line {line})")
+            raise Refused(f"`{name}` would mean something else, or is no name (line {line})")
 
 
 def _new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
@@ -185,5 +189,6 @@ def _moved(index: Index, edits: list[Edit], name: str) -> dict[tuple[int, int], 
             start, end = (begin - width, begin) if edit.span.end > edit.span.start else (begin, begin + width)
         elif one.path and at < len(edits) and edits[at].span.start == one.end:
             start, end = end + len(edits[at].text) - len(name), end + len(edits[at].text)
-        moved[(start, end)] = one.symbol
+        if one.symbol is None or not one.symbol.implicit:
+            moved[(start, end)] = one.symbol
     return moved

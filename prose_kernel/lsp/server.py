@@ -21,7 +21,7 @@ from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.fixes import Edit
 from prose_kernel.language.source import Span
 from prose_kernel.lsp import features
-from prose_kernel.lsp.documents import Document, Documents, path_of
+from prose_kernel.lsp.documents import Document, Documents, path_of, uri_of
 from prose_kernel.lsp.names import Refused, everywhere, renamable, rename
 from prose_kernel.lsp.names import definition as definition_of
 from prose_kernel.lsp.positions import Change, Position, Text
@@ -310,11 +310,7 @@ def _links(server: ProseServer, params: types.DocumentLinkParams) -> list[types.
     if document is None:
         return []
     found = ((span, document.file_of(path)) for span, path in document.index.links)
-    return [
-        types.DocumentLink(features.to_range(document.text, span), uri_of(file))
-        for span, file in found
-        if file
-    ]
+    return [types.DocumentLink(features.to_range(document.text, span), uri_of(file)) for span, file in found if file]
 
 
 def _tokens(server: ProseServer, params: types.SemanticTokensParams) -> types.SemanticTokens | None:

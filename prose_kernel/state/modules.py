@@ -56,7 +56,7 @@ class LocalModules:
         self._shown_from = "" if base.is_absolute() else str(base)
         self._texts: dict[str, _Text] = {}
         self._modules: dict[str, tuple[_Text, Module]] = {}
-        self._given: Mapping[str, str] = texts or {}
+        self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the two calls
 

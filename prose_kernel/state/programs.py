@@ -95,7 +95,8 @@ class LocalPrograms:
         self._texts: dict[Where, _Text] = {}
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
-        self._given: Mapping[str, str] = texts or {}  # by address: what an editor holds, or a resumed run has read
+        # By address: what an editor holds, or what a resumed run has read before.
+        self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the two calls
 
