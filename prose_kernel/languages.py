@@ -105,7 +105,7 @@ class Language:
 
     `index` gives the names of a compiled program and their places, `fixes` the changes that apply the hint of a finding
     of it; whoever offers one checks it first (`language.fixes.holds`). `known_in` is what a program defines for all of
-    its text, given what imports lead to.
+    its text, given what imports lead to. `grammar` is a TextMate grammar for editors that colour by one.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
@@ -136,6 +136,7 @@ class Language:
     known_in: Callable[[Any, Callable[[str], Any]], Any] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
+    grammar: Callable[[], dict[str, Any]] = field(repr=False, default=dict)
     complete: Callable[[str, str, int, Any, Mapping[str, Any]], Completion] = field(repr=False)
     machine: Callable[[], type[Machine]] = field(repr=False)
     configure: Callable[[Any, Settings], None] = field(repr=False, default=lambda machine, settings: None)
@@ -203,6 +204,7 @@ OPENPROSE: Final = Language(
     completeness=_later("language.openprose.completion:completeness"),
     complete=_later("language.openprose.completion:complete"),
     words=_words_later("language.openprose.word_docs"),
+    grammar=_later("language.openprose.textmate:grammar"),
     machine=_class_later("machine.openprose.machine:Machine"),
     programs=_later("state.programs:LocalPrograms"),
     contract=_later("language.openprose.contract:contract"),
@@ -257,6 +259,7 @@ VVM: Final = Language(
     known_in=_later("language.vvm.contract:known_in"),
     completeness=_later("language.vvm.completion:completeness"),
     words=_words_later("language.vvm.word_docs"),
+    grammar=_later("language.vvm.textmate:grammar"),
     complete=_later("language.vvm.completion:complete"),
     machine=_class_later("machine.vvm.machine:Machine"),
     configure=_configure,

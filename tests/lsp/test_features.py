@@ -71,6 +71,12 @@ def test_a_document_without_a_file_is_checked_too(editor: Editor) -> None:
     assert features.diagnostics(editor.documents.open("untitled:a", "output a = b\n", "prose"))[0].code == "E131"
 
 
+def test_the_cells_of_a_notebook_are_left_to_its_kernel(editor: Editor) -> None:
+    document = editor.documents.open((editor.folder / "a.ipynb").as_uri(), "%bindings\nlet x = 1\nlet x = 2\n", "prose")
+    assert features.diagnostics(document) == []
+    assert "session" in [item.label for item in features.completion(document, types.Position(3, 0)).items]
+
+
 # ---------------------------------------------------------------- completion
 
 
