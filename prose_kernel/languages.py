@@ -53,6 +53,14 @@ class Programs(Protocol):
         ...
 
 
+class RemotePrograms(Programs, Protocol):
+    """Those of a language whose programs may come from elsewhere."""
+
+    async def load_root(self) -> Source:
+        """The text of the program at `origin`, when it may run."""
+        ...
+
+
 class CompileText(Protocol):
     def __call__(
         self,
@@ -75,10 +83,13 @@ class OpenPrograms(Protocol):
         *,
         program: Path | None = None,
         profile: Profile = "default",
+        resolver: Callable[[], Any] | None = None,
+        origin: str = "",
         texts: Mapping[str, str] | None = None,
     ) -> Programs:
-        """The programs around a directory, or around a program file. `texts` are read in the place of files; a text is
-        found by the name that `file_of` gives the file."""
+        """The programs around a directory, or around a program file, or around the program at the address `origin`.
+        `resolver` makes what provides programs from elsewhere; a language without such programs never calls it.
+        `texts` are read in the place of files; a text is found by the name that `file_of` gives the file."""
         ...
 
 
@@ -107,6 +118,8 @@ class Language:
     of it; whoever offers one checks it first (`language.fixes.holds`). `known_in` is what a program defines for all of
     its text, given what imports lead to. `grammar` is a TextMate grammar for editors that colour by one.
 
+    `elsewhere`: programs may come from a registry or URL.
+
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
     `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
@@ -125,6 +138,7 @@ class Language:
     declared: Mapping[str, str] = field(default_factory=dict)
     state: Literal["state", "vvm_state"] = "state"
     at_home: bool = False
+    elsewhere: bool = False
     refusal: str = ""
     decode: Callable[[bytes, str], Source] = field(repr=False)
     compile: CompileText = field(repr=False)
@@ -193,6 +207,7 @@ OPENPROSE: Final = Language(
     mode="text/x-yaml",
     sample='exec "true"\n',
     delimiters=("***", "**"),
+    elsewhere=True,
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
     decode=_later("language.openprose:decode"),
     compile=_later("language.openprose:compile_source"),
@@ -221,16 +236,10 @@ OPENPROSE: Final = Language(
 # ---------------------------------------------------------------- VVM
 
 
-def _modules(
-    base: Path,
-    *,
-    program: Path | None = None,
-    profile: Profile = "default",
-    texts: Mapping[str, str] | None = None,
-) -> Programs:
+def _modules(base: Path, *, program: Path | None = None, texts: Mapping[str, str] | None = None, **_: Any) -> Programs:
     from prose_kernel.state.modules import LocalModules
 
-    return LocalModules(base, program=program, texts=texts)  # VVM has one profile
+    return LocalModules(base, program=program, texts=texts)  # VVM has one profile, and modules in files alone
 
 
 def _configure(machine: Any, settings: Settings) -> None:

@@ -34,6 +34,7 @@ COMMANDS = {
     "examples": "prose_kernel.cli.examples:examples",
     "lsp": "prose_kernel.cli.lsp:lsp",
     "install": "prose_kernel.cli.install:install",
+    "programs": "prose_kernel.cli.programs:programs",
     "doctor": "prose_kernel.cli.doctor:doctor",
     "update": "prose_kernel.cli.update:update",
 }

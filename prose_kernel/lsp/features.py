@@ -74,7 +74,7 @@ def offset_of(document: Document, position: types.Position) -> int:
 def diagnostics(document: Document) -> list[types.Diagnostic]:
     """What is found in a document. Errors of a file that it imports are told at an import, with the place.
 
-    Nothing of a notebook, which an editor shows as one text: its kernel knows magics, and what earlier cells have bound.
+    Nothing of a notebook, which an editor sends as one text: its kernel knows magics, and what earlier cells bound.
     """
     if document.path is not None and document.path.suffix == ".ipynb":
         return []

@@ -9,26 +9,44 @@ cut off. A record is handed to the system before what it says has an effect, so 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.journal_records import VERSION, Answered, Ended, Finished, Head, Record, Rewound, Text
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    VERSION,
+    Answered,
+    Asked,
+    Ended,
+    Finished,
+    Head,
+    Record,
+    Rewound,
+    Text,
+)
 
 NAME: Final = "journal.jsonl"
 _ENCODER: Final = msgspec.json.Encoder()
-_DECODER: Final = msgspec.json.Decoder(Record)
-_HEAD: Final = msgspec.json.Decoder(Head)
 _PREFIX: Final = 9
 """Bytes of a line before its record: eight digits of the checksum and a space."""
 
 _TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Record]:
+    """Made when a journal is read: writing needs none."""
+    return msgspec.json.Decoder(Record)
 
 
 @dataclass(slots=True)
@@ -59,7 +77,7 @@ class JournalRead:
 
     def rewound(self, to: int) -> None:
         """Only the records before line `to` count, and what comes from now on."""
-        self._parts = [(begin, min(end, to)) for begin, end in self._parts if begin < to]
+        self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
         self._parts.append((self.lines, self.lines))
         self.texts = [text for text in self.texts if text.number < to]
         for text in self.texts:
@@ -79,7 +97,7 @@ class JournalRead:
                 if not parts or number >= self.lines:
                     return
                 if number >= begin and number >= parts[0][0]:
-                    yield number, _DECODER.decode(line[_PREFIX:])
+                    yield number, _decoder().decode(line[_PREFIX:])
 
     def _counting(self) -> list[tuple[int, int]]:
         return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
@@ -95,6 +113,26 @@ def read(path: Path) -> JournalRead:
     except OSError as error:
         reason = (error.strerror or "it cannot be read").lower()
         raise UsageError(f"the journal of run {path.parent.name} cannot be read: {reason}") from None
+
+
+def is_answered(path: Path, key: str) -> bool:
+    """Whether a journal has the answer to a request: the program got it, the last time that it was asked. Never raises;
+    of a journal that is gone or damaged nothing is known."""
+    named, answered = f'"key":{json.dumps(key, ensure_ascii=False)}'.encode("utf-8", "replace"), False
+    try:
+        if path.name != NAME or not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        with path.open("rb") as file:
+            for line in file:
+                if named in line and line.endswith(b"\n"):
+                    match _decoder().decode(line[_PREFIX:]):
+                        case Asked(key=found) if found == key:
+                            answered = False
+                        case Answered(key=found) as record if found == key:
+                            answered = record.error == NOTHING and not record.cancelled
+    except (OSError, msgspec.MsgspecError):
+        return answered
+    return answered
 
 
 def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> JournalRead:
@@ -113,7 +151,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
             found = JournalRead(path, _head(run, body))
             found._parts = [(0, 0)]
         elif body.startswith(_TOLD):
-            _note(found, _DECODER.decode(body), number)
+            _note(found, _decoder().decode(body), number)
         found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
     if found is None:
         raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
@@ -127,7 +165,7 @@ def _head(run: str, body: bytes) -> Head:
         if version != VERSION:
             hint = f"this version of prose_kernel reads version {VERSION}; resume the run with the one that began it"
             raise UsageError(f"the journal of run {run} has version {version}", hint=hint)
-        return _HEAD.decode(body)
+        return msgspec.json.decode(body, type=Head)
     except msgspec.MsgspecError:
         raise UsageError(f"the journal of run {run} does not begin with a head: it is damaged") from None
 
@@ -149,10 +187,19 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
 class JournalFile:
     """Writes records behind those that are there. `on_lost` is told, once, why nothing can be written any more.
 
-    Nothing is written before the first record that is worth it: a run that asks nothing leaves no directory.
+    Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
+    nothing and keeps nothing leaves none. `out_of_git` is a directory above, which is made with a `.gitignore` then.
     """
 
-    def __init__(self, path: Path, *, durable: bool = False, on_lost: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durable: bool = False,
+        on_lost: Callable[[str], None] | None = None,
+        out_of_git: Path | None = None,
+    ) -> None:
+        self._out_of_git = out_of_git
         self.path = path
         self.lines = 0
         self._durable = durable
@@ -172,17 +219,19 @@ class JournalFile:
 
     def append(self, record: Record) -> None:
         """Write a record. Never raises."""
-        if self._descriptor is None and not self._lost:
+        if self._lost:
+            return
+        if self._descriptor is None:
             self._early.append(record)
-            if isinstance(record, (Head, Text)):
-                return  # only a text that asks or ends makes the file
-            record_batch, self._early = self._early, []
+            if isinstance(record, (Head, Text, Ended, Finished)) and not self.path.parent.is_dir():
+                return
+            records, self._early = self._early, []
         else:
-            record_batch = [record]
+            records = [record]
         try:
-            if self._descriptor is None and not self._lost:
+            if self._descriptor is None:
                 self._open()
-            self._write(record_batch)
+            self._write(records)
         except OSError as error:
             self._give_up((error.strerror or type(error).__name__).lower())
 
@@ -207,6 +256,10 @@ class JournalFile:
             os.fdatasync(self._descriptor)
 
     def _open(self) -> None:
+        if self._out_of_git is not None:
+            from prose_kernel.permissions.safe_files import keep_out_of_git
+
+            keep_out_of_git(str(self._out_of_git))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path, flags, 0o600)
