@@ -158,6 +158,14 @@ class LocalPrograms:
         url, digest = (found.url, found.digest) if found else ("", "")
         return LoadedProgram(text.program, text.source, handle, slug, url, digest, _texts(checked))
 
+    def file_of(self, path: str) -> Path | None:
+        """The local file that a `use` path of the root leads to; None for any other path."""
+        try:
+            where = self.resolve(path)
+        except ImportProgramError:
+            return None
+        return None if where.remote else Path(where.address)
+
     async def load_root(self) -> Source:
         """The text of the program at `origin`, when everything that it leads to has been agreed to.
 

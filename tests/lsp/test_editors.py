@@ -37,7 +37,7 @@ def test_a_place_that_cannot_be_written_is_an_error_with_a_reason(
     assert capsys.readouterr().err == f"Error: {tmp_path}/file/inside cannot be written: not a directory\n"
 
 
-@pytest.mark.filterwarnings("ignore:Keyword `trait` is deprecated")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of traitlets, about jupyter_lsp
 def test_jupyter_lsp_finds_the_server_for_the_types_that_the_kernels_say() -> None:
     from prose_kernel.notebook.kernel import language_info
 
