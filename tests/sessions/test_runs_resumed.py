@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import waiting
 import yaml
+from filelock import FileLock
 from killing import answer, how_to_resume, in_a_child, journal_in
 from machine.fakes import FakeClock
 from sessions.people import ScriptedPerson
@@ -291,6 +292,44 @@ async def test_memory_of_a_killed_session_is_put_back_for_whoever_comes_first(tm
     assert remembered(place) == ["- Plan: Said.", "- More: Said.", "- Go on: Said."]
 
 
+NOTE = """agent w(memory={scope: "project", key: "k"})
+x = @w `Note`(())
+"""
+
+
+async def test_memory_of_vvm_stays_and_the_person_is_told(tmp_path: Path) -> None:
+    patch = '\n```vvm-memory\n{"retain": ["W tea"]}\n```\n'
+    Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"*": f"Noted.{patch}"}}))
+    vvm, person = languages.of_file("p.vvm"), ScriptedPerson(available=False)
+    here = workspace(tmp_path, "notebook", notebook=True)
+    await here.execute("let a = 1")
+    await here.execute(NOTE, language=vvm)
+    directory = here.run_directory
+    await here.close()
+    assert directory is not None
+    here = workspace(tmp_path, "notebook", notebook=True, how=back_to_the_first_cell(directory), person=person)
+    await here.restore()
+    await here.execute(NOTE, language=vvm)
+    await here.close()
+    assert (tmp_path / ".vvm/memory/k/ledger.jsonl").read_text().count("W tea") == 2
+    assert person.transcript == ["Warning: the memory 'k' is not taken back with the run: it holds what came later"]
+
+
+async def test_the_memory_of_a_killed_process_is_free_though_its_commands_still_run(tmp_path: Path) -> None:
+    place = tmp_path / ".prose" / "agents" / "captain"
+
+    async def work() -> None:
+        here = workspace(tmp_path)
+        await here.tasks.start({"cmd": "touch up; sleep 7532", "yield_time_ms": 0}, TaskCaller())
+        await waiting.appears(tmp_path / "up")
+        await here.execute(CAPTAIN.format("project") + CELLS[0])
+
+    assert in_a_child(tmp_path, work, before=answer("c1/1/s0")) is None
+    with FileLock(place / ".lock", timeout=0):
+        assert (place / ".undo").is_file()
+    waiting.until(lambda: not waiting.processes("sleep 7532"))
+
+
 @pytest.mark.parametrize("record", ["not JSON", '{"journal": "/", "key": "", "files": {"../../../mine": null}}'])
 async def test_a_record_that_somebody_else_wrote_does_no_harm(tmp_path: Path, record: str) -> None:
     place = tmp_path / ".prose" / "agents" / "captain"
@@ -327,3 +366,25 @@ async def test_tasks_of_a_killed_run_are_interrupted_and_gone(tmp_path: Path) ->
         assert (await here.tasks.active(TaskCaller())).tasks == ()
     finally:
         await here.close()
+
+
+# ---------------------------------------------------------------- branches
+
+
+async def test_sessions_of_one_agent_in_parallel_take_turns_until_the_journal_knows(tmp_path: Path) -> None:
+    branches = "".join(f'  session: captain\n    prompt: "{name}"\n' for name in ("A", "B", "C"))
+    text = CAPTAIN.format("project") + f'let s = session: captain\n  prompt: "Plan"\nparallel:\n{branches}'
+    here = workspace(tmp_path, concurrency=1)
+    await here.execute(text.replace("  session: captain", "  resume: captain"))
+    await here.close()
+    place = tmp_path / ".prose" / "agents" / "captain"
+    assert remembered(place) == ["- Plan: Said.", "- A: Said.", "- B: Said.", "- C: Said."]
+
+
+async def test_only_the_branch_that_won_a_race_leaves_a_memory(tmp_path: Path) -> None:
+    text = "".join(f'agent {name}:\n  prompt: "P"\n  persist: project\n' for name in ("first", "second"))
+    text += 'parallel ("first"):\n  session: first\n    prompt: "A"\n  session: second\n    prompt: "B"\n'
+    await runs(tmp_path, text)()
+    agents = tmp_path / ".prose" / "agents"
+    left = [path.parent.name for path in agents.glob("*/*.md")]
+    assert left in (["first"] * 2, ["second"] * 2)  # both answer at once: threads decide who is first
