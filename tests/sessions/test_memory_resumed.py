@@ -154,7 +154,7 @@ PROGRAMS: dict[str, tuple[str | list[str], str, dict[str, Any]]] = {
     "both": (TEAM_CELLS, "notebook", {"vvm_state": "filesystem"}),
 }
 EVERY_INSTANT = bool(os.environ.get("KILL_AT_EVERY_INSTANT"))
-"""Otherwise a sample. All take some minutes: `KILL_AT_EVERY_INSTANT=1 pytest -o faulthandler_timeout=3600 …`."""
+"""Otherwise a sample. All take some minutes: `KILL_AT_EVERY_INSTANT=1 pytest --timeout=3600 -o faulthandler_timeout=3600 …`."""
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)

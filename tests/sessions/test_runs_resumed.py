@@ -368,6 +368,38 @@ async def test_tasks_of_a_killed_run_are_interrupted_and_gone(tmp_path: Path) ->
         await here.close()
 
 
+# ---------------------------------------------------------------- files of answers
+
+
+async def test_a_vvm_run_that_failed_and_is_resumed_is_completed_in_its_log(tmp_path: Path) -> None:
+    Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"One": "First."}}))
+    text, clock = "agent a()\nx = @a `One`(())\ny = @a `Two`(x)\nexport y\n", FakeClock()
+    here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
+    with pytest.raises(RunError) as failed:
+        await here.execute(text, "p.vvm")
+    await here.close(failed.value)
+    assert here.run_directory is None
+    (log,) = tmp_path.glob(".vvm/runs/*/state.md")
+    assert "Status: failed" in log.read_text() and "Failed: " in log.read_text()
+    first = log.parent / "bindings" / "b000001.md"
+    first.unlink()
+    Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"Two": "Second."}}))
+    clock.time = 3600
+    here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
+    await here.execute(text, "p.vvm")
+    await here.close()
+    assert first.read_text() == "First."
+    run_id, trace = log.parent.name, log.read_text().partition("## Binding Index\n\n")[2]
+    assert "Status: completed" in log.read_text()
+    assert trace == (
+        "| Name | Ref Path | Summary |\n|------|----------|---------|\n"
+        f"| x | .vvm/runs/{run_id}/bindings/b000001.md | First. |\n"
+        f"| y | .vvm/runs/{run_id}/bindings/b000002.md | Second. |\n"
+        "\n## Execution Trace\n\n- [2026-01-01T00:00:00Z] Started\n- [2026-01-01T00:00:00Z] x = @a (b000001)\n"
+        "- [2026-01-01T01:00:00Z] y = @a (b000002)\n- [2026-01-01T01:00:00Z] Completed with 1 export\n"
+    )
+
+
 # ---------------------------------------------------------------- branches
 
 
