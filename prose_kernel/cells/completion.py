@@ -156,6 +156,12 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
             return _codes()
         case ["%warnings"]:
             return ["on", "off"]
+        case ["%restore"]:
+            from prose_kernel.cells.history_magics import restorable
+
+            return restorable(cells)
+        case ["%back"]:
+            return [str(number) for number in range(1, cells.started.texts if cells.started is not None else 1)]
         case ["%tasks"]:
             return ["--all"]
         case ["%task", _]:
