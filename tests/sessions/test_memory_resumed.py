@@ -116,7 +116,9 @@ def run(cwd: Path, text: str | list[str], name: str, **chosen: Any) -> Callable[
         if isinstance(text, str):
             await here.execute(text, name)
         else:
-            done = len(texts_of(await here.restore())) if how is not None else 0
+            if how is not None:
+                await here.restore()
+            done = len(texts_of(how)) if how is not None else 0
             for number, cell in list(enumerate(text))[done:]:
                 language = languages.of_file("c.vvm" if number % 2 else "c.prose")
                 await here.execute(cell, f"cell {number + 1}", language=language)

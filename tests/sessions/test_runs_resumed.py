@@ -18,7 +18,7 @@ from sessions.people import ScriptedPerson
 
 from prose_kernel import languages
 from prose_kernel.errors import ProviderError, RunError
-from prose_kernel.run_journal import Resumption
+from prose_kernel.run_journal import Resumption, branch
 from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
 from prose_kernel.runtime.services import TaskCaller
@@ -224,6 +224,32 @@ async def test_memory_of_the_run_goes_back_with_it(tmp_path: Path) -> None:
     await here.close()
     assert remembered(place) == ["- Plan: Said.", "- More: Said."]
     assert person.transcript == []
+
+
+async def test_a_branch_of_a_run_has_the_memory_and_the_files_of_its_point(tmp_path: Path) -> None:
+    vvm = languages.of_file("p.vvm")
+    here = workspace(tmp_path, "notebook", notebook=True, vvm_state="filesystem")
+    await here.execute(CAPTAIN.format("true") + CELLS[0])
+    await here.execute("agent w()\nx = @w `One`(a)\n", language=vvm)
+    await here.execute(CELLS[1])
+    await here.execute("y = @w `Two`(x)\n", language=vvm)
+    directory = here.run_directory
+    await here.close()
+    assert directory is not None
+    found = journal_file.read(directory / journal_file.NAME)
+    made = branch(found, found.texts[2].number, "20270101-000000-b7a9c4", FakeClock().now())
+    here = workspace(tmp_path, "notebook", notebook=True, vvm_state="filesystem", how=Resumption(made))
+    await here.restore()
+    await here.execute(MORE)
+    await here.execute("z = @w `Three`(x)\n", language=vvm)
+    await here.close()
+    agents, answers = made.path.parent / "agents", tmp_path / ".vvm" / "runs"
+    assert remembered(agents / "captain") == ["- Plan: Said.", "- More: Said."]
+    assert remembered(directory / "agents" / "captain") == ["- Plan: Said.", "- Go on: Said."]
+    log = (answers / made.head.run / "state.md").read_text()
+    assert directory.name not in log and "x = @w (b000001)" in log and "z = @w (b000002)" in log
+    files = sorted((answers / made.head.run / "bindings").iterdir())
+    assert [path.name for path in files] == ["b000001.md", "b000002.md"]
 
 
 async def test_an_agent_that_the_run_has_not_used_yet_remembers_nothing(tmp_path: Path) -> None:
