@@ -33,6 +33,7 @@ COMMANDS = {
     "help": "prose_kernel.cli.help:help_",
     "explain": "prose_kernel.cli.explain:explain",
     "examples": "prose_kernel.cli.examples:examples",
+    "lsp": "prose_kernel.cli.lsp:lsp",
     "install": "prose_kernel.cli.install:install",
     "programs": "prose_kernel.cli.programs:programs",
     "doctor": "prose_kernel.cli.doctor:doctor",

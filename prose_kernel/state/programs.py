@@ -107,6 +107,7 @@ class LocalPrograms:
         resolver: Callable[[], Resolver] | None = None,
         origin: str = "",
         home: Path | None = None,
+        texts: Mapping[str, str] | None = None,
     ) -> None:
         self._profile: Profile = profile
         self._make_resolver = resolver
@@ -121,7 +122,8 @@ class LocalPrograms:
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
         self._met_remote = False  # during the last check
-        self._given: Mapping[str, str] = {}  # by address: what a resumed run has read before
+        # By address: what an editor holds, or what a resumed run has read before.
+        self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the calls
 
@@ -155,6 +157,14 @@ class LocalPrograms:
         found = remote[where].fetched if where in remote else None
         url, digest = (found.url, found.digest) if found else ("", "")
         return LoadedProgram(text.program, text.source, handle, slug, url, digest, _texts(checked))
+
+    def file_of(self, path: str) -> Path | None:
+        """The local file that a `use` path of the root leads to; None for any other path."""
+        try:
+            where = self.resolve(path)
+        except ImportProgramError:
+            return None
+        return None if where.remote else Path(where.address)
 
     async def load_root(self) -> Source:
         """The text of the program at `origin`, when everything that it leads to has been agreed to.

@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
+from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nodes import walk
-from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.tree import (
     Agent,
     Assign,
@@ -80,6 +81,24 @@ def contract(program: Program) -> Contract:
         name for statement in _statements(program.items) for name in _given(statement, anonymous=True)
     )
     return Contract(inputs, tuple(outputs))
+
+
+def known_in(program: Program, load: LoadContract) -> Known:
+    """What the whole text of a program may refer to: its agents, blocks and imports."""
+    programs: dict[str, Contract | None] = {}
+    for item in program.items:
+        if isinstance(item, Use) and (name := item.alias.id if item.alias else slug(item.path.raw)):
+            try:
+                programs.setdefault(name, load(item.path.raw))
+            except ImportProgramError:
+                programs.setdefault(name, None)
+    blocks = [item for item in program.items if isinstance(item, Block)]
+    return Known(
+        agents={item.name.id: KnownAgent(persistence(item)) for item in program.items if isinstance(item, Agent)},
+        blocks={block.name.id: tuple(parameter.id for parameter in block.parameters) for block in blocks},
+        programs=programs,
+        bodies={block.name.id: block for block in blocks},
+    )
 
 
 def block_exports(block: Block) -> tuple[str, ...]:
