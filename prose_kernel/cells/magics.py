@@ -177,7 +177,7 @@ async def trust(call: Call) -> None:
         raise UsageError(problem.message, hint=problem.hint) from None
     if not pins:
         return call.show(paragraph("No programs from elsewhere are pinned here."))
-    rows = [(pin.name or url, pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
+    rows = [(resolver.name(url), pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
     return call.show(table(("program", "sha256", "bytes", "holds"), rows))
 
 

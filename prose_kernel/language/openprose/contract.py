@@ -6,6 +6,7 @@ bare `do` may make readable (3.6), `slug` and `place_of` the reading of import p
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
@@ -148,7 +149,7 @@ def abilities(program: Program) -> tuple[str, ...]:
         elif isinstance(node, Permission) and not (isinstance(node.value, Name) and node.value.id == "deny"):
             granted[node.type.id] = None
         elif isinstance(node, Agent) and (scope := persistence(node)) not in (None, "true"):
-            memories[str(scope)] = None
+            memories[scope if scope in ("project", "user") else json.dumps(scope, ensure_ascii=False)] = None
     found = [f"{kind.__name__.lower()} ({count})" for kind, count in counts.items() if count]
     found += [f"permissions: {' '.join(sorted(granted))}"] if granted else []
     return tuple(found + ([f"memory: {' '.join(sorted(memories))}"] if memories else []))
