@@ -126,7 +126,7 @@ def point_of(journal: JournalRead, at: str) -> int:
 
 def branch(journal: JournalRead, before: int, run_id: str, started: datetime, text: str | None = None) -> JournalRead:
     """Begin another run with the records of this one before the one with that number; `text` takes the place of that
-    of the last file or cell. It lies beside the other one, and has a copy of the memory of its agents.
+    of the last file or cell. It lies beside the other one; large values are copied, all else comes with the replay.
 
     Raises `UsageError` when it cannot be written.
     """
@@ -145,9 +145,8 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
         records[last] = structs.replace(cast("Text", records[last]), text=text)
     file = JournalFile(directory.with_name(run_id) / NAME)
     try:
-        _carry(directory, directory.with_name(run_id))
-        answers = Path(head.directory) / VVM / "runs"
-        _carry(answers / head.run, answers / run_id)
+        if (directory / "attachments").is_dir():
+            shutil.copytree(directory / "attachments", directory.with_name(run_id) / "attachments", dirs_exist_ok=True)
         file.copy([new, *records])
     except OSError as error:
         reason = (error.strerror or "it did not work").lower()
@@ -155,16 +154,6 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
     finally:
         file.close()
     return read(file.path)
-
-
-def _carry(directory: Path, to: Path) -> None:
-    """Copy what replaying does not make again: memories of agents, large values, files with answers of agents."""
-    answers = ["bindings"] if directory.parts[-3:-2] == (VVM,) else []
-    for name in ("attachments", *answers):
-        if (directory / name).is_dir():
-            shutil.copytree(directory / name, to / name, dirs_exist_ok=True)
-    for memories in (*directory.glob("agents"), *directory.glob("imports/**/agents")):
-        shutil.copytree(memories, to / memories.relative_to(directory), dirs_exist_ok=True)
 
 
 # ---------------------------------------------------------------- the journal of a workspace

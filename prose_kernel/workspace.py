@@ -689,11 +689,12 @@ class Workspace:
         """What agents have left in the run is what the replayed answers have made it, and no more."""
         if run.answers is not None:
             run.answers.forget_others()
+        known = run.doors.memories.known if run.doors is not None else {}
         directory = run.home.directory if run.home is not None else None
-        if run.doors is not None or (directory is not None and (directory / "agents").exists()):
+        if directory is not None and (known or any((directory / name).is_dir() for name in ("agents", "imports"))):
             from prose_kernel.sessions.memory import restore_memories
 
-            restore_memories(directory, self._services_of(run).memories)
+            restore_memories(directory, known)
 
     # ------------------------------------------------------------ plugging in
 
