@@ -11,6 +11,7 @@ from prose_kernel.cells.tables import short_path
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
 from prose_kernel.presentation.safety import clip, fenced, inline_code, visible
+from prose_kernel.runtime.asker import serial
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
@@ -32,10 +33,10 @@ async def restore(call: Call) -> None:
 
     workspace = call.cells.started
     if workspace is not None and workspace.begun:
-        raise UsageError("%restore: a run has begun here already", hint="%reset ends it; then %restore brings one back")
+        raise UsageError("%restore: a run has begun here already", hint=_instead(call.cells))
     kept = _run_of(call.cells, call.words[0] if call.words else "")
     if kept is None:
-        return call.show(paragraph("There is nothing to restore: no run of this notebook is kept."))
+        return call.show(_nothing(call.cells))
     assert kept.journal is not None
     await call.cells.restore(resumption(kept.journal))
     last = kept.journal.texts[-1]
@@ -124,8 +125,7 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
         raise UsageError(f"run {found.id} is one of a file", hint=f"prose run --resume {found.id} lets it go on")
     if found.state == "running":
         raise UsageError(f"run {found.id} is being run by another process", hint="shut the other kernel down first")
-    if not Path(found.journal.head.directory).is_dir():
-        raise UsageError(f"the directory in which run {found.id} was begun is gone: {found.journal.head.directory}")
+    runs.check_directory(found.id, Path(found.journal.head.directory))
     return found
 
 
@@ -138,15 +138,34 @@ def _is_mine(cells: Cells, run: KeptRun) -> bool:
     return Path(head.directory) == cells.cwd
 
 
-def restorable(cells: Cells) -> list[str]:
-    """The ids of runs that `%restore` could bring back here, the latest first."""
+def _instead(cells: Cells) -> str:
+    """How to bring back another run than the one that has begun. Without its id, that would be this one again."""
+    magic = serial(cells.asker).magic
+    earlier = restorable(cells, mine=True)
+    then = f"{magic}restore {earlier[0]} brings back the one before" if earlier else f"{magic}restore brings it back"
+    return f"{magic}reset ends it; then {then}"
+
+
+def _nothing(cells: Cells) -> Display:
+    """That no run of this notebook is kept; it may have been renamed, so the last one beside it is named."""
+    words = "There is nothing to restore: no run of this notebook is kept."
+    others = restorable(cells)
+    if others:
+        magic = serial(cells.asker).magic
+        words += f" The last run of another notebook in this directory: {magic}restore {others[0]} brings it back."
+    return paragraph(words)
+
+
+def restorable(cells: Cells, mine: bool = False) -> list[str]:
+    """The ids of runs that `%restore` could bring back here, the latest first; `mine`: those of this notebook."""
     from prose_kernel.state import runs
 
     try:
         known = runs.all_runs(runs.places(cells.cwd, cells.settings.state_dir))
     except UsageError:
         return []
-    return [run.id for run in reversed(known) if run.interactive and run.state != "running"]
+    kept = [run for run in reversed(known) if run.interactive and (_is_mine(cells, run) or not mine)]
+    return [run.id for run in kept if run.state != "running"]
 
 
 def _journal(call: Call) -> JournalRead | None:
@@ -208,4 +227,5 @@ def _what(cells: Cells) -> Iterator[tuple[str, list[str]]]:
             more = [f"… and {len(names) - _NAMES:,} more"] if len(names) > _NAMES else []
             yield what, [*names[:_NAMES], *more]
     if workspace.cwd != cells.cwd:
-        yield "directory", [short_path(workspace.cwd, cells.cwd)]
+        gone = "" if workspace.cwd.is_dir() else " (it is gone: make it again)"
+        yield "directory", [f"{short_path(workspace.cwd, cells.cwd)}{gone}"]

@@ -62,8 +62,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     assert journal is not None
     head = journal.head
     directory = Path(head.directory)
-    if not directory.is_dir():
-        raise UsageError(f"the directory in which run {kept.id} was begun is gone: {head.directory}")
+    runs.check_directory(kept.id, directory)
     if not journal.texts:
         raise UsageError(f"run {kept.id} holds no program")
     language = languages.LANGUAGES[head.language]
@@ -74,7 +73,8 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         _check(text, head, language, chosen["profile"])
     how, about = _way(kept, wanted, text)
     if not how.complete:
-        remarks = (*remarks, *about)
+        elsewhere = (f"It runs in {head.directory}, where it was begun.",) if not directory.samefile(cwd) else ()
+        remarks = (*remarks, *about, *elsewhere)
     request = Request(
         head.program,
         inputs,
@@ -258,7 +258,7 @@ def _way(kept: KeptRun, wanted: Wanted, text: str | None) -> tuple[Resumption, t
     assert journal is not None
     if wanted.at is None and text is None:
         how = resumption(journal, wanted.under_way)
-        lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers() - (how.cause is not None))}."]
+        lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers(how.rewind))}."]
         if how.cause is not None:
             lines.append(f"It goes on before what made it fail: {report.told(how.cause)}")
         return how, tuple(lines)

@@ -17,6 +17,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.presentation.safety import clip, visible
 
 if TYPE_CHECKING:
+    from prose_kernel.state.journal_file import JournalRead
     from prose_kernel.state.run_history import RunCell, Step
     from prose_kernel.state.runs import KeptRun, RunPlace, StoredBinding
 
@@ -305,9 +306,21 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     if bound:
         yield "\nbindings"
         yield from (f"  {one.name} ({one.kind}) = {clip(one.value)}" for one in bound)
-    if run.state in ("failed", "interrupted", "killed") and run.journal is not None:
-        how = f"%restore {run.id}, in a notebook" if run.interactive else f"prose run --resume {run.id}"
-        yield f"\nto resume it: {how}"
+    if run.journal is not None and run.state in ("failed", "interrupted", "killed"):
+        yield f"\n{_how_it_goes_on(run.journal)}"
+
+
+def _how_it_goes_on(journal: JournalRead) -> str:
+    from prose_kernel.run_journal import resumption
+
+    run = journal.head.run
+    if journal.head.interactive:
+        return f"to resume it: %restore {run}, in a notebook"
+    try:
+        resumption(journal)
+    except UsageError:
+        return f"its program failed by itself; to go on with a mended text: prose run --resume {run} --changed"
+    return f"to resume it: prose run --resume {run}"
 
 
 def _of_head(run: KeptRun) -> Iterator[str]:

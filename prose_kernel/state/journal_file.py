@@ -96,9 +96,9 @@ class JournalRead:
         for number, line in self._bodies(begin, end):
             yield number, _record(self.path, line, number)
 
-    def answers(self) -> int:
-        """How many answers are known."""
-        return sum(body.startswith(_ANSWER) for _, body in self._bodies())
+    def answers(self, before: int | None = None) -> int:
+        """How many answers are known; with `before`, how many were so at the record with that number."""
+        return sum(body.startswith(_ANSWER) for _, body in self._bodies(0, before))
 
     def under_way(self, before: int | None = None) -> list[Asked]:
         """What was asked and not answered; with `before`, what of it was so at the record with that number."""

@@ -240,6 +240,15 @@ def bindings_of(where: Sequence[RunPlace], run: KeptRun) -> list[StoredBinding]:
     return next((found for place in places if (found := list(place.bindings(run)))), [])
 
 
+def check_directory(run_id: str, directory: Path) -> None:
+    """Raises `UsageError` when the directory in which a run was begun, and goes on, is not there."""
+    if not directory.is_dir():
+        raise UsageError(
+            f"the directory in which run {run_id} was begun is gone: {directory}",
+            hint="the run goes on only there; if you have moved it, move it back, or make a link to it there",
+        )
+
+
 def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
     """The run with this id, or the only one whose id begins like that; or that of a directory (`a/b/RUN`).
 

@@ -233,6 +233,10 @@ def test_a_run_that_fails_by_itself_says_why_it_cannot_go_on(place: Place) -> No
         "Error: run RUN ended with an error of the program itself: no use",
         "hint: it would fail again: nothing from outside made it fail. Mend the program and resume with --changed",
     ]
+    shown = place.prose("runs", "show", "20").out.splitlines()[-1]
+    assert RUN.sub("RUN", shown) == (
+        "its program failed by itself; to go on with a mended text: prose run --resume RUN --changed"
+    )
     place.write("p.prose", 'exec "echo a >> ran"\noutput b = "mended"\n')
     mended = place.prose("run", "--resume", "--changed")
     assert (mended.status, mended.out) == (0, "b: mended\n")
@@ -259,6 +263,9 @@ def test_an_interrupted_run_goes_on(place: Place) -> None:
     ]
     seen = place.prose("run", "--resume")
     assert (seen.status, seen.out) == (0, "b: 1\n")
+    assert (
+        seen.remarks[0] == "Resuming run RUN of p.prose: 0 answers are known."
+    )  # that of `finally` is asked for again
     assert place.ran == ["a", "cleaned", "a", "cleaned"]
 
 

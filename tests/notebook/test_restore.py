@@ -162,3 +162,27 @@ def test_a_run_of_vvm_restores(directory: Path) -> None:
         shown = client.run("%restore").displays
         assert shown == ["1 cell of the run is back.\n  names: plan\n  agents: writer"]
         assert client.run("plan").displays == ["a plan"]
+
+
+def test_an_earlier_run_comes_back_though_another_has_begun(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "one.ipynb")
+    with kernel(directory) as client:
+        client.run('let a = exec "mkdir sub && cd sub && echo one"')
+        (first,) = (directory / ".prose" / "runs").iterdir()
+        die(client)
+        client.run("let b = 2")
+        assert (
+            f"%reset ends it; then %restore {first.name} brings back the one before"
+            in client.run("%restore").error["traceback"][-1]
+        )
+        client.run("%reset")
+        (directory / "sub").rmdir()
+        back = client.run(f"%restore {first.name}").displays
+        assert back == ["1 cell of the run is back.\n  names: a\n  directory: sub (it is gone: make it again)"]
+        client.manager.shutdown_kernel()
+    with _other(directory, monkeypatch) as renamed:
+        (last,) = renamed.run("%restore").displays
+        assert RUN.sub("RUN", last) == (
+            "There is nothing to restore: no run of this notebook is kept. "
+            "The last run of another notebook in this directory: %restore RUN brings it back."
+        )
