@@ -661,7 +661,8 @@ class Workspace:
     def _journal_lost(self, reason: str) -> None:
         if self._run is not None and self._run.home is not None and not self._run.home.directory.is_dir():
             return  # the store says that nothing can be kept
-        self._warnings.append(f"the journal cannot be written ({reason}); a resumed run asks and runs again what comes now [E219]")
+        then = "a resumed run asks and runs again what comes now"
+        self._warnings.append(f"the journal cannot be written ({reason}); {then} [E219]")
 
     def _replayed(self, request: Request, notes: Mapping[str, object], got: bool) -> None:
         assert self._run is not None
