@@ -52,7 +52,9 @@ def resumption(path: Path, under_way: UnderWay = "rerun") -> Resumption:
     """How the run with this journal goes on. Raises `UsageError` when it cannot, with the reason."""
     found = read(path)
     last = found.texts[-1].ended if found.texts else None
-    if last is None or last.status == "done" or found.head.notebook:
+    if last is None:  # when it was killed while an interrupt ended it, it goes on before that
+        return Resumption(found, under_way, _last_record(found, Ended(0, "interrupted")))
+    if last.status == "done" or found.head.notebook:
         return Resumption(found, under_way)
     at = _last_record(found, last)
     if at is None:
@@ -66,7 +68,7 @@ def resumption(path: Path, under_way: UnderWay = "rerun") -> Resumption:
 def _last_record(found: JournalRead, last: Ended) -> int | None:
     """The number of the answer that the text failed for, or of its interrupt."""
     at = None
-    for number, record in found.records(found.texts[-1].number):
+    for number, record in found.records(found.texts[-1].number) if found.texts else ():
         match record:
             case Answered(key=key) if last.status == "failed" and key == last.cause:
                 at = number

@@ -414,8 +414,9 @@ class Workspace:
 
         def cancel() -> None:
             if run.journal is not None:
-                run.journal.journal.interrupted()
-            task.cancel()
+                run.journal.journal.interrupt(task)
+            else:
+                task.cancel()
 
         loop.call_soon_threadsafe(cancel)
 
@@ -476,7 +477,8 @@ class Workspace:
         """Bring a run back: its finished texts run again, with the answers that they got then. A text that was
         running is not among them; the next one that is run goes on where that one was, if it is the same.
 
-        Raises `ResumeMismatch` when the program asks something else than it did.
+        Raises `ResumeMismatch` when the program asks something else than it did, and `CancelledError` when it is
+        interrupted meanwhile: then the journal is as it was.
         """
         how = self._resumption
         assert how is not None
@@ -494,6 +496,8 @@ class Workspace:
             except ResumeMismatch:
                 raise
             except (RunError, asyncio.CancelledError):
+                if run.journal is not None and run.journal.journal.abandoned:
+                    raise
                 stay()
         return how
 

@@ -216,7 +216,6 @@ async def _run_program(
     place = s.place(node)
     if s.host.listeners:
         s.emit(ProgramCalled(place, entry.alias, directory))
-    s.host.scheduler.hand_on(s, inner)
     try:
         await call(run_text(inner, entry.loaded.program, entry.imports))
         await inner.flush()
@@ -226,8 +225,6 @@ async def _run_program(
         if s.host.listeners:
             s.emit(ProgramReturned(place, entry.alias, error))
         raise
-    finally:
-        s.host.scheduler.hand_on(inner, s)
     if s.host.listeners:
         s.emit(ProgramReturned(place, entry.alias))
     return ProgramResult({name: slot.value for name, slot in inner.run.root.outputs.items()}, entry.alias)
