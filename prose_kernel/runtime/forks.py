@@ -328,8 +328,7 @@ class Fork(Generic[X]):
             if siblings:
                 self.contexts[index].cancellation.stopped = True
             if not task.done():
-                self.s.host.scheduler.wakes(task)
-                task.cancel()
+                self.s.host.scheduler.cancel(task)
 
     # ------------------------------------------------------------ telling
 

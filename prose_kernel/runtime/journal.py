@@ -71,6 +71,7 @@ class _Parked:
     known: bool
     turn: Turn = field(default_factory=Turn)
     answer: Answered | None = None
+    task: asyncio.Task[object] | None = field(default_factory=asyncio.current_task)
 
 
 class Journal:
@@ -98,13 +99,14 @@ class Journal:
         self._under_way = under_way
         self._on_live = on_live
         self._parked: dict[str, _Parked] = {}
+        self._cancelled: dict[str, None] = {}
         self._mark = turns.looks
         self.answers = 0
         self.abandoned = False
         """Whether the person has interrupted the replay: nothing is asked any more, and the journal stays as it is."""
         self.task: asyncio.Task[object] | None = None
         if known is not None:
-            turns.idle = self._idle
+            turns.idle, turns.cancelling = self._idle, self._is_cancelled
             self._advance()
 
     @property
@@ -131,7 +133,7 @@ class Journal:
         if self.abandoned:
             raise asyncio.CancelledError
         described = codec.describe(request, also)
-        if self._turns.interrupted is not None or self._is_interrupt(self._coming, waiting=True):
+        if self._turns.interrupted is not None or isinstance(self._coming, Interrupted):
             await self.stand_still()
         s.answered = described.key, s.statement
         parked = self._asked(described)
@@ -263,6 +265,7 @@ class Journal:
             return
         if isinstance(coming, Answered) and coming.key in self._parked:
             self._advance()
+            self._cancelled.pop(coming.key, None)
             self._wake(self._parked.pop(coming.key), coming)
         elif coming is None:
             self._go_live()
@@ -278,24 +281,33 @@ class Journal:
 
     def _cancel(self) -> None:
         if self.task is not None:
-            self._turns.wakes(self.task)
-            self.task.cancel()
+            self._turns.cancel(self.task)
 
     def _go_live(self) -> None:
         """The records are at their end. What was under way is asked again, and what is asked meanwhile behind it: one
         request whenever all branches stand still, so that the next resumed run finds the same order."""
         self._known, self._turns.stop_at = None, 0
-        if not self._parked:
-            self._turns.idle = None
+        under_way = [one.asked for one in self._parked.values() if one.asked.kind != "wait"]
+        self._is_drained()
         if self._on_live is not None:
-            self._on_live([one.asked for one in self._parked.values() if one.asked.kind != "wait"])
+            self._on_live(under_way)
+
+    def _is_drained(self) -> None:
+        if not self._parked:
+            self._turns.idle = self._turns.cancelling = None
 
     def _ask_next(self) -> None:
-        key = next(iter(self._parked), None)
+        """Whose request was cancelled meanwhile learns it first: it would not wait any more if it had been asked."""
+        key = next(iter(self._cancelled or self._parked), None)
         if key is not None:
+            self._cancelled.pop(key, None)
             self._wake(self._parked.pop(key), None)
-        if not self._parked:
-            self._turns.idle = None
+        self._is_drained()
+
+    def _is_cancelled(self, task: asyncio.Task[object]) -> None:
+        for key, parked in self._parked.items():
+            if parked.task is task:
+                self._cancelled[key] = None
 
     def _advance(self) -> None:
         """The next record is due."""
@@ -346,10 +358,9 @@ class Journal:
 
     def _abandon(self, task: asyncio.Task[object]) -> None:
         self.abandoned, self._known, self._coming = True, None, None
-        self._turns.idle, self._turns.stop_at = None, 0
+        self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
         parked, self._parked = list(self._parked.values()), {}
-        self._turns.wakes(task)
-        task.cancel()
+        self._turns.cancel(task)
         for one in parked:
             self._wake(one, Answered(one.asked.key, cancelled=True))
 

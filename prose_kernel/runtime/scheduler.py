@@ -36,10 +36,11 @@ _EVERY: Final = 8
 class Turn:
     """A place in the queue of those that want to run. It stays there when who waits for it is cancelled."""
 
-    __slots__ = ("_future", "given")
+    __slots__ = ("_cancels", "_future", "given")
 
     def __init__(self) -> None:
         self.given = False
+        self._cancels = _cancels()
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def give(self) -> None:
@@ -50,6 +51,8 @@ class Turn:
     async def wait(self, cancelled: Callable[[], None] | None = None) -> None:
         """Wait until it is given. A cancellation is delivered afterwards; `cancelled` is called at once."""
         delayed: asyncio.CancelledError | None = None
+        if self.given and _cancels() != self._cancels:
+            await asyncio.sleep(0)  # cancelled by what its own waiting has set going
         while not self.given:
             try:
                 await self._future
@@ -60,6 +63,11 @@ class Turn:
                     cancelled()
         if delayed is not None:
             raise delayed
+
+
+def _cancels() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
 
 
 class Scheduler:
@@ -79,6 +87,9 @@ class Scheduler:
         """Whether a text runs."""
         self.is_running = False
         """Whether a branch has the turn."""
+        self.cancelling: Callable[[asyncio.Task[Any]], None] | None = None
+        """Is told of each task that a branch cancels, before that learns it."""
+        self._first: deque[Turn] = deque()
         self._ready: deque[Turn] = deque()
         self._arrived: deque[Turn] = deque()
         self._parked: dict[asyncio.Task[Any], Turn] = {}
@@ -109,7 +120,7 @@ class Scheduler:
         if self._since is None:
             self._since = time.thread_time()
         await asyncio.sleep(0)
-        if self._urgent and self._ready:
+        if self._urgent and (self._first or self._ready):
             turn = self.begins()
             self.ends()
             await turn.wait()
@@ -150,12 +161,12 @@ class Scheduler:
     def _pass_on(self) -> None:
         if self.is_running:
             return
-        if self.interrupted is not None and not self._ready:
+        if self.interrupted is not None and not (self._first or self._ready):
             interrupted, self.interrupted = self.interrupted, None
             interrupted()
             self._pass_on()
             return
-        queue = self._ready or self._arrived
+        queue = self._first or self._ready or self._arrived
         if queue:
             self.is_running = True
             queue.popleft().give()
@@ -176,17 +187,26 @@ class Scheduler:
     def _cancelled(self, task: asyncio.Task[Any]) -> None:
         if task in self._parked:
             self._urgent, self.stop_at = True, self.looks + 1
-            self.wakes(task)
+            self._wake_first(task)
+
+    def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task of the program, because of what a branch does now. If it is parked, it and all that it cancels
+        go before others: what will be cancelled asks nothing any more."""
+        if self.cancelling is not None:
+            self.cancelling(task)
+        self._wake_first(task)
+        task.cancel()
+
+    def _wake_first(self, task: asyncio.Task[Any]) -> None:
+        turn = self._parked.pop(task, None)
+        if turn is not None:
+            self._first.append(turn)
+            self._pass_on()
 
     def wakes(self, task: asyncio.Task[Any] | None) -> None:
         """A parked task will go on, because of what a branch does now. Does nothing for one that runs."""
         turn = self._parked.pop(task, None) if task is not None else None
-        if turn is None:
-            return
-        if self._urgent:
-            self._ready.appendleft(turn)
-            self._pass_on()
-        else:
+        if turn is not None:
             self.goes_on(turn)
 
 
