@@ -47,6 +47,14 @@ class Programs(Protocol):
     async def load_program(self, request: LoadRequest) -> LoadedProgram: ...
 
 
+class RemotePrograms(Programs, Protocol):
+    """Those of a language whose programs may come from elsewhere."""
+
+    async def load_root(self) -> Source:
+        """The text of the program at `origin`, when it may run."""
+        ...
+
+
 class CompileText(Protocol):
     def __call__(
         self,
@@ -63,8 +71,17 @@ class CompileText(Protocol):
 
 
 class OpenPrograms(Protocol):
-    def __call__(self, base: Path, *, program: Path | None = None, profile: Profile = "default") -> Programs:
-        """The programs around a directory, or around a program file."""
+    def __call__(
+        self,
+        base: Path,
+        *,
+        program: Path | None = None,
+        profile: Profile = "default",
+        resolver: Callable[[], Any] | None = None,
+        origin: str = "",
+    ) -> Programs:
+        """The programs around a directory, or around a program file, or around the program at the address `origin`.
+        `resolver` makes what provides programs from elsewhere; a language without such programs never calls it."""
         ...
 
 
@@ -89,6 +106,8 @@ class Language:
     `string`, a `triple` quoted one or a `marker`, where that literal begins, what the machine knows and the values of
     its names. The front end filters by what is typed.
 
+    `elsewhere`: programs may come from a registry or URL.
+
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
     `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
@@ -107,6 +126,7 @@ class Language:
     declared: Mapping[str, str] = field(default_factory=dict)
     state: Literal["state", "vvm_state"] = "state"
     at_home: bool = False
+    elsewhere: bool = False
     refusal: str = ""
     decode: Callable[[bytes, str], Source] = field(repr=False)
     compile: CompileText = field(repr=False)
@@ -171,6 +191,7 @@ OPENPROSE: Final = Language(
     mode="text/x-yaml",
     sample='exec "true"\n',
     delimiters=("***", "**"),
+    elsewhere=True,
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
     decode=_later("language.openprose:decode"),
     compile=_later("language.openprose:compile_source"),
@@ -195,10 +216,10 @@ OPENPROSE: Final = Language(
 # ---------------------------------------------------------------- VVM
 
 
-def _modules(base: Path, *, program: Path | None = None, profile: Profile = "default") -> Programs:
+def _modules(base: Path, *, program: Path | None = None, **_: Any) -> Programs:
     from prose_kernel.state.modules import LocalModules
 
-    return LocalModules(base, program=program)  # VVM has one profile
+    return LocalModules(base, program=program)  # VVM has one profile, and modules in files alone
 
 
 def _configure(machine: Any, settings: Settings) -> None:

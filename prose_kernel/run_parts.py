@@ -21,13 +21,24 @@ if TYPE_CHECKING:
     from prose_kernel.session_services import SessionServices
     from prose_kernel.settings import Settings
     from prose_kernel.state.answer_files import AnswerFiles
+    from prose_kernel.state.database.schema import Database
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
+    from prose_kernel.state.gates.records import Records
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
+    from prose_kernel.state.registry.resolver import RemotePrograms
 
 
-def keep(settings: Settings, cwd: Path, clock: Clock, run_id: str | None = None) -> Kept | None:
-    """What a run leaves behind; None for one that lives in memory. Without a `run_id` it is a new one."""
+def keep(
+    settings: Settings, cwd: Path, clock: Clock, warn: Callable[[str], None], run_id: str | None = None
+) -> Kept | None:
+    """What a run leaves behind; None for one that lives in memory. Without a `run_id` it is a new one, else one that is
+    resumed.
+
+    Where the database of the settings cannot be had, `warn` hears why, and a new run is kept in files (7.1). Raises
+    `StateError` for a database of another version, and for one of a resumed run that cannot be had. A server may take
+    seconds to answer.
+    """
     if settings.state == "in-context":
         return None
     from prose_kernel.state.filesystem import FilesystemStore
@@ -37,16 +48,88 @@ def keep(settings: Settings, cwd: Path, clock: Clock, run_id: str | None = None)
     from prose_kernel.state.trace import Trace
 
     home = RunHome(Path(settings.state_dir), run_id or new_run_id(clock), cwd=cwd)
-    return Kept(home, FilesystemStore(home), Trace(home, clock))
+    try:
+        kept = _in_database(settings, home, clock)
+    except DatabaseUnavailable as problem:
+        if run_id is not None:
+            from prose_kernel.errors import StateError
+
+            raise StateError(f"run {run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
+        warn(f"{problem}; the run is kept in files [E219]. {problem.hint}".strip())
+        kept = None
+    return kept or Kept(home, FilesystemStore(home), Trace(home, clock))
+
+
+class DatabaseUnavailable(Exception):
+    """A database cannot be used. The message is the reason; `hint` says what to do about it."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
+def _in_database(settings: Settings, home: RunHome, clock: Clock) -> Kept | None:
+    """The run in the database of the settings; None where they want files. Raises `DatabaseUnavailable`."""
+    if settings.state == "filesystem":
+        return None
+    if settings.state == "sqlite":
+        database, users = _sqlite(home), None
+    else:
+        database, users = _postgres(settings, home)
+    from prose_kernel.state.database.store import DatabaseStore
+    from prose_kernel.state.database.trace import DatabaseTrace
+    from prose_kernel.state.database.writes import DatabaseWrites
+    from prose_kernel.state.kept import Kept
+
+    writes = DatabaseWrites(database, home, clock, users=users)
+    return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database)
+
+
+def _sqlite(home: RunHome) -> Database:
+    try:
+        from prose_kernel.state.database import sqlite
+    except ImportError:
+        raise DatabaseUnavailable("this Python has no SQLite") from None
+    kind = sqlite.network_drive(home.state_dir)
+    if kind is not None:
+        place = home.shown(home.state_dir)
+        raise DatabaseUnavailable(
+            f"'{place}' is on a network drive ({kind}), which can damage a SQLite file",
+            "Choose a directory on this machine with --state-dir, or --state filesystem",
+        )
+    file = home.directory / sqlite.FILE
+    return sqlite.SqliteDatabase(file, home.shown(file))
+
+
+def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | None]:
+    """The database of runs, and that of the user's memory where it is another one."""
+    from prose_kernel.settings import postgres_urls
+    from prose_kernel.state.database import postgres
+    from prose_kernel.state.database.schema import DatabaseError
+
+    if not postgres.is_installed():
+        raise DatabaseUnavailable("the package psycopg is not installed", postgres.INSTALL)
+    urls = postgres_urls(home.cwd, settings.state_dir)
+    if urls.url is None:
+        raise DatabaseUnavailable("there is no URL of a PostgreSQL database", f"To use one, {postgres.HINT}")
+    database = postgres.PostgresDatabase(urls.url, home.run_id)
+    try:
+        database.connect().close()
+    except DatabaseError as error:
+        reason = f"PostgreSQL at {database.place} cannot be used: {error}"
+        raise DatabaseUnavailable(reason, f"Check the URL in {urls.place}") from None
+    return database, postgres.PostgresDatabase(urls.user_url) if urls.user_url else None
 
 
 def journal_directory(project: Path, home: RunHome | None, answers: AnswerFiles | None, clock: Clock) -> Path:
     """Where the journal of a run is: with its other files, if it has any."""
+    owner = home or answers
+    if owner is not None:
+        return owner.directory
     from prose_kernel.state.answer_files import ROOT
     from prose_kernel.state.layout import new_run_id
 
-    owner = home or answers
-    return owner.directory if owner is not None else project / ROOT / "runs" / new_run_id(clock)
+    return project / ROOT / "runs" / new_run_id(clock)
 
 
 def answer_files(project: Path, program_file: str, home: RunHome | None, clock: Clock) -> AnswerFiles:
@@ -60,7 +143,7 @@ def answer_files(project: Path, program_file: str, home: RunHome | None, clock: 
 def gatekeeper(
     asker: Asker,
     settings: Settings,
-    home: RunHome | None,
+    kept: Kept | None,
     clock: Clock,
     *,
     decisions: Mapping[str, bool],
@@ -71,16 +154,24 @@ def gatekeeper(
 ) -> Gatekeeper:
     """Who decides the gates of a run. `supplied` tells the value that was given beforehand under the name of a gate;
     `started` whether a process is one of this run."""
-    from prose_kernel.state.gates.gatekeeper import Gatekeeper, Prior
-    from prose_kernel.state.gates.records import FallbackRecords, FileRecords, MemoryRecords
+    from prose_kernel.state.gates.answers import Prior
+    from prose_kernel.state.gates.gatekeeper import Gatekeeper
 
-    if home is not None:
-        in_files = FileRecords(home.gates, home.run_id, clock)
-        records: FallbackRecords | MemoryRecords = FallbackRecords(in_files, clock)
-    else:
-        records = MemoryRecords(clock)
-    prior = Prior(decisions, supplied)
+    records, prior = _gate_records(kept, clock), Prior(decisions, supplied)
     return Gatekeeper(records, asker, settings.gates, clock, prior, notebook=notebook, files=files, started=started)
+
+
+def _gate_records(kept: Kept | None, clock: Clock) -> Records:
+    from prose_kernel.state.gates.file_records import FallbackRecords, FileRecords, MemoryRecords
+
+    if kept is None:
+        return MemoryRecords(clock)
+    home = kept.home
+    if kept.database is None:
+        return FallbackRecords(FileRecords(home.gates, home.run_id, clock), clock)
+    from prose_kernel.state.database.gate_records import DatabaseRecords
+
+    return DatabaseRecords(kept.database, home.gates, home.run_id, clock)
 
 
 async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], None]) -> RemoteCommands | None:
@@ -105,6 +196,35 @@ async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], N
     for warning in state.warnings:
         show(f"Warning: {warning}")
     return remote
+
+
+def remote_programs(
+    settings: Settings,
+    cwd: Path,
+    program_file: str = "",
+    *,
+    asker: Asker | None = None,
+    writes: bool = True,
+    upgrade: bool = False,
+) -> RemotePrograms:
+    """What provides programs from elsewhere: the pins of the project, the user's cache, the servers. `asker` is the
+    person who agrees to new ones; `writes` tells whether that is noted in `prose.lock`."""
+    from prose_kernel.runtime.asker import serial
+    from prose_kernel.state.registry.cache import ProgramCache
+    from prose_kernel.state.registry.download import Limits
+    from prose_kernel.state.registry.lock_file import LockFile, place_of
+    from prose_kernel.state.registry.resolver import Options, RemotePrograms
+
+    limits = Limits(settings.programs_size, settings.programs_seconds, settings.programs_private_hosts)
+    cache = ProgramCache()
+    return RemotePrograms(
+        Options(settings.programs_registry, limits, settings.programs_most),
+        LockFile(place_of(cwd, program_file), cache.directory / "locks"),
+        cache,
+        asker=serial(asker) if asker is not None else None,
+        writes=writes,
+        upgrade=upgrade,
+    )
 
 
 def task_service(settings: Settings, cwd: Path, home: RunHome | None, engine: Engine, clock: Clock) -> TaskService:

@@ -29,7 +29,7 @@ from prose_kernel.runtime.text import marker, one_line, printable
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
-from prose_kernel.sessions.request import Assembled, assemble, headline, summarise, without_files
+from prose_kernel.sessions.request import Assembled, assemble, headline, rows_told, summarise, without_files
 
 if TYPE_CHECKING:
     from prose_kernel.session_services import SessionServices
@@ -132,7 +132,8 @@ def describe(request: SessionRequest, doors: SessionServices) -> Description:
     if choice.kind == "model" and not vendors.find(choice.name, means.options).tools:
         tools = ()
     by_value = choice.kind == "model" and without_files(request, tools)
-    message = _without_run(assemble(request, by_value=by_value), means.where)
+    told = rows_told(request) if choice.kind == "agent" else request
+    message = _without_run(assemble(told, by_value=by_value), means.where)
     recorded = choice.kind != "scripted"
     mode = doors.cassettes.mode(doors.asker) if recorded else None
     return Description(

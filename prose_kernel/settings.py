@@ -21,6 +21,7 @@ from prose_kernel.runtime.session_options import (
     JudgeOptions,
     MemoryLimits,
     ModelServer,
+    PostgresUrls,
     Repeats,
     Rule,
     RulesMode,
@@ -30,7 +31,8 @@ from prose_kernel.runtime.session_options import (
 )
 
 GateMode = Literal["auto", "ask", "wait", "deny"]
-StateBackend = Literal["filesystem", "in-context"]
+StateBackend = Literal["filesystem", "sqlite", "postgres", "in-context"]
+AnswerBackend = Literal["filesystem", "in-context"]
 Limit = Annotated[int, "0 is no limit"]
 
 FILE_ONLY = (
@@ -39,6 +41,7 @@ FILE_ONLY = (
     "exec_refuse_env",
     "exec_allow_env",
     "remote_environment",
+    "programs_private_hosts",
     "permissions",
     "providers",
     "agents",
@@ -58,7 +61,8 @@ class Settings:
 
     - `shell`: the shell of `exec`; None means `bash`, or `sh` if there is no `bash`.
     - `state_dir`: the directory that contains `runs/`, relative to the working directory.
-    - `state`: where a run is kept: `filesystem`, or `in-context` (in memory; nothing is written).
+    - `state`: where a run is kept: `filesystem`, `sqlite` (a database file in the directory of the run), `postgres` (a
+      server; see `OPENPROSE_POSTGRES_URL`), or `in-context` (in memory; nothing is written).
     - `profile`: `default`, or `strict`, which follows the specification literally.
     - `journal`: whether a run keeps a journal, with which it can be resumed after its process was killed (`on`), also
       after a power cut (`durable`: each answer waits for the disk), or not (`off`).
@@ -107,6 +111,11 @@ class Settings:
       cluster on this machine, for trying), or `off`; None means on this machine.
     - `remote_environment`: names of variables that commands on other machines get from here; `*` is a wildcard. Those
       of locale and time zone always travel.
+    - `programs_registry`: the address that programs named `handle/slug` are fetched from.
+    - `programs_size`: how many bytes a program from elsewhere may have.
+    - `programs_seconds`: how many seconds fetching one may take, redirects and further attempts included.
+    - `programs_most`: how many programs from elsewhere one import may lead to.
+    - `programs_private_hosts`: hosts on this machine or in a private network that programs may be fetched from.
     - `permissions`: what a session may do if its program does not say.
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
@@ -166,13 +175,18 @@ class Settings:
     exec_audit_required: bool = False
     remote: str | None = None
     remote_environment: tuple[str, ...] = ()
+    programs_registry: str = "https://p.prose.md/"
+    programs_size: int = 1024 * 1024
+    programs_seconds: int = 30
+    programs_most: int = 100
+    programs_private_hosts: tuple[str, ...] = ()
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     providers: Mapping[str, ModelServer] = field(default_factory=dict)
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)
     concurrency: int | None = None
     display_cap: Limit = 100_000
     display_lines: Limit = 1_000
-    vvm_state: StateBackend = "in-context"
+    vvm_state: AnswerBackend = "in-context"
     vvm_depth: int = 100
     vvm_rules: bool = False
     vvm_input: int = 10_000_000
@@ -277,6 +291,21 @@ def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surro
         attended=environment.get("CI", "").strip().casefold() in ("", "0", "false"),
         state_dir=state_dir,
     )
+
+
+def postgres_urls(cwd: Path, state_dir: str, environment: Mapping[str, str] | None = None) -> PostgresUrls:
+    """Return where PostgreSQL is (openprose.md 7.2): the state directory's `.env` wins over the environment, and
+    `OPENPROSE_POSTGRES_URL` over `DATABASE_URL`."""
+    environment = os.environ if environment is None else environment
+    dotenv = _dotenv(cwd / state_dir / ".env")
+    found = (
+        (dotenv.get("OPENPROSE_POSTGRES_URL"), f"{state_dir}/.env"),
+        (environment.get("OPENPROSE_POSTGRES_URL"), "OPENPROSE_POSTGRES_URL"),
+        (environment.get("DATABASE_URL"), "DATABASE_URL"),
+    )
+    url, place = next(((url, place) for url, place in found if url), (None, ""))
+    user = dotenv.get("OPENPROSE_POSTGRES_USER_URL") or environment.get("OPENPROSE_POSTGRES_USER_URL")
+    return PostgresUrls(url, user or None, place)
 
 
 @functools.cache

@@ -8,6 +8,7 @@
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
     [remote]                                   # scheduler, environment: commands on other machines
+    [programs]                                 # registry, size, seconds, most, private_hosts: programs from elsewhere
     [vvm]                                      # state, depth, rules
     [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
@@ -64,6 +65,13 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "refuse_env": "exec_refuse_env",
         "allow_env": "exec_allow_env",
         "audit_required": "exec_audit_required",
+    },
+    "programs": {
+        "registry": "programs_registry",
+        "size": "programs_size",
+        "seconds": "programs_seconds",
+        "most": "programs_most",
+        "private_hosts": "programs_private_hosts",
     },
     "remote": {"scheduler": "remote", "environment": "remote_environment"},
     "vvm": {

@@ -12,8 +12,9 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
+    from prose_kernel.state.registry.resolver import RemotePrograms
     from prose_kernel.state.transcript import InContextTrace
 
 
@@ -55,8 +57,9 @@ class Start:
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
     given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
     somebody else writes decide gates. `elsewhere` tells that the program is nobody's own file, but an example of the
-    package: its sessions work in `cwd`. `language` is that of a text which says nothing else; without it, that of the
-    program file.
+    package: its sessions work in `cwd`. `origin` is the registry name or URL of a program that is fetched; `trust` what
+    was agreed to beforehand about programs from elsewhere. `language` is that of a text which says nothing else;
+    without it, that of the program file.
     """
 
     cwd: Path
@@ -66,6 +69,8 @@ class Start:
     decisions: Mapping[str, bool] = field(default_factory=dict)
     gate_files: bool = False
     elsewhere: bool = False
+    origin: str = ""
+    trust: Sequence[str] = ()
     language: Language | None = None
 
 
@@ -158,7 +163,7 @@ class Workspace:
         self.settings = settings
         self._resumption = resumption
         self._on_live = on_live
-        self.start = start
+        self.start = start if resumption is None else replace(start, origin=resumption.head.origin)
         self._asker = serial(asker)
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)
@@ -168,8 +173,10 @@ class Workspace:
         self._remote: RemoteCommands | None = None
         self._warnings: deque[str] = deque()
         self._run: _Run | None = None
+        self._prepared: Kept | None = None  # of the run that begins next
         self._earlier: list[SessionServices] = []  # that others have replaced in this run: closed with the next text
         self._programs: dict[str, Programs] = {}  # by language
+        self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
         self._muted = resumption is not None  # what is replayed was shown when it happened
         self._task: asyncio.Task[object] | None = None
@@ -267,6 +274,20 @@ class Workspace:
         return home.directory if home is not None and home.directory.is_dir() else None
 
     @property
+    def database(self) -> str | None:
+        """The database that the run is kept in, for people; None for a run in files or in memory."""
+        found = self._run.kept.database if self._run is not None and self._run.kept is not None else None
+        return f"{found.dialect.title} ({found.place})" if found is not None else None
+
+    @property
+    def trace_text(self) -> str:
+        """The log of a run that is kept outside of memory, as it was after the last statement that was waited for."""
+        run = self._run
+        if run is not None and run.kept is not None:
+            return run.kept.store.trace_text()
+        return run.answers.trace_text() if run is not None and run.answers is not None else ""
+
+    @property
     def transcript(self) -> str | None:
         """The markers of a run that lives in memory (openprose.md 7.6); None for one on disk."""
         run = self._run
@@ -355,6 +376,7 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         language = language or self.language
+        await self._prepare()
         machine = self.machine_of(language)
         run = self._open(language)
         self._inputs.update(language.inputs(compiled.program))
@@ -364,8 +386,8 @@ class Workspace:
             if self._remote is None and self.settings.on_other_machines:
                 self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
                 self._plug_in(run, run.doors)
-            if run.home is not None:
-                keep = run.home.record_source if self.start.notebook else run.home.start
+            if run.kept is not None:
+                keep = run.kept.store.record_source if self.start.notebook else run.kept.store.start
                 keep(compiled.source.text)
             if run.answers is not None and language.state == "vvm_state":
                 keep = run.answers.record_source if self.start.notebook else run.answers.start
@@ -399,21 +421,46 @@ class Workspace:
             raise CompileError(compiled.diagnostics)
         return await self.run(compiled, inputs, language)
 
+    async def fetch_program(self) -> str:
+        """The text of the program at the start's `origin`, when it may run.
+
+        Raises `ImportProgramError` (E215), `CompileError` for its errors, and `CancelledError` after an interrupt.
+        """
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            programs = cast("languages.RemotePrograms", self._programs_of(self.language))
+            return (await programs.load_root()).text
+        finally:
+            self._task = None
+
+    @property
+    def programs_from_elsewhere(self) -> RemotePrograms:
+        """What provides them to this workspace; made at first use. Raises `UsageError` for a start that trusts what is
+        no address, `ImportProgramError` for a registry that is none."""
+        if self._resolver is None:
+            writes = self.language.state != "state" or self.settings.state != "in-context"
+            self._resolver = run_parts.remote_programs(
+                self.settings, self.start.cwd, self.start.program_file, asker=self._asker, writes=writes
+            )
+            self._resolver.trust.add(self.start.trust, self._resolver.registry)
+        return self._resolver
+
     def interrupt(self) -> None:
         """End what is running, from any thread: commands by the interrupt ladder, the program by cancellation.
 
         A second call kills what is left at once. Without a running program it does nothing.
         """
         task, loop, run = self._task, self._loop, self._run
-        if task is None or loop is None or run is None:
+        if task is None or loop is None:
             return
-        run.gates.interrupt()
-        run.commands.interrupt()
+        if run is not None:
+            run.gates.interrupt()
+            run.commands.interrupt()
         if self._remote is not None:
             self._remote.interrupt()
 
         def cancel() -> None:
-            if run.journal is not None:
+            if run is not None and run.journal is not None:
                 run.journal.journal.interrupt(task)
             else:
                 task.cancel()
@@ -453,6 +500,8 @@ class Workspace:
         if run is None:
             return
         async with contextlib.AsyncExitStack() as parts:  # each is closed, whatever becomes of the others
+            if run.kept is not None:
+                parts.callback(run.kept.store.close)
             if run.journal is not None:
                 parts.callback(run.journal.close)
             if run.programs is not None:
@@ -482,6 +531,7 @@ class Workspace:
         """
         how = self._resumption
         assert how is not None
+        await self._prepare()
         run = self._open(languages.LANGUAGES[how.head.language])
         from prose_kernel.run_journal import texts_of
 
@@ -516,7 +566,8 @@ class Workspace:
 
     def _journal(self, run: _Run, language: Language) -> RunJournal | None:
         settings, how = self.settings, self._resumption
-        if settings.journal == "off" or (run.kept is None and language.state == "state"):
+        in_memory = run.kept is None and language.state == "state"
+        if settings.journal == "off" or in_memory or settings.provider == "dry-run":
             return None
         from prose_kernel.run_journal import RunJournal
         from prose_kernel.state.journal_file import NAME, JournalFile
@@ -539,16 +590,21 @@ class Workspace:
             str(start.cwd),
             package=__version__,
             notebook=start.notebook,
+            origin=start.origin,
             started=f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
             decisions=dict(start.decisions),
             settings=deciding,
         )
 
     def _journal_lost(self, reason: str) -> None:
+        if self._run is not None and self._run.home is not None and not self._run.home.directory.is_dir():
+            return  # the store says that nothing can be kept
         self._warnings.append(f"the journal cannot be written ({reason}); this run cannot be resumed [E219]")
 
     def _live(self, under_way: Sequence[Asked]) -> None:
         self._muted = False
+        if self._run is not None and self._run.kept is not None:
+            self._run.kept.store.hold(False)
         self._on_live(under_way)
 
     # ------------------------------------------------------------ plugging in
@@ -567,8 +623,7 @@ class Workspace:
 
         settings, start = self.settings, self.start
         keeps = self.language.state == "state"
-        run_id = self._resumption.head.run if self._resumption is not None else None
-        kept = run_parts.keep(settings, start.cwd, self._clock, run_id) if keeps else None
+        kept = self._new_kept() if keeps else None
         home = kept.home if kept is not None else None
         transcript = None if kept is not None else InContextTrace(self._asker.show) if keeps else MarkedTrace()
         trace: Listener | None = kept.trace if kept is not None else transcript
@@ -576,7 +631,7 @@ class Workspace:
         answers = None
         if settings.vvm_state == "filesystem":
             answers = run_parts.answer_files(self._project, start.program_file, home, self._clock)
-        gates = self._gatekeeper(home)
+        gates = self._gatekeeper(kept)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
         def services() -> SessionServices:
@@ -613,6 +668,31 @@ class Workspace:
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
         return run
+
+    async def _prepare(self) -> None:
+        """Open the database of a run that is going to begin, without keeping the loop from anything else."""
+        in_database = self.settings.state not in ("filesystem", "in-context")
+        if in_database and self._run is None and self.language.state == "state":
+            warnings: list[str] = []
+            parts = self.settings, self.start.cwd, self._clock, warnings.append, self._resumed_id
+            self._prepared = await asyncio.to_thread(run_parts.keep, *parts)
+            for warning in warnings:
+                self._warn(warning)
+
+    def _new_kept(self) -> Kept | None:
+        prepared, self._prepared = self._prepared, None
+        kept = prepared or run_parts.keep(self.settings, self.start.cwd, self._clock, self._warn, self._resumed_id)
+        if kept is not None and self._resumption is not None:  # its trace is written again, in large pieces
+            kept.store.restart()
+            kept.store.hold(True)
+        return kept
+
+    @property
+    def _resumed_id(self) -> str | None:
+        return self._resumption.head.run if self._resumption is not None else None
+
+    def _warn(self, text: str) -> None:
+        self._asker.show(f"Warning: {text}")
 
     def _services_of(self, run: _Run) -> SessionServices:
         if run.doors is None:
@@ -662,11 +742,11 @@ class Workspace:
         at_home = self.language.at_home and not self.start.notebook and not self.start.elsewhere
         return file.parent if at_home and file.is_file() else self.start.cwd
 
-    def _gatekeeper(self, home: RunHome | None) -> Gatekeeper:
+    def _gatekeeper(self, kept: Kept | None) -> Gatekeeper:
         return run_parts.gatekeeper(
             self._asker,
             self.settings,
-            home,
+            kept,
             self._clock,
             decisions=self.start.decisions,
             supplied=self._decision_supplied,
@@ -693,11 +773,12 @@ class Workspace:
         found = self._programs.get(language.name)
         if found is None:
             file, profile = self.start.cwd / self.start.program_file, self.settings.profile
-            found = self._programs[language.name] = (
-                language.programs(file.parent, program=file, profile=profile)
-                if file.is_file()
-                else language.programs(self.start.cwd, profile=profile)
-            )
+            around = partial(language.programs, profile=profile, resolver=lambda: self.programs_from_elsewhere)
+            if self.start.origin:
+                found = around(self.start.cwd, origin=self.start.origin)
+            else:
+                found = around(file.parent, program=file) if file.is_file() else around(self.start.cwd)
+            self._programs[language.name] = found
         return found
 
     async def _load(self, request: LoadRequest) -> LoadedProgram:

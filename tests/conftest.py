@@ -101,8 +101,8 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """The URL of a new, empty database."""
-    return postgres_server.new_database()
+    """The URL of an empty database, for one test."""
+    return postgres_server.empty_database()
 
 
 @pytest.fixture

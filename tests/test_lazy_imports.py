@@ -19,6 +19,7 @@ HEAVY = (
     "httpx2",
     "dask",
     "distributed",
+    "psycopg",
     "prose_kernel.remote",
 )
 
@@ -48,7 +49,7 @@ async def main():
     await cells.close()
 
 asyncio.run(main())
-names = {".".join(name.split(".")[:depth]) for name in sys.modules for depth in (1, 2, 3)}
+names = {".".join(name.split(".")[:depth]) for name in sys.modules for depth in (1, 2, 3, 4)}
 print(sorted(name for name in %r if name in names))
 """
 
@@ -110,6 +111,12 @@ def test_what_needs_no_sdk_imports_none(tmp_path: Path, settings: str, cells: li
     (tmp_path / "prose.toml").write_text(settings)
     (tmp_path / "s.yaml").write_text('sessions:\n  "*": "fine"\n')
     assert imported(tmp_path, *cells) == "[]"
+
+
+def test_an_import_of_a_file_needs_nothing_of_those_from_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "lib.prose").write_text("output x = 1\n")
+    among = ("httpx2", "filelock", "prose_kernel.permissions", "prose_kernel.state.registry.resolver")
+    assert imported(tmp_path, 'use "./lib.prose"\nlet r = lib()', among=among) == "[]"
 
 
 def test_a_replay_imports_none(tmp_path: Path) -> None:

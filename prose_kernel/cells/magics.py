@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.cells import inspection, session_magics, tables, task_magics
 from prose_kernel.cells.registry import MAGICS, Call, cell_magics, find, magic, run_line, use
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
+    from prose_kernel.state.registry.resolver import RemotePrograms
 
 __all__ = [
     "MAGICS",
@@ -75,10 +76,8 @@ async def state(call: Call) -> None:
         lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
         count = len(call.cells.values())
         return call.show(paragraph(f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."))
-    log = workspace.run_directory / "state.md"
-    text = log.read_text("utf-8", "replace") if log.is_file() else ""
     directory = tables.short_path(workspace.run_directory, call.cells.cwd)
-    call.show(tables.state(directory, text))
+    call.show(tables.state(directory, workspace.trace_text, workspace.database))
     return None
 
 
@@ -135,7 +134,9 @@ async def run(call: Call) -> None:
         data = path.read_bytes()
     except (OSError, ValueError) as problem:
         reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
-        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}") from None
+        elsewhere = call.words[0].startswith(("http://", "https://", "@"))
+        hint = f'programs from elsewhere are imported: use "{call.words[0]}" as name' if elsewhere else None
+        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}", hint=hint) from None
     language = languages.of_file(call.words[0])
     source = language.decode(data, call.words[0])
     value = await call.cells.program(source.text, call.view, call.words[0], language)
@@ -160,9 +161,35 @@ async def input_(call: Call) -> None:
     call.cells.workspace.supply(name, value)
 
 
+@magic(
+    "%trust [URL|HANDLE/NAME|SHA-256|all]",
+    "agree to programs from elsewhere before a cell uses them; without words: what this project has agreed to",
+)
+async def trust(call: Call) -> None:
+    use(call, trust, 0, 1)
+    resolver = _programs_from_elsewhere(call.cells)
+    if call.words:
+        return resolver.trust.add(call.words, resolver.registry)
+    try:
+        pins = await asyncio.to_thread(resolver.lock.pins)
+    except ImportProgramError as problem:
+        raise UsageError(problem.message, hint=problem.hint) from None
+    if not pins:
+        return call.show(paragraph("No programs from elsewhere are pinned here."))
+    rows = [(pin.name or url, pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
+    return call.show(table(("program", "sha256", "bytes", "holds"), rows))
+
+
+def _programs_from_elsewhere(cells: Cells) -> RemotePrograms:
+    try:
+        return cells.workspace.programs_from_elsewhere
+    except ImportProgramError as problem:
+        raise UsageError(problem.message, hint=problem.hint) from None
+
+
 @magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate in advance")
 async def gate(call: Call) -> None:
-    from prose_kernel.state.gates.gatekeeper import Answer
+    from prose_kernel.state.gates.answers import Answer
 
     words = list(call.words)
     options = {"--comment": "", "--as": "user"}

@@ -114,7 +114,7 @@ def blocks(cells: Cells) -> Display:
     return table(("block", "statements"), rows)
 
 
-def state(directory: str | None, log: str) -> Display:
+def state(directory: str | None, log: str, database: str | None = None) -> Display:
     """The text of `%state`: where the run is, in memory without a directory, and its log.
 
     The run's id differs from run to run, so it stands in the facts: the text names the directory above, and leaves out
@@ -131,9 +131,10 @@ def state(directory: str | None, log: str) -> Display:
         head = "The run is kept in memory."
         return Display({"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{head}\n\n{visible(shown)}"})
     above = directory.rpartition("/")[0]
+    kept = "The run is kept" if database is None else f"The run is kept in {database}, and its files"
     text = {
-        "text/markdown": f"The run is kept below {inline_code(above)}.\n\n{fenced(shown)}",
-        "text/plain": f"The run is kept below {above}.\n\n{visible(shown)}",
+        "text/markdown": f"{kept} below {inline_code(above)}.\n\n{fenced(shown)}",
+        "text/plain": f"{kept} below {above}.\n\n{visible(shown)}",
     }
     return Display(text, {"directory": directory})
 

@@ -12,11 +12,12 @@ import click
 
 from prose_kernel import languages
 from prose_kernel.cli import files, report
-from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Language, Programs
+    from prose_kernel.state.registry.resolver import RemotePrograms
 
 FAULT, USAGE = 1, 2
 
@@ -87,7 +88,12 @@ def _compile_all(names: tuple[str, ...], strict: bool) -> Iterator[Compiled]:
 
 
 def compile_file(name: str, profile: Profile = "default") -> Compiled:
-    """Compile one file with the local programs that it uses. Raises `UsageError` when it cannot be read."""
+    """Compile one file, checked against the programs that it uses: local ones, and fetched ones that are pinned.
+
+    `name` may be a program that was installed from elsewhere. Raises `UsageError` when it cannot be read.
+    """
+    if not Path(name).is_file() and files.is_remote(name, strict=profile == "strict"):
+        return _compile_installed(name, profile)
     if name.endswith(".ipynb"):
         raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")
     language = languages.of_file(name)
@@ -99,14 +105,39 @@ def compile_file(name: str, profile: Profile = "default") -> Compiled:
     return Compiled(name, language, source.text, compiled.program, compiled.diagnostics)
 
 
+def _compile_installed(name: str, profile: Profile) -> Compiled:
+    language = languages.default()
+    resolver = _resolver(name)
+    try:
+        found = resolver.cached(resolver.address(name))
+        if found is None:
+            raise UsageError(f"{name} is not installed, and nothing is fetched here", hint=f"prose install {name}")
+        source = language.decode(found.data, name)
+    except ImportProgramError as problem:
+        raise UsageError(problem.message, hint=problem.hint) from None
+    except CompileError as error:
+        return Compiled(name, language, "", None, error.diagnostics)
+    programs = language.programs(Path.cwd(), profile=profile, resolver=lambda: resolver, origin=name)
+    compiled = language.compile(source, profile=profile, load=programs.load_contract)
+    return Compiled(name, language, source.text, compiled.program, compiled.diagnostics)
+
+
+def _resolver(name: str) -> RemotePrograms:
+    """What was fetched earlier; nothing is fetched."""
+    from prose_kernel import run_parts, settings
+
+    return run_parts.remote_programs(settings.load(Path.cwd()), Path.cwd(), name)
+
+
 def _contracts(name: str, language: Language, profile: Profile) -> Callable[[str], Any]:
     """Looks up what the file uses; the machinery for it is loaded with the first `use`."""
 
     @cache
     def programs() -> Programs:
         if name == files.STDIN:
-            return language.programs(Path.cwd(), profile=profile)
-        return language.programs(Path(name).parent, program=Path(name), profile=profile)
+            return language.programs(Path.cwd(), profile=profile, resolver=lambda: _resolver(""))
+        file = Path(name)
+        return language.programs(file.parent, program=file, profile=profile, resolver=lambda: _resolver(name))
 
     return lambda path: programs().load_contract(path)
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -18,7 +18,7 @@ from prose_kernel import languages
 from prose_kernel._version import __version__
 from prose_kernel.cli import doctor_sessions
 from prose_kernel.cli.doctor_sessions import Finding
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import ImportProgramError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.remote.commands import RemoteState
@@ -101,6 +101,51 @@ def _remote(current: Settings) -> Finding:
     return Finding("ok", "remote", text)
 
 
+def _postgres(current: Settings) -> Finding:
+    """Whether runs can be kept in PostgreSQL, where the settings or a URL say that they should."""
+    from prose_kernel import settings
+    from prose_kernel.state.database import postgres
+    from prose_kernel.state.database.schema import VERSION, DatabaseError
+
+    subject, wanted = "PostgreSQL", current.state == "postgres"
+    urls = settings.postgres_urls(Path.cwd(), current.state_dir)
+    if urls.url is None or (urls.place == "DATABASE_URL" and not wanted):
+        if wanted:
+            return Finding("broken", subject, "state is postgres, and no URL is set", postgres.HINT)
+        return Finding("ok", subject, "not used; docs/teams.md says how several people share runs")
+    found = f"URL from {urls.place}"
+    bad: Literal["broken", "note"] = "broken" if wanted else "note"
+    if not postgres.is_installed():
+        return Finding(bad, subject, f"{found}; the package psycopg is not installed", postgres.INSTALL)
+    database = postgres.PostgresDatabase(urls.url)
+    try:
+        server, tables = database.examine()
+    except DatabaseError as problem:
+        return Finding(bad, subject, f"{found}; {database.place}: {problem}", postgres.HINT)
+    if tables not in (None, str(VERSION)):
+        text = f"{found}; {database.place} has tables of version {tables}, this version of prose_kernel uses {VERSION}"
+        return Finding("broken", subject, text, "use the version of prose_kernel that made them, or another database")
+    made = "the first run makes the tables" if tables is None else f"tables of version {tables}"
+    return Finding("ok", subject, f"{found}; {server} at {database.place}, {made}")
+
+
+def _programs(current: Settings) -> Finding:
+    """What is pinned and cached of programs from elsewhere. Nothing is fetched."""
+    from prose_kernel import run_parts
+
+    try:
+        resolver = run_parts.remote_programs(current, Path.cwd())
+        pins = resolver.lock.pins()
+    except ImportProgramError as problem:
+        return Finding("broken", "programs", problem.message, problem.hint)
+    kept = dict(resolver.cache.entries())
+    missing = sum(pin.sha256 not in kept for pin in pins.values())
+    text = f"{len(pins)} from elsewhere pinned here, {len(kept)} cached ({sum(kept.values()):,} bytes)"
+    if missing:
+        return Finding("note", "programs", f"{text}; {missing} will be fetched when first used")
+    return Finding("ok", "programs", text)
+
+
 def _system() -> Finding:
     from prose_kernel.commands import system
 
@@ -146,6 +191,8 @@ def _settings() -> Iterator[Finding]:
     yield from doctor_sessions.examine(current, Path.cwd())
     yield from _isolation(current)
     yield _remote(current)
+    yield _postgres(current)
+    yield _programs(current)
 
 
 def _shell(wanted: str | None) -> Finding:

@@ -28,19 +28,24 @@ if TYPE_CHECKING:
     from prose_kernel.settings import Settings
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
-NOT_LOADABLE = "E215"
+NOT_LOADABLE = ("E215", "E112")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the person asked for: the program, its inputs, decisions made beforehand, and the settings in force."""
+    """What the person asked for: the program, its inputs, decisions made beforehand, and the settings in force.
+
+    `origin` is set for a program that is fetched, `trust` is what was agreed to about such programs.
+    """
 
     name: str
     inputs: Mapping[str, str]
     decisions: Mapping[str, bool]
     settings: Settings
     cwd: Path
+    origin: str = ""
+    trust: tuple[str, ...] = ()
     json: bool = False
     usage: bool = False
     gate_files: bool = False
@@ -96,6 +101,8 @@ class ProgramRun:
             decisions=given.decisions,
             gate_files=given.gate_files,
             elsewhere=is_bundled(given.name),
+            origin=given.origin,
+            trust=given.trust,
             language=self.language,
         )
         settings = given.settings
@@ -138,6 +145,10 @@ class ProgramRun:
         done = 0
         with _interrupts(lambda: self.workspace) as received:
             try:
+                if self.request.trust:
+                    _ = self.workspace.programs_from_elsewhere  # nonsense is an error, whatever the program uses
+                if self.request.origin:
+                    cells = [Cell(await self.workspace.fetch_program(), self.request.name)]
                 for cell in cells:
                     self.text_name = cell.name
                     await self._feed(cell)
@@ -215,7 +226,7 @@ def _status(error: ProseError | None, done: int) -> int:
     """
     if error is None:
         return 0
-    if isinstance(error, RunError) and not (error.code == NOT_LOADABLE and not done):
+    if isinstance(error, RunError) and not (error.code in NOT_LOADABLE and not done):
         return NOBODY if error.nobody else FAILED
     return FAILED if done else NOT_STARTED
 

@@ -8,6 +8,7 @@ import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from prose_kernel.cli.examples import find_example
 from prose_kernel.errors import UsageError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 LARGEST = 256 * 1024 * 1024
 STDIN = "-"
-_REMOTE = re.compile(r"https?://|@|[\w-]+/[\w-]+\Z")
+_REMOTE = re.compile(r"https?://|@|[A-Za-z0-9_-]+/[A-Za-z0-9_-]+\Z")
 
 
 def read_bytes(name: str) -> bytes:
@@ -51,31 +52,53 @@ def read_source(name: str) -> Source:
     return languages.of_file(name).decode(read_bytes(name), name)
 
 
+def is_remote(target: str, *, strict: bool = False) -> bool:
+    """Whether a program is to be fetched: a URL, `@handle/slug`, `handle/slug`; `strict`: `dir/name.prose` too.
+
+    Raises `UsageError` for what cannot come from elsewhere, and where a file of that name might be meant.
+    """
+    from prose_kernel import languages
+
+    own = languages.default().suffixes
+    if target == STDIN or not (
+        (strict and "/" in target and target.endswith(own) and not _is_path(target))
+        or (_REMOTE.match(target) and not _is_local(target))
+    ):
+        return False
+    if Path(target).is_file():
+        hint = f"for the file of that name: prose run ./{target}"
+        raise UsageError(f"{target} is the name of a program in the registry, and of a file here", hint=hint)
+    path = urlsplit(target).path if "://" in target else target
+    foreign = tuple(suffix for suffix in (*languages.suffixes(), ".ipynb") if suffix not in own)
+    if path.endswith(foreign):
+        hint = "save it to a file, read it, and run that"
+        raise UsageError(f"{target}: only programs of {languages.default().title} run from elsewhere", hint=hint)
+    if target.startswith("@") and not re.fullmatch(r"@[^/]+/.+", target):
+        raise UsageError(f"{target} is no program of the registry", hint="write @handle/name")
+    return True
+
+
 def find_program(target: str) -> str:
     """The file that `prose run TARGET` means: a local path, `-`, or a bundled example by number, keyword or name.
 
-    Raises `UsageError` for a remote program and for what is neither.
+    Raises `UsageError` for what is neither.
     """
-    if target == STDIN or _is_local(target):
+    if target == STDIN or _is_local(target) or Path(target).is_file():
         return target
-    if _REMOTE.match(target):
-        here = Path(target).is_file()
-        raise UsageError(
-            f"{target} is a remote program; only local files can be run",
-            hint=f"for the file of that name: prose run ./{target}" if here else "save it to a file and run that",
-        )
-    if Path(target).is_file():
-        return target
-    found = find_example(target)
+    found = find_example(target) if not _REMOTE.match(target) else None
     if found is None:
         raise UsageError(f"there is no file and no bundled example {target}", hint="prose examples lists the examples")
     return str(found)
 
 
+def _is_path(target: str) -> bool:
+    return target.startswith(("./", "../", "/", "~/"))
+
+
 def _is_local(target: str) -> bool:
-    """By its form alone; the third row of the table in 6.1. `--strict` does not change how a shell user names files."""
+    """By its form alone; the third row of the table in docs/reference/openprose.md 6.1."""
     if target.startswith(("http://", "https://", "@")):
         return False
     from prose_kernel import languages
 
-    return target.startswith(("./", "../", "/", "~/")) or target.endswith((*languages.suffixes(), ".ipynb"))
+    return _is_path(target) or target.endswith((*languages.suffixes(), ".ipynb"))

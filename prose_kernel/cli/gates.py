@@ -13,6 +13,7 @@ import click
 from prose_kernel.presentation.safety import visible
 
 if TYPE_CHECKING:
+    from prose_kernel.state.database.postgres import PostgresDatabase
     from prose_kernel.state.gates.decisions import PendingGate, Verb
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
@@ -39,15 +40,16 @@ def gates(run: str | None, state_dir: str | None) -> None:
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.state.gates.decisions import damaged_records, pending_gates
 
-    found = pending_gates(_directory(state_dir), SystemClock(), run)
+    directory, postgres = _places(state_dir)
+    found = pending_gates(directory, SystemClock(), run, postgres)
     click.echo("\n\n".join(map(_pending_text, found)) if found else "no gate waits for a decision")
-    for damaged_run, name in damaged_records(_directory(state_dir), SystemClock(), run):
+    for damaged_run, name in damaged_records(directory, SystemClock(), None if postgres else run):
         click.echo(f"Warning: {visible(name)} of run {damaged_run} is damaged and was not read", err=True)
 
 
 def _pending_text(gate: PendingGate) -> str:
     allow = [] if gate.allow == ("user",) else [f"  allow: {', '.join(gate.allow) or 'nobody'}"]
-    how = gate.command if gate.how == "here" else _OTHERWISE[gate.how]
+    how = gate.command if gate.how in ("here", "in the database") else _OTHERWISE[gate.how]
     lines = [
         f"{gate.id}  (run {gate.run})",
         *(f"  {line}" for line in gate.prompt.splitlines()),
@@ -108,7 +110,8 @@ def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None
     from prose_kernel.state.gates.decisions import gate_log
 
     run, name = _run_and_gate(target, run)
-    for event in gate_log(_directory(state_dir), name, run, clock=SystemClock()):
+    directory, postgres = _places(state_dir)
+    for event in gate_log(directory, name, run, clock=SystemClock(), postgres=postgres):
         comment = f"  {event.comment}" if event.comment else ""
         metadata = f"  {json.dumps(dict(event.metadata))}" if event.metadata else ""
         kind = f"{event.event_type:<8}"
@@ -123,8 +126,9 @@ def _resolve(
     from prose_kernel.state.gates.decisions import resolve_gate
 
     run, name = _run_and_gate(target, run)
+    directory, postgres = _places(state_dir)
     done = resolve_gate(
-        _directory(state_dir),
+        directory,
         verb,
         name,
         run,
@@ -132,6 +136,7 @@ def _resolve(
         environment=os.environ,
         principal=principal,
         comment=comment,
+        postgres=postgres,
     )
     click.echo(f"gate {done.id} of run {done.run}: {done.status} by {done.principal}")
 
@@ -145,7 +150,25 @@ def _run_and_gate(target: tuple[str, ...], run: str | None) -> tuple[str | None,
     return target
 
 
-def _directory(state_dir: str | None) -> Path:
+def _places(state_dir: str | None) -> tuple[Path, PostgresDatabase | None]:
+    """Where runs are kept: the directory, and the shared database where one is configured for them.
+
+    `DATABASE_URL` may be that of any program, so that it counts only where the settings choose PostgreSQL.
+    """
     from prose_kernel import settings
 
-    return Path(settings.load(Path.cwd(), state_dir=state_dir).state_dir)
+    chosen = settings.load(Path.cwd(), state_dir=state_dir)
+    urls = settings.postgres_urls(Path.cwd(), chosen.state_dir)
+    directory = Path(chosen.state_dir)
+    if urls.url is None or (urls.place == "DATABASE_URL" and chosen.state != "postgres"):
+        return directory, None
+    from prose_kernel.state.database.postgres import PostgresDatabase
+    from prose_kernel.state.database.schema import DatabaseError
+
+    postgres = PostgresDatabase(urls.url)
+    try:
+        postgres.open().close()
+    except DatabaseError as problem:
+        click.echo(f"Warning: gates in PostgreSQL are not shown: {postgres.place}: {problem}", err=True)
+        return directory, None
+    return directory, postgres

@@ -8,13 +8,14 @@ TEXT = """\
 prose: workflows of commands, agents and people, in plain text
 
 Commands
-  prose run FILE              run a program, a notebook or a bundled example
+  prose run TARGET            run a program, a notebook, a bundled example, handle/name or an https address
   prose compile FILE...       check programs; nothing is run
   prose fmt FILE...           print the canonical form
   prose check FILE            which conditions can be decided without a model
   prose gates                 what waits for a decision; prose gate approve|reject|log
   prose explain CODE          what an error code (E004, vvm E040) or a section (3.7) of the reference means
   prose examples [NAME]       bundled examples: list them, or print one
+  prose programs              programs from elsewhere that were agreed to; prose install TARGET adds one
   prose install, prose doctor the Jupyter kernel: register it, find out why it does not start
   prose update                bring an old .prose directory up to date
 

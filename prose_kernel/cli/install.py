@@ -1,4 +1,5 @@
-"""`prose install`: register the kernels with Jupyter, with the absolute path of this interpreter.
+"""`prose install`: register the kernels with Jupyter, with the absolute path of this interpreter; with TARGETs it
+installs programs from elsewhere instead (`programs.py`).
 
 The wheel already brings kernelspecs whose interpreter is plain `python`; Jupyter runs that with its own interpreter.
 Where Jupyter lives in another environment than prose_kernel, only an absolute path works.
@@ -29,7 +30,17 @@ def spec_directory(language: Language) -> Path:
     raise UsageError("this installation holds no kernelspec", hint="pip install --force-reinstall prose_kernel")
 
 
-@click.command(short_help="Register the kernels with Jupyter.")
+@click.command(short_help="Register the kernels with Jupyter, or install programs from elsewhere.")
+@click.argument("targets", metavar="[TARGET]...", nargs=-1)
+@click.option(
+    "--upgrade", is_flag=True, help="Fetch programs again and replace their pins; without TARGET all of them."
+)
+@click.option(
+    "--trust",
+    metavar="PROGRAM",
+    multiple=True,
+    help="Agree to programs in advance: a URL or handle/name with its imports, a SHA-256, or all. Repeatable.",
+)
 @click.option("--user", "where", flag_value="user", help="For this account (the default).")
 @click.option("--sys-prefix", "where", flag_value="sys-prefix", help="Into this Python environment.")
 @click.option("--prefix", metavar="P", help="Below P/share/jupyter.")
@@ -37,12 +48,30 @@ def spec_directory(language: Language) -> Path:
 @click.option("--name", metavar="N", help="The name of that kernelspec.  [default: prose, vvm]")
 @click.option("--display-name", metavar="TEXT", help="What the launcher shows for it.")
 def install(
-    where: str | None, prefix: str | None, language: str | None, name: str | None, display_name: str | None
-) -> None:
+    targets: tuple[str, ...],
+    upgrade: bool,
+    trust: tuple[str, ...],
+    where: str | None,
+    prefix: str | None,
+    language: str | None,
+    name: str | None,
+    display_name: str | None,
+) -> int:
     """Register the kernels of Prose and VVM with Jupyter, to be started with this Python interpreter.
 
     --name and --display-name are those of one kernel, of Prose where --language says nothing else.
+
+    With TARGET (handle/name or a URL): fetch programs with all that they import, show what they can do, and note in
+    prose.lock that you agree. Exit status: 0 done, 1 a program has errors, 2 not fetched or not agreed to.
     """
+    if targets or upgrade:
+        if (where, prefix, language, name, display_name) != (None,) * 5:
+            raise click.UsageError("these options are about kernels; programs take --upgrade and --trust")
+        from prose_kernel.cli.programs import install_programs
+
+        return install_programs(targets, trust, upgrade=upgrade)
+    if trust:
+        raise click.UsageError("--trust needs a TARGET to install")
     if prefix is not None and where is not None:
         raise click.UsageError("choose one of --user, --sys-prefix and --prefix")
     target = sys.prefix if where == "sys-prefix" else prefix
@@ -51,6 +80,7 @@ def install(
         registered = name or one.magic
         click.echo(f"kernel {registered} is registered in {_register(one, registered, display_name, target)}")
     click.echo(f"{'they start' if len(chosen) > 1 else 'it starts'} {sys.executable}")
+    return 0
 
 
 def _chosen(name: str | None, *, one: bool) -> list[Language]:

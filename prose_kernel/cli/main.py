@@ -33,6 +33,7 @@ COMMANDS = {
     "explain": "prose_kernel.cli.explain:explain",
     "examples": "prose_kernel.cli.examples:examples",
     "install": "prose_kernel.cli.install:install",
+    "programs": "prose_kernel.cli.programs:programs",
     "doctor": "prose_kernel.cli.doctor:doctor",
     "update": "prose_kernel.cli.update:update",
 }

@@ -105,7 +105,12 @@ class NotebookCells(Cells):
         super().__init__(notebook.parent, run.asker, run.language)
         self._told_by = run
         self._start = Start(
-            self.cwd, notebook.name, supplied=given.inputs, decisions=given.decisions, language=run.language
+            self.cwd,
+            notebook.name,
+            supplied=given.inputs,
+            decisions=given.decisions,
+            trust=given.trust,
+            language=run.language,
         )
         chosen = given.settings
         self.overrides = {name: getattr(chosen, name) for name in chosen.__slots__}

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
     from prose_kernel.languages import Language
 
-ABSENT_BACKENDS = ("sqlite", "postgres")
-
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
-@click.argument("target", metavar="FILE")
+@click.argument("target", metavar="TARGET")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
 @click.option(
@@ -30,7 +28,7 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
     "--backend",
     "state",
     metavar="KIND",
-    help="filesystem or in-context.  [default: OpenProse filesystem, VVM in-context]",
+    help="filesystem, sqlite, postgres or in-context.  [default: OpenProse filesystem, VVM in-context]",
 )
 @click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
 @click.option("--strict", is_flag=True, help="Apply the language reference literally.")
@@ -51,6 +49,12 @@ ABSENT_BACKENDS = ("sqlite", "postgres")
     "--cassette-stale",
     metavar="HOW",
     help="Where a file that a recorded session read has changed: warn, fail or ignore. Default: fail in CI, else warn.",
+)
+@click.option(
+    "--trust",
+    metavar="PROGRAM",
+    multiple=True,
+    help="Agree to programs from elsewhere: a URL or handle/name with its imports, a SHA-256, or all. Repeatable.",
 )
 @click.option("--realtime", is_flag=True, help="Replay sessions at their recorded speed.")
 @click.option(
@@ -82,10 +86,13 @@ def run(
     cassette_stale: str | None = None,
     realtime: bool = False,
     remote: str | None = None,
+    trust: Sequence[str] = (),
     usage: bool = False,
 ) -> int:
-    """Run a program, a notebook (its cells in order) or a bundled example; FILE may be -, for OpenProse on standard
-    input.
+    """Run a program, a notebook (its cells in order) or a bundled example. TARGET is a file, - for OpenProse on
+    standard input, or the name, number or keyword of an example; handle/name or a URL is fetched.
+
+    Before a program from elsewhere first runs, you are shown what it is and asked; prose.lock notes the answer.
 
     Results of the program go to stdout, remarks about it to stderr. With --format json the last line of
     stdout is one object {"status", "run_id", "outputs", "bindings", "error"}, and all else goes to stderr.
@@ -93,11 +100,12 @@ def run(
     Exit status: 0 ended normally, 1 the program failed, 2 usage or an error found before the start (nothing was run),
     3 failed because nobody could answer a session, condition, input or gate.
     """
-    from prose_kernel import settings
+    from prose_kernel import languages, settings
     from prose_kernel.cli.execution import Request
 
-    cwd, name = Path.cwd(), files.find_program(target)
-    cells, language = read(name)
+    cwd, fetched = Path.cwd(), files.is_remote(target, strict=strict)
+    name = target if fetched else files.find_program(target)
+    cells, language = ([], languages.default()) if fetched else read(name)
     kept: dict[str, Any] = {language.state: _state(state, in_context)}
     chosen = settings.load(
         cwd,
@@ -116,7 +124,16 @@ def run(
         remote=remote,
     )
     request = Request(
-        name, pairs(inputs), decisions(yes, no), chosen, cwd, json=form == "json", usage=usage, gate_files=gate_files
+        name,
+        pairs(inputs),
+        decisions(yes, no),
+        chosen,
+        cwd,
+        origin=name if fetched else "",
+        trust=tuple(trust),
+        json=form == "json",
+        usage=usage,
+        gate_files=gate_files,
     )
     if gate_files and chosen.gates != "wait":
         raise UsageError("--gate-files needs --gates=wait")
@@ -178,15 +195,12 @@ def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
 
 
 def _state(state: str | None, in_context: bool) -> str | None:
-    """The backend asked for; `sqlite+` is sqlite or better. A database that is not there falls back to files (7.1)."""
+    """The backend asked for; `sqlite+` is sqlite or better."""
     wanted = state.removesuffix("+") if state else None
     if in_context:
         if wanted not in (None, "in-context"):
             raise click.UsageError(f"--in-context and --state {state} exclude each other")
         return "in-context"
-    if wanted in ABSENT_BACKENDS:
-        click.echo(f"Warning: the {wanted} backend is not available; the run is kept in files [E219]", err=True)
-        return "filesystem"
     return wanted
 
 

@@ -33,6 +33,7 @@ _READ_ONLY: Final = {
     ".venv": "the environment in `.venv` is not for sessions to change",
     ".envrc": "`.envrc` is run by the person's shell: it is not for sessions to change",
     "prose.toml": "the settings in `prose.toml` are not for sessions to change",
+    "prose.lock": "what a person agreed to in `prose.lock` is not for sessions to change",
 }
 """Names that no session may write, at any depth, with the reason."""
 

@@ -300,8 +300,13 @@ class GateResolved(Event, frozen=True):
 
 
 class ProgramCalled(Event, frozen=True):
+    """`path` is that of the import, as written; `inputs` tells which inputs a call must supply."""
+
     alias: str
     directory: str
+    path: str = ""
+    inputs: Mapping[str, bool] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
 
 
 class ProgramReturned(Event, frozen=True):

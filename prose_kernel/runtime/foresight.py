@@ -95,6 +95,7 @@ class Looking:
         self._within = within
         self.chain = (*store.chain, *within)
         self.by_value = store.by_value
+        self.in_files = store.in_files
         self.lost: str | None = None
 
     def put(self, binding: Binding) -> None:

@@ -17,7 +17,8 @@ NOTHING: Final = Raw(b"null")
 
 class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     """How the run began. `directory` is where it was started, `program` its file or the notebook's name, `settings`
-    those that decide what the program does. A branch tells of which run, and of how many of its records."""
+    those that decide what the program does. `origin` is the address of a program from elsewhere. A branch tells of
+    which run, and of how many of its records."""
 
     run: str
     program: str
@@ -27,6 +28,7 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     package: str = ""
     notebook: bool = False
     notebook_path: str = ""
+    origin: str = ""
     started: str = ""
     supplied: dict[str, str] = field(default_factory=dict)
     decisions: dict[str, bool] = field(default_factory=dict)

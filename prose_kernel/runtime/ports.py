@@ -132,6 +132,7 @@ class ContextItem:
     `missing` marks the name of a cancelled branch: it is listed as having no result. `content` is what stands at
     `location`, for those who must know it without going there: a recording's key, a provider without tools. It may be
     a reference, which is read only then; None where nobody but the session can tell (the memory file of an agent).
+    `row` tells that the location is no file: our `read` tool knows it, other programs may not.
     """
 
     name: str
@@ -139,6 +140,7 @@ class ContextItem:
     text: str | None = None
     missing: bool = False
     content: Value = field(default=None, compare=False, repr=False)
+    row: bool = False
 
 
 class Target(Struct, frozen=True):
@@ -580,12 +582,15 @@ class LoadRequest(Struct, frozen=True):
 
 class LoadedProgram(Struct, frozen=True):
     """What an import led to: a checked tree of the importing language, its source, and the two parts of the name of
-    its directory (docs/reference/openprose.md 6.5). `texts` are the sources that were read for it, by address."""
+    its directory (docs/reference/openprose.md 6.5). `url` and `digest` (SHA-256 of the text as it was served) are those
+    of a program from elsewhere; `texts` are the sources that were read for it, by address."""
 
     program: Any
     source: Source
     handle: str
     slug: str
+    url: str = ""
+    digest: str = ""
     texts: Mapping[str, str] = struct_field(default_factory=dict)
 
 
@@ -628,6 +633,11 @@ class Store(Protocol):
     @property
     def by_value(self) -> bool:
         """Whether sessions cannot read what is kept here: context is passed by value then (7.6)."""
+        ...
+
+    @property
+    def in_files(self) -> bool:
+        """Whether `location` names a file, which any tool can read; else it names a row of a database."""
         ...
 
     @property

@@ -149,3 +149,13 @@ class Surroundings:
     environment: Mapping[str, str] = field(default_factory=dict)
     attended: bool = True
     state_dir: str = ".prose"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresUrls:
+    """Where PostgreSQL is: the URL for runs, that for memory of scope `user` (None: the same), and where the first one
+    was found. URLs hold passwords and are never shown."""
+
+    url: str | None = field(default=None, repr=False)
+    user_url: str | None = field(default=None, repr=False)
+    place: str = ""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from msgspec import structs
+
 from prose_kernel.runtime.content import full_content
 from prose_kernel.runtime.ports import (
     AgentMemory,
@@ -186,6 +188,14 @@ def _memory(memory: AgentMemory | None, *, by_value: bool) -> str | None:
     return "\n".join(lines)
 
 
+def rows_told(request: SessionRequest) -> SessionRequest:
+    """The request for a program of somebody else, which can read files and no rows: their contents are told."""
+    items = request.context
+    if not any(item.row for item in items or ()):
+        return request
+    return structs.replace(request, context=tuple(_told_item(item) if item.row else item for item in items or ()))
+
+
 def _told(items: tuple[ContextItem, ...] | None) -> tuple[ContextItem, ...] | None:
     """The items with their contents in the place of their locations."""
     return items if items is None else tuple(_told_item(item) for item in items)
@@ -205,6 +215,8 @@ def _context(items: tuple[ContextItem, ...] | None) -> str | None:
     lines = ["Context (by reference):" if referenced else "Context:", *map(_context_line, items)]
     if referenced:
         lines += ["", "Read these yourself, as far as your task needs them; read large ones selectively."]
+    if any(item.row for item in items):
+        lines.append("A binding in a database is read with the tool `read`: give the whole location as the path.")
     return "\n".join(lines)
 
 

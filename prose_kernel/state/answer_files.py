@@ -186,6 +186,13 @@ class AnswerFiles:
         self._size += characters
         self._unwritten += characters
 
+    def trace_text(self) -> str:
+        """What the log says by now."""
+        try:
+            return (self.directory / "state.md").read_text("utf-8", "replace")
+        except OSError:
+            return ""
+
     def flush(self) -> None:
         """Write what the log has not told yet. Never raises."""
         if not self._unwritten:

@@ -33,10 +33,10 @@ def write_whole(path: Path | str, *texts: str, durable: bool = False) -> None:
         raise
 
 
-def append(path: Path, data: bytes, *, durable: bool = False) -> int:
-    """Append to a file, creating it and its directory. Returns the number of bytes written, which is less than
-    `len(data)` if the disk fills up. Raises `OSError` if nothing could be written."""
-    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def append(path: Path, data: bytes, *, durable: bool = False, anew: bool = False) -> int:
+    """Append to a file, creating it and its directory; `anew` empties it first. Returns the number of bytes written,
+    which is less than `len(data)` if the disk fills up. Raises `OSError` if nothing could be written."""
+    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if anew else 0))
     written = 0
     try:
         while written < len(data):

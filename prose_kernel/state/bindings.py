@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
@@ -47,15 +47,15 @@ def render(binding: Binding) -> str:
 def header(binding: Binding) -> str:
     """Return everything before the value: the lines of 7.4 and, for the value of an `exec`, the metadata of 5.5."""
     key = binding.key
-    lines = [f"# {key.name}", "", f"kind: {_kind(binding)}"]
+    lines = [f"# {key.name}", "", f"kind: {kind_of(binding)}"]
     if key.execution_id is not None:
         lines.append(f"execution_id: {key.execution_id}")
     if binding.label is not None:
         lines.append(f"label: {binding.label}")
     fence = _fence(binding.source)
     lines += ["", "source:", f"{fence}prose", binding.source, fence, ""]
-    if metadata := list(_metadata(binding.value)):
-        lines += [*metadata, ""]
+    if isinstance(binding.value, ExecText) and (metadata := outcome(binding.value)):
+        lines += [*(field_text(name, value) for name, value in metadata.items()), ""]
     return "\n".join((*lines, "---", "", ""))
 
 
@@ -104,7 +104,8 @@ def field_text(name: str, value: object) -> str:
     return f"{name}: |\n  " + _LINE_END.sub(lambda end: f"{end[0]}  ", line)
 
 
-def _kind(binding: Binding) -> Kind:
+def kind_of(binding: Binding) -> Kind:
+    """The kind that a binding is stored with."""
     # 7.4 stores an error as a constant, unless it is an input or output of the program.
     return "const" if isinstance(binding.value, ErrorValue) and binding.kind == "let" else binding.kind
 
@@ -116,23 +117,21 @@ def _fence(source: str) -> str:
     return "`" * max(3, longest + 1)
 
 
-def _metadata(value: Value) -> Iterator[str]:
-    if not isinstance(value, ExecText):
-        return
+def outcome(value: ExecText) -> dict[str, object]:
+    """What is kept of a command beside its output (5.5)."""
     result = value.result
-    if not value.bare:
-        yield f"exit_code: {result.exit_code}"
-        yield field_text("stderr", result.stderr)
+    found: dict[str, object] = {} if value.bare else {"exit_code": result.exit_code, "stderr": result.stderr}
     if result.stdout_truncated:
-        yield "stdout_truncated: true"
+        found["stdout_truncated"] = True
     if value.bare:
-        return
+        return found
     if result.stderr_truncated:
-        yield "stderr_truncated: true"
+        found["stderr_truncated"] = True
     if result.timed_out:
-        yield "timed_out: true"
+        found["timed_out"] = True
     if result.signal is not None:
-        yield f"signal: {result.signal}"
+        found["signal"] = result.signal
+    return found
 
 
 # ---------------------------------------------------------------- parsing

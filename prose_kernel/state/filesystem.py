@@ -26,6 +26,8 @@ class FilesystemStore:
     The first flush after `put` creates that directory.
     """
 
+    in_files: Final = True
+
     def __init__(self, home: RunHome, *, user_home: Path | None = None, ignore_case: bool | None = None) -> None:
         self.home = home
         self._user_home = user_home
@@ -95,10 +97,8 @@ class FilesystemStore:
     def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
         if not within:
             return self.home.shown(Path(self._path(key)))
-        paths = self.paths
-        for name in within:
-            paths = paths.imported(name)
-        return self.home.shown(paths.bindings / layout.FileNames(ignore_case=self._ignore_case)(key))
+        inner = self.home.paths_of((*self.chain, *within))
+        return self.home.shown(inner.bindings / layout.FileNames(ignore_case=self._ignore_case)(key))
 
     def target(self, binding: Binding) -> Target | None:
         """Return the file that a session writes itself; None if the directory cannot be written."""
@@ -119,15 +119,31 @@ class FilesystemStore:
         return (self._memory(agent, persist) / "memory.md").is_file()
 
     def _memory(self, agent: str, persist: str) -> Path:
-        home = self.home
-        user = self._user_home or Path.home()
-        return layout.memory_directory(
-            agent, persist, run=self.directory, state_dir=home.state_dir, project=home.cwd, home=user
-        )
+        return self.home.memory_directory(agent, persist, self.chain, self._user_home)
+
+    # ------------------------------------------------------------ the run
+
+    def start(self, program: str) -> None:
+        self.home.start(program)
+
+    def record_source(self, text: str) -> None:
+        self.home.record_source(text)
+
+    def trace_text(self) -> str:
+        return self.home.trace_text()
+
+    def restart(self) -> None:
+        self.home.restart()
+
+    def hold(self, held: bool) -> None:
+        self.home.pending.hold(held)
 
     async def flush(self) -> None:
         """Write everything put so far to disk, in one batch. Raises `StateError` (E219) naming the binding."""
         await self.home.flush()
+
+    def close(self) -> None:
+        """Do nothing: no file is open between two writes."""
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

@@ -65,6 +65,24 @@ class RunHome:
         """Return a path as sessions and people see it."""
         return layout.shown(path, self.cwd)
 
+    def memory_directory(self, agent: str, persist: str, chain: tuple[str, ...], user_home: Path | None = None) -> Path:
+        """Return the memory directory of a persistent agent of the program at `chain` (4.4): files in every backend."""
+        return layout.memory_directory(
+            agent,
+            persist,
+            run=self.paths_of(chain).directory,
+            state_dir=self.state_dir,
+            project=self.cwd,
+            home=user_home or Path.home(),
+        )
+
+    def paths_of(self, chain: tuple[str, ...]) -> layout.RunPaths:
+        """Return the paths of the call of an imported program."""
+        paths = self.paths
+        for name in chain:
+            paths = paths.imported(name)
+        return paths
+
     def start(self, program: str) -> None:
         """Keep a copy of the program; the next flush creates the directory (3.1 step 2)."""
         self.pending.put(str(self.program), program)
@@ -77,11 +95,20 @@ class RunHome:
 
     def log(self, chain: tuple[str, ...]) -> Callable[[str], None]:
         """Return the function that appends whole lines to the trace of the program at `chain`; it never raises."""
-        paths = self.paths
-        for name in chain:
-            paths = paths.imported(name)
-        place = paths.trace
+        place = self.paths_of(chain).trace
         return lambda text: self.pending.log(place, text)
+
+    def restart(self) -> None:
+        """The run is going to write all its logs again, from the first line."""
+        self._sources = 0
+        self.pending.restart()
+
+    def trace_text(self) -> str:
+        """What `state.md` says up to the last flush."""
+        try:
+            return self.paths.trace.read_text("utf-8", "replace")
+        except OSError:
+            return ""
 
     def keep(self) -> None:
         """Let the next flush create the directory."""

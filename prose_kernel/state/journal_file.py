@@ -13,6 +13,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +24,16 @@ from prose_kernel.runtime.journal_records import VERSION, Answered, Ended, Finis
 
 NAME: Final = "journal.jsonl"
 _ENCODER: Final = msgspec.json.Encoder()
-_DECODER: Final = msgspec.json.Decoder(Record)
-_HEAD: Final = msgspec.json.Decoder(Head)
 _PREFIX: Final = 9
 """Bytes of a line before its record: eight digits of the checksum and a space."""
 
 _TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Record]:
+    """Made when a journal is read: writing needs none."""
+    return msgspec.json.Decoder(Record)
 
 
 @dataclass(slots=True)
@@ -59,7 +64,7 @@ class JournalRead:
 
     def rewound(self, to: int) -> None:
         """Only the records before line `to` count, and what comes from now on."""
-        self._parts = [(begin, min(end, to)) for begin, end in self._parts if begin < to]
+        self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
         self._parts.append((self.lines, self.lines))
         self.texts = [text for text in self.texts if text.number < to]
         for text in self.texts:
@@ -79,7 +84,7 @@ class JournalRead:
                 if not parts or number >= self.lines:
                     return
                 if number >= begin and number >= parts[0][0]:
-                    yield number, _DECODER.decode(line[_PREFIX:])
+                    yield number, _decoder().decode(line[_PREFIX:])
 
     def _counting(self) -> list[tuple[int, int]]:
         return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
@@ -113,7 +118,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
             found = JournalRead(path, _head(run, body))
             found._parts = [(0, 0)]
         elif body.startswith(_TOLD):
-            _note(found, _DECODER.decode(body), number)
+            _note(found, _decoder().decode(body), number)
         found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
     if found is None:
         raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
@@ -127,7 +132,7 @@ def _head(run: str, body: bytes) -> Head:
         if version != VERSION:
             hint = f"this version of prose_kernel reads version {VERSION}; resume the run with the one that began it"
             raise UsageError(f"the journal of run {run} has version {version}", hint=hint)
-        return _HEAD.decode(body)
+        return msgspec.json.decode(body, type=Head)
     except msgspec.MsgspecError:
         raise UsageError(f"the journal of run {run} does not begin with a head: it is damaged") from None
 
@@ -149,7 +154,8 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
 class JournalFile:
     """Writes records behind those that are there. `on_lost` is told, once, why nothing can be written any more.
 
-    Nothing is written before the first record that is worth it: a run that asks nothing leaves no directory.
+    Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
+    nothing and keeps nothing leaves none.
     """
 
     def __init__(self, path: Path, *, durable: bool = False, on_lost: Callable[[str], None] | None = None) -> None:
@@ -172,17 +178,19 @@ class JournalFile:
 
     def append(self, record: Record) -> None:
         """Write a record. Never raises."""
-        if self._descriptor is None and not self._lost:
+        if self._lost:
+            return
+        if self._descriptor is None:
             self._early.append(record)
-            if isinstance(record, (Head, Text)):
-                return  # only a text that asks or ends makes the file
-            record_batch, self._early = self._early, []
+            if isinstance(record, (Head, Text, Ended, Finished)) and not self.path.parent.is_dir():
+                return
+            records, self._early = self._early, []
         else:
-            record_batch = [record]
+            records = [record]
         try:
-            if self._descriptor is None and not self._lost:
+            if self._descriptor is None:
                 self._open()
-            self._write(record_batch)
+            self._write(records)
         except OSError as error:
             self._give_up((error.strerror or type(error).__name__).lower())
 

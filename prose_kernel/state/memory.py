@@ -18,6 +18,7 @@ class MemoryStore:
     """Keeps the bindings of a run, or of an imported program's call, in memory. Context is passed by value (7.6)."""
 
     by_value: Final = True
+    in_files: Final = False
     lost: Final = None
 
     def __init__(self, *, cwd: Path | None = None, home: Path | None = None, chain: tuple[str, ...] = ()) -> None:

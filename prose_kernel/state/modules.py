@@ -81,7 +81,7 @@ class LocalModules:
             if has_errors(one.findings):
                 raise _broken(one)
         texts = {one.path: one.source.text for one in execution_order([module])}
-        return LoadedProgram(module, module.source, "local", Path(module.path).stem, texts)
+        return LoadedProgram(module, module.source, "local", Path(module.path).stem, texts=texts)
 
     # ------------------------------------------------------------ reading
 

@@ -23,6 +23,9 @@ _SPILL: Final = 256 * 1024
 _MOST_UNWRITTEN: Final = 8 * 1024 * 1024
 _SMALL_BATCH: Final = 64 * 1024
 _PER_FILE: Final = 8 * 1024
+MOST_HELD: Final = 4 * 1024 * 1024
+"""Bytes of values, about, that are held back while a run catches up (`hold`)."""
+_HINT: Final = "make room, or check who may write to the state directory; the value is kept and will be tried again"
 _LOST: Final = "… lines are missing here: the log could not be written\n".encode()
 
 
@@ -46,8 +49,20 @@ class PendingWrites:
         self._renewed: set[str] = set()
         self._spill_at = _SPILL
         self._weight = 0
+        self._held = False
+        self._begun_anew: set[Path] | None = None
         self._swap = threading.Lock()
         self._disk = threading.Lock()
+
+    def hold(self, held: bool) -> None:
+        """Whether flushes are held back until there is much to write: for a run that catches up with an earlier one."""
+        self._held = held
+
+    def restart(self) -> None:
+        """Begin every log anew: the first piece that is written of one replaces what an earlier process has left."""
+        with self._swap:
+            self._logs.clear()
+            self._begun_anew = set()
 
     def put(self, path: str, content: Binding | str) -> None:
         """Set the complete content of the file `path`; the last call before a flush wins."""
@@ -55,7 +70,7 @@ class PendingWrites:
             self._files[path] = content
             self._reported.discard(path)
             self._renewed.add(path)
-            self._weight += _PER_FILE + _weight(content)
+            self._weight += _PER_FILE + weight(content)
         self.worth_keeping = True
 
     def get(self, path: str) -> Binding | str | None:
@@ -73,7 +88,7 @@ class PendingWrites:
             full = len(log) > self._spill_at
         if full and self.worth_keeping and self._disk.acquire(blocking=False):
             try:
-                if self._is_available():
+                if self.is_available():
                     self._spill(path)
             finally:
                 self._disk.release()
@@ -86,7 +101,7 @@ class PendingWrites:
             self._forget_some(path)
             self._spill_at = len(self._logs[path]) + _SPILL  # do not retry with every line
 
-    def _is_available(self) -> bool:
+    def is_available(self) -> bool:
         """Create the directory if necessary and return whether it exists; without it the run stays in memory."""
         if self._exists or self.unavailable is not None:
             return self._exists
@@ -108,6 +123,8 @@ class PendingWrites:
             return
         if not (self._files or self._being_written or any(self._logs.values())):
             return
+        if self._held and self._weight + sum(map(len, self._logs.values())) < MOST_HELD:
+            return
         if self._weight <= _SMALL_BATCH and not self._being_written:
             self.write()
         else:
@@ -116,7 +133,7 @@ class PendingWrites:
     def write(self) -> None:
         """`flush` for callers without an event loop."""
         with self._disk:
-            if not self._is_available():
+            if not self.is_available():
                 return
             problems = self._write_files()
             for path in list(self._logs):
@@ -128,7 +145,7 @@ class PendingWrites:
             with self._swap:
                 self._reported = set(problems) - self._renewed
         if new:
-            raise _storage_error(new)
+            raise storage_error(new, _HINT)
 
     def _write_files(self) -> dict[str, tuple[str, str]]:
         with self._swap:
@@ -163,9 +180,12 @@ class PendingWrites:
             data = bytes(self._logs[path])
         if not data:
             return
-        written = append(path, data)
+        anew = self._begun_anew is not None and path not in self._begun_anew
+        written = append(path, data, anew=anew)
         with self._swap:
             del self._logs[path][:written]
+            if self._begun_anew is not None:
+                self._begun_anew.add(path)
         if written < len(data):
             raise OSError(errno.ENOSPC, "no space left on the disk")
 
@@ -184,7 +204,8 @@ def _write_file(path: str, content: Binding | str) -> None:
         write_whole(path, bindings.header(content), bindings.body(content.value))
 
 
-def _weight(content: Binding | str) -> int:
+def weight(content: Binding | str) -> int:
+    """About how many bytes a content has, without rendering it."""
     value = content if isinstance(content, str) else content.value
     match value:
         case str():
@@ -205,11 +226,12 @@ def _reason(error: OSError) -> str:
     return (error.strerror or type(error).__name__).lower()
 
 
-def _storage_error(problems: list[tuple[str, str]]) -> StateError:
+def storage_error(problems: list[tuple[str, str]], hint: str) -> StateError:
+    """The error (E219) for names that could not be stored, each with the reason."""
     name, reason = problems[0]
     others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return StateError(
         f"'{name}' could not be stored: {reason}{others}",
         details={"binding": name},
-        hint="make room, or check who may write to the state directory; the value is kept and will be tried again",
+        hint=hint,
     )

@@ -1,39 +1,59 @@
 """Imported programs: resolve a `use` path, read and check the program, return its contract (openprose.md 6.1).
 
-Local files are read here. Remote programs come from a `Resolver`; without one they are unavailable.
+Local files are read here. Programs from elsewhere come from a `Resolver`; without one they are unavailable. A program
+and all that it imports are fetched and checked first; then somebody agrees to run what is new; then it is loaded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
-from urllib.parse import urljoin, urlsplit
+from typing import Protocol
+from urllib.parse import urlsplit
 
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language.diagnostics import Diagnostic, Profile
-from prose_kernel.language.openprose.contract import contract, place_of
+from prose_kernel.language.openprose.contract import abilities, contract, place_of
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.state import program_files
-
-REGISTRY: Final = "https://p.prose.md/"
+from prose_kernel.state.registry import urls
+from prose_kernel.state.registry.consent import Candidate, Fetched
 
 
 class Resolver(Protocol):
-    """Loads remote programs. `url` is absolute; registry paths are already resolved to one."""
+    """Provides programs from elsewhere: `state.registry.resolver`. URLs are those of `address`."""
 
-    def cached(self, url: str) -> bytes | None:
+    @property
+    def registry(self) -> str:
+        """The address that names of the form `handle/slug` are below; it ends with `/`."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """How many programs from elsewhere one import may lead to."""
+        ...
+
+    def cached(self, url: str) -> Fetched | None:
         """Return the program if it is available without a connection, else None."""
         ...
 
-    async def fetch(self, url: str) -> bytes:
+    def location(self, url: str) -> str:
+        """Return the URL that the program was found at, behind redirects; `url` itself if nothing is known."""
+        ...
+
+    async def fetch(self, url: str) -> Fetched:
         """Return the program. Raises `ImportProgramError` (E215) with the reason if it cannot be fetched."""
+        ...
+
+    async def admit(self, candidates: Sequence[Candidate]) -> None:
+        """Return if all of these may run. Raises `ImportProgramError` (E215) if nobody has agreed."""
         ...
 
 
@@ -46,7 +66,8 @@ class Where:
     shown: str = field(default="", compare=False)
 
 
-Stamp = program_files.Stamp | bytes
+Stamp = program_files.Stamp | str
+"""Of a program from elsewhere its digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +94,8 @@ class LocalPrograms:
     """Resolves the imports of one program or notebook.
 
     `base` is the directory to which its local paths are relative; `program` is its own file, so that importing it is
-    detected as a cycle. A program is read again if its file has changed.
+    detected as a cycle. A program is read again if its file has changed. `origin` is the registry name or URL of a
+    program that comes from elsewhere itself. `resolver` is called when the first program from elsewhere is met.
     """
 
     def __init__(
@@ -82,21 +104,26 @@ class LocalPrograms:
         *,
         program: Path | None = None,
         profile: Profile = "default",
-        resolver: Resolver | None = None,
+        resolver: Callable[[], Resolver] | None = None,
+        origin: str = "",
         home: Path | None = None,
     ) -> None:
         self._profile: Profile = profile
-        self._resolver = resolver
+        self._make_resolver = resolver
+        self._made_resolver: Resolver | None = None
         self._home = home
         self._root = Where(str(_real(base / (program.name if program else "."))), shown=program.name if program else "")
+        if origin:
+            self._root = self._remote(origin)
         self._directory = _real(base)
         self._shown_from = "" if base.is_absolute() else str(base)
         self._texts: dict[Where, _Text] = {}
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
+        self._met_remote = False  # during the last check
         self._given: Mapping[str, str] = {}  # by address: what a resumed run has read before
 
-    # ------------------------------------------------------------ the two calls
+    # ------------------------------------------------------------ the calls
 
     def load_contract(self, path: str) -> Contract | None:
         """Return the contract of the program at a `use` path of the root; None for a remote program that is not cached.
@@ -118,17 +145,131 @@ class LocalPrograms:
         where = self.resolve(path, chain[-1])
         if where in chain:
             raise _cycle((*chain[chain.index(where) :], where))
-        data = await self._fetch(where) if where.remote and where.address not in self._given else None
-        checked = await asyncio.to_thread(self._load, where, chain, data)
+        checked, remote = await self._complete(where, chain)
+        if remote and len(chain) == 1:
+            remote = await self._with_others(source, where, remote)
+        await self._admit(remote)
         text = checked.text
         self._loaded[id(text.source)] = text.source, (*chain, where)
-        handle, slug = handle_and_slug(path, where)
-        return LoadedProgram(text.program, text.source, handle, slug, _texts(checked))
+        handle, slug = handle_and_slug(path, where, self._registry)
+        found = remote[where].fetched if where in remote else None
+        url, digest = (found.url, found.digest) if found else ("", "")
+        return LoadedProgram(text.program, text.source, handle, slug, url, digest, _texts(checked))
 
-    def _load(self, where: Where, chain: tuple[Where, ...], data: bytes | None) -> _Checked:
-        text = self._read(where, data)
-        assert text is not None  # it is a file, or was fetched
-        return self._check(text, chain)
+    async def load_root(self) -> Source:
+        """The text of the program at `origin`, when everything that it leads to has been agreed to.
+
+        Raises `CompileError` if it has errors itself, and `ImportProgramError` as `load_program` does.
+        """
+        try:
+            checked, remote = await self._complete(self._root, ())
+        except ImportProgramError as error:
+            text = await asyncio.to_thread(self._read, self._root)
+            findings = self._own_errors(text) if text is not None else ()
+            if findings:
+                raise CompileError(findings) from None
+            raise error from None
+        await self._admit(remote)
+        return checked.text.source
+
+    # ------------------------------------------------------------ programs from elsewhere
+
+    @property
+    def _resolver(self) -> Resolver | None:
+        if self._made_resolver is None and self._make_resolver is not None:
+            self._made_resolver = self._make_resolver()
+        return self._made_resolver
+
+    @property
+    def _registry(self) -> str:
+        return self._made_resolver.registry if self._made_resolver is not None else urls.REGISTRY
+
+    async def _complete(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]]:
+        """The program, checked, and all programs from elsewhere that it leads to, itself included: none is missing."""
+        while True:
+            found = await asyncio.to_thread(self._attempt, where, chain)
+            if isinstance(found, tuple):
+                return found
+            for one in found:
+                if self._resolver is None:
+                    hint = f"save {one.address} beside this program and `use` the file"
+                    raise ImportProgramError(
+                        f'"{one.shown}" cannot be loaded: offline, only local files are', hint=hint
+                    )
+                await self._resolver.fetch(one.address)
+
+    def _attempt(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]] | list[Where]:
+        """The same, or what must be fetched before it can be told. A check tells whether anything is from elsewhere."""
+        self._met_remote = where.remote
+        if not where.remote and (local := self._read(where)) is not None:
+            checked = self._check(local, chain)
+            if not self._met_remote:
+                return checked, {}
+        remote: dict[Where, Candidate] = {}
+        missing: list[Where] = []
+        seen = {where}
+        ahead: list[tuple[Where, tuple[str, ...]]] = [(where, ())]
+        for at, via in ahead:
+            try:
+                text = self._read(at)
+            except ImportProgramError:
+                continue  # the check reports it
+            if text is None:
+                missing.append(at)
+                continue
+            agreed = at.address in self._given  # when the run began
+            fetched = self._resolver.cached(at.address) if at.remote and not agreed and self._resolver else None
+            if fetched is not None:
+                remote[at] = Candidate(fetched, abilities(text.program), via)
+                via = (*via, at.address)
+            for inner in self._uses_of(text):
+                if inner not in seen:
+                    seen.add(inner)
+                    ahead.append((inner, via))
+        most = self._resolver.most if (remote or missing) and self._resolver is not None else None
+        if most is not None and len(remote) + len(missing) > most:
+            why = f"it leads to more than {most} programs from elsewhere"
+            raise urls.unfetchable(where.shown, why, "[programs] most in prose.toml changes the limit")
+        if missing:
+            return missing
+        text = self._read(where)
+        assert text is not None  # it is not missing
+        checked = self._check(text, chain)
+        if where in remote and remote[where].fetched.digest != checked.text.stamp:
+            return []  # the pin has changed in between
+        return checked, remote
+
+    def _uses_of(self, text: _Text) -> list[Where]:
+        found = []
+        for path in text.uses:
+            with contextlib.suppress(ImportProgramError):  # the check reports it
+                found.append(self.resolve(path, text.where))
+        return found
+
+    async def _with_others(
+        self, importer: Source, first: Where, remote: dict[Where, Candidate]
+    ) -> dict[Where, Candidate]:
+        """Also what the other imports of a text lead to, so that one question covers all. What is wrong with one of
+        them is said when its turn comes."""
+        from prose_kernel.language.openprose import parse
+
+        program = parse(importer, self._profile).program
+        for path in dict.fromkeys(item.path.raw for item in program.items if isinstance(item, Use)):
+            with contextlib.suppress(ImportProgramError):
+                if (where := self.resolve(path)) != first:
+                    remote = (await self._complete(where, (self._root,)))[1] | remote
+        return remote
+
+    async def _admit(self, remote: dict[Where, Candidate]) -> None:
+        if remote and self._resolver is not None:
+            await self._resolver.admit(tuple(remote.values()))
+
+    def _own_errors(self, text: _Text) -> tuple[Diagnostic, ...]:
+        """What is wrong with a program whatever it imports; empty if nothing is."""
+        from prose_kernel.language.openprose import compile_source
+
+        compiled = compile_source(text.source, profile=self._profile)
+        return () if compiled.ok else compiled.diagnostics
 
     # ------------------------------------------------------------ paths
 
@@ -138,10 +279,8 @@ class LocalPrograms:
         place = place_of(path, self._profile)
         if place == "local":
             return self._remote_neighbour(path, importer) if importer.remote else self._file(path, importer)
-        if place == "remote" and path.startswith(("http://", "https://")):
-            return Where(path, True, path)
         if place == "remote":
-            return Where(REGISTRY + path.removeprefix("@"), True, path)
+            return self._remote(path)
         raise ImportProgramError(
             f'"{path}" is not an import path', hint="a file, `handle/name`, or an `https://` address"
         )
@@ -156,34 +295,35 @@ class LocalPrograms:
         above = self._shown_from if is_root else str(Path(importer.shown).parent)
         return Where(str(_real(directory / path)), shown=os.path.normpath(Path(above) / path))
 
+    def _remote(self, path: str) -> Where:
+        resolver = self._resolver
+        return Where(urls.address(path, resolver.registry if resolver is not None else urls.REGISTRY), True, path)
+
     def _remote_neighbour(self, path: str, importer: Where) -> Where:
+        """A program from elsewhere reaches its own server by relative paths, and never a file of this machine."""
         if path.startswith(("/", "~/")):
             raise ImportProgramError(f'"{path}" names a file of this machine, in a program from elsewhere')
-        url = urljoin(importer.address, path)
+        resolver = self._resolver
+        url = urls.neighbour(resolver.location(importer.address) if resolver is not None else importer.address, path)
         return Where(url, True, url)
 
     # ------------------------------------------------------------ reading
 
-    async def _fetch(self, where: Where) -> bytes:
-        if self._resolver is None:
-            raise ImportProgramError(
-                f'"{where.shown}" cannot be loaded: offline, only local files are',
-                hint=f"save {where.address} beside this program and `use` the file",
-            )
-        return await self._resolver.fetch(where.address)
-
-    def _read(self, where: Where, data: bytes | None = None) -> _Text | None:
+    def _read(self, where: Where) -> _Text | None:
         """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""
         known = self._texts.get(where)
+        data: bytes | None = None
         try:
+            self._met_remote |= where.remote
             if where.address in self._given:
                 data = self._given[where.address].encode("utf-8", "replace")
-                stamp: Stamp = data
+                stamp: Stamp = self._given[where.address]
             elif where.remote:
-                data = data if data is not None or self._resolver is None else self._resolver.cached(where.address)
-                if data is None:
+                fetched = self._resolver.cached(where.address) if self._resolver is not None else None
+                if fetched is None:
                     return None
-                stamp = data
+                stamp = fetched.digest
+                data = fetched.data
             else:
                 stamp = program_files.stamp(where.address)
             if known is not None and known.stamp == stamp:
@@ -276,13 +416,13 @@ class LocalPrograms:
         return checked
 
 
-def handle_and_slug(path: str, where: Where) -> tuple[str, str]:
+def handle_and_slug(path: str, where: Where, registry: str = urls.REGISTRY) -> tuple[str, str]:
     """Return the two parts of an import's directory name (6.5): `local` and the stem, `url` and the last path segment,
     or the handle and name of a registry path."""
     if not where.remote:
         return "local", Path(path).name.removesuffix(".prose") or "program"
-    if where.address.startswith(REGISTRY) and not path.startswith(("http://", "https://")):
-        handle, _, rest = where.address.removeprefix(REGISTRY).partition("/")
+    if where.address.startswith(registry) and not path.startswith(("http://", "https://", "./", "../")):
+        handle, _, rest = where.address.removeprefix(registry).partition("/")
         return handle, rest.rpartition("/")[2].removesuffix(".prose") or "program"
     return "url", Path(urlsplit(where.address).path).stem or "program"
 

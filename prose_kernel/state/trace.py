@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC
-from typing import Final
+from typing import Any, Final
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
@@ -14,6 +14,8 @@ from prose_kernel.runtime.values import full_text
 from prose_kernel.state.home import RunHome
 
 Where = tuple[str, ...]
+Entry = Any
+"""What is written for an event: a line of `state.md`; a row, where the trace is in a database."""
 
 
 DEEPEST: Final = 40
@@ -34,7 +36,7 @@ class _LongLoop:
     def __init__(self) -> None:
         self.begun = 0
         self.left_out = 0
-        self.waiting: deque[list[str]] = deque()
+        self.waiting: deque[list[Entry]] = deque()
 
     def begin(self) -> None:
         """A pass begins."""
@@ -45,11 +47,11 @@ class _LongLoop:
             self.waiting.popleft()
             self.left_out += 1
 
-    def take(self, line: str) -> bool:
-        """Keep a line of the present pass; False when it may be written at once."""
+    def take(self, entry: Entry) -> bool:
+        """Keep an entry of the present pass; False when it may be written at once."""
         if not self.waiting:
             return False
-        self.waiting[-1].append(line)
+        self.waiting[-1].append(entry)
         return True
 
 
@@ -64,7 +66,7 @@ class Trace:
         self._home = home
         self._clock = clock
         self._logs: dict[Where, Callable[[str], None]] = {}
-        self._held: tuple[ev.Place, int, int | None] | None = None
+        self._held: tuple[ev.LoopPass, int | None] | None = None
         self._loops: dict[tuple[Where, tuple[ev.BranchStep, ...]], list[tuple[ev.Place, _LongLoop | None]]] = {}
         self._iterations: dict[int, ev.ParallelStarted] = {}
         self._failures: deque[tuple[RunError, str]] = deque(maxlen=64)
@@ -87,40 +89,45 @@ class Trace:
             case ev.ParallelStarted() | ev.BranchFinished() | ev.ParallelJoined():
                 self._concurrent(event)
             case ev.Failed():
-                self._failure(event.place, event.error)
+                self._failure(event, event.error)
             case ev.CommandStarted() | ev.SessionStarted():
                 self._release()
             case ev.RunStarted() | ev.RunEnded() | ev.ProgramCalled() | ev.ProgramReturned():
                 self._life(event)
             case _:
                 if (text := marker(event)) is not None:
-                    self._line(event.place, text)
+                    self._line(event, text)
 
     # ------------------------------------------------------------ lines
 
-    def _append(self, chain: Where, text: str) -> None:
+    def _entry(self, line: str, event: ev.Event | None) -> Entry:
+        """What is written for a line; `event` is what it tells of, None for a remark about the log itself."""
+        return f"{line}\n"
+
+    def _append(self, chain: Where, entry: Entry) -> None:
         log = self._logs.get(chain)
         if log is None:
             log = self._logs[chain] = self._home.log(chain)
-        log(text)
+        log(entry)
 
-    def _line(self, place: ev.Place, text: str) -> None:
+    def _line(self, event: ev.Event, text: str) -> None:
         self._release()
+        place = event.place
         if not self._is_left_out(place):
-            self._keep(place, f"{self._prefix(place)}{one_line(text)}\n")
+            self._keep(place, self._entry(f"{self._prefix(place)}{one_line(text)}", event))
         if not self._worth:
             self._worth = True
             self._home.keep()
 
     # ------------------------------------------------------------ long loops
 
-    def _keep(self, place: ev.Place, line: str) -> None:
-        """Write a line, unless a long loop around it has to wait for its end."""
+    def _keep(self, place: ev.Place, entry: Entry) -> None:
+        """Write an entry, unless a long loop around it has to wait for its end."""
         for steps in range(len(place.branches), -1, -1) if self._loops else ():
             for _, loop in reversed(self._loops.get((place.program, place.branches[:steps]), ())):
-                if loop is not None and loop.take(line):
+                if loop is not None and loop.take(entry):
                     return
-        self._append(place.program, line)
+        self._append(place.program, entry)
 
     def _is_left_out(self, place: ev.Place) -> bool:
         """Whether a line belongs to an iteration of a long `parallel for` that is neither of the first nor the last."""
@@ -152,12 +159,12 @@ class Trace:
             del self._loops[key]
         if loop is not None:
             self._left_out(begun, loop.left_out)
-            for line in (line for lines in loop.waiting for line in lines):
-                self._keep(place, line)
+            for entry in (entry for entries in loop.waiting for entry in entries):
+                self._keep(place, entry)
 
     def _left_out(self, place: ev.Place, passes: int) -> None:
         if passes:
-            self._keep(place, f"{self._prefix(place)}… {passes:,} passes\n")
+            self._keep(place, self._entry(f"{self._prefix(place)}… {passes:,} passes", None))
 
     def _hold(self, event: ev.LoopPass) -> None:
         # 7.3: the marker comes before the condition is tested; a loop that ends there shows one line, with `exit`.
@@ -165,12 +172,12 @@ class Trace:
         self._pass_begins(event)
         maximum = self._maximum(event)
         if maximum is None or event.index < maximum:
-            self._held = event.place, event.index, maximum
+            self._held = event, maximum
 
     def _release(self) -> None:
         if self._held is not None:
-            (place, index, maximum), self._held = self._held, None
-            self._line(place, loop_pass(index, maximum))
+            (event, maximum), self._held = self._held, None
+            self._line(event, loop_pass(event.index, maximum))
 
     def _maximum(self, event: ev.LoopPass) -> int | None:
         """Return the number of passes if it is known; for an iteration of `parallel for`, the number of items."""
@@ -188,20 +195,25 @@ class Trace:
         letters = "".join(letter(step.index) for step in place.branches[-1:] if step.parallel not in self._iterations)
         return f"{indentation(place)}{place.ordinal}{letters}→ "
 
-    def _failure(self, place: ev.Place, error: RunError) -> None:
-        start = self._prefix(place)
+    def _failure(self, event: ev.Event, error: RunError) -> None:
+        start = self._prefix(event.place)
         if any(seen is error and at == start for seen, at in self._failures):
             return
         self._failures.append((error, start))
-        self._line(place, f"✗ {error.message}")
+        self._line(event, f"✗ {error.message}")
 
     def _end(self, chain: Where, error: RunError | None) -> None:
         self._release()
         for loops in [loops for (program, _), loops in self._loops.items() if program == chain]:
             for place, _ in reversed(tuple(loops)):
                 self._passes_over(place)
-        time = timestamp(self._clock)
-        self._append(chain, f"---end {time}\n" if error is None else f"---error {time} {one_line(error.message)}\n")
+        self._ended(chain, error)
+
+    def _begun(self, chain: Where, program: str) -> None:
+        self._append(chain, f"# run:{self._home.run_id} {one_line(program)}\n\n")
+
+    def _ended(self, chain: Where, error: RunError | None) -> None:
+        self._append(chain, f"{last_line(self._clock, error)}\n")
 
     # ------------------------------------------------------------ events
 
@@ -209,12 +221,12 @@ class Trace:
         chain = event.place.program
         match event:
             case ev.RunStarted():
-                self._append(chain, self._title(event.program_file))
+                self._begun(chain, event.program_file)
             case ev.RunEnded():
                 self._end(chain, event.error)
             case ev.ProgramCalled():
                 self._release()
-                self._append((*chain, event.directory), self._title(event.alias))
+                self._begun((*chain, event.directory), event.alias)
                 self._calls.setdefault(call(event), []).append(event.directory)
             case ev.ProgramReturned():
                 if called := self._calls.get(call(event)):
@@ -222,30 +234,28 @@ class Trace:
                     self._end(inside, event.error)
                     self._logs.pop(inside, None)
                 if event.error is None:
-                    self._line(event.place, f"import:{event.alias} ✓")
+                    self._line(event, f"import:{event.alias} ✓")
                 else:
-                    self._failure(event.place, event.error)
-
-    def _title(self, program: str) -> str:
-        return f"# run:{self._home.run_id} {one_line(program)}\n\n"
+                    self._failure(event, event.error)
 
     def _bound(self, event: ev.Bound) -> None:
         branches = event.place.branches
         if branches and branches[-1].label == event.name and branches[-1].parallel not in self._iterations:
             return  # the line of the branch shows it
-        self._line(event.place, f"input {event.name} ✓" if event.kind == "input" else f"{event.name} ✓")
+        self._line(event, f"input {event.name} ✓" if event.kind == "input" else f"{event.name} ✓")
 
     def _command_finished(self, event: ev.CommandFinished) -> None:
         if event.bound_to is None and not event.raised:
-            self._spawn_done(event.place, None)
+            self._spawn_done(event, None)
 
     def _session_finished(self, event: ev.SessionFinished) -> None:
         if event.bound_to is None and event.error is None:
             request = event.request
-            self._spawn_done(event.place, request.label or (request.agent if request.kind == "resume" else None))
+            self._spawn_done(event, request.label or (request.agent if request.kind == "resume" else None))
 
-    def _spawn_done(self, place: ev.Place, name: str | None) -> None:
-        self._line(place, f"{name} ✓" if name else "✓")
+    def _spawn_done(self, event: ev.Event, name: str | None) -> None:
+        place = event.place
+        self._line(event, f"{name} ✓" if name else "✓")
         if place.branches:
             self._spawned[place.branches] = place.span.start
 
@@ -255,31 +265,32 @@ class Trace:
                 self._iterations[event.parallel] = event
             case ev.ParallelStarted():
                 names = ",".join(label or f"_{at}" for at, label in enumerate(event.labels, 1))
-                self._line(event.place, f"∥start {names}")
+                self._line(event, f"∥start {names}")
             case ev.BranchFinished(status="failed", error=RunError() as error):
                 self._spawned.pop(event.place.branches, None)
-                self._failure(event.place, error)
+                self._failure(event, error)
             case ev.BranchFinished() if event.parallel in self._iterations:
                 self._spawned.pop(event.place.branches, None)
             case ev.BranchFinished(status="cancelled"):
                 self._spawned.pop(event.place.branches, None)
-                self._line(event.place, "cancelled")
+                self._line(event, "cancelled")
             case ev.BranchFinished():
                 spawned = self._spawned.pop(event.place.branches, None)
                 if event.label or spawned != event.place.span.start:  # else the line of its only session shows it
-                    self._line(event.place, f"{event.label} ✓" if event.label else "✓")
+                    self._line(event, f"{event.label} ✓" if event.label else "✓")
             case ev.ParallelJoined() if event.parallel in self._iterations:
                 count = self._iterations.pop(event.parallel).count
                 self._release()
                 self._left_out(event.place, count - 2 * _ENDS if count > _LONG else 0)
             case ev.ParallelJoined():
-                self._line(event.place, "∥done")
+                self._line(event, "∥done")
 
     def _loop_left(self, event: ev.LoopLeft) -> None:
         if event.reason not in ("end", "raised"):
-            if self._held is not None and self._held[1] == event.index and self._held[0] == event.place:
+            held = self._held[0] if self._held is not None else None
+            if held is not None and held.index == event.index and held.place == event.place:
                 self._held = None
-            self._line(event.place, f"{loop_pass(event.index, event.maximum)} exit({event.reason})")
+            self._line(event, f"{loop_pass(event.index, event.maximum)} exit({event.reason})")
         self._release()
         self._passes_over(event.place)
 
@@ -341,6 +352,12 @@ def letter(index: int) -> str:
 def one_line(text: str) -> str:
     """Return a text without line breaks, so that it cannot imitate other lines of the log."""
     return text if text.isprintable() else " ".join(text.split())
+
+
+def last_line(clock: Clock, error: RunError | None) -> str:
+    """Return the line of a program that has ended."""
+    time = timestamp(clock)
+    return f"---end {time}" if error is None else f"---error {time} {one_line(error.message)}"
 
 
 def timestamp(clock: Clock) -> str:

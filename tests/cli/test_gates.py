@@ -63,6 +63,26 @@ def test_a_gate_is_listed_approved_and_logged(
     assert "already resolved" in capsys.readouterr().err
 
 
+def test_a_run_in_sqlite_waits_where_nobody_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.prose").write_text(PROGRAM)
+    code = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "run", "p.prose", "--state=sqlite"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as running:  # type: ignore[call-overload]
+        assert running.stderr.readline().startswith("gate go of run ")
+        assert main(["gates"]) == 0
+        assert "  prose gate approve 2" in capsys.readouterr().out
+        assert main(["gate", "approve", "go", "--comment", "looks right"]) == 0
+        out, err = running.communicate(timeout=30)
+    assert (running.returncode, out) == (0, "gone\n")
+    assert "gate go: approved by user (command line) (looks right)" in err
+    assert main(["gate", "log", "go"]) == 0
+    assert "looks right" in capsys.readouterr().out
+
+
 def test_the_alias_rejects(waiting: subprocess.Popen[str]) -> None:
     (run,) = [p.name for p in Path(".prose/runs").iterdir()]
     assert main(["reject", run, "go", "--reason", "too early"]) == 0

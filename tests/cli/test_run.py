@@ -280,11 +280,20 @@ def test_another_state_directory(run: Run) -> None:
     assert not Path(".prose").exists()
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "sqlite+", "postgres"])
-def test_a_database_that_is_not_there_falls_back_to_files(backend: str, run: Run) -> None:
-    seen = run('output x = "y"\n', "--backend", backend)
+@pytest.mark.parametrize("backend", ["sqlite", "sqlite+"])
+def test_a_run_in_a_database(backend: str, run: Run) -> None:
+    seen = run('output x = "y"\n', "--backend", backend, "--format", "json")
+    assert (seen.status, seen.err, seen.result["outputs"]) == (0, "", {"x": "y"})
+    directory = Path(".prose/runs", str(seen.result["run_id"]))
+    assert sorted(path.name for path in directory.iterdir()) == ["journal.jsonl", "program.prose", "state.db"]
+
+
+def test_a_database_that_is_not_there_falls_back_to_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    seen = run('output x = "y"\n', "--state", "postgres")
     assert (seen.status, seen.out) == (0, "x: y\n")
-    assert "[E219]" in seen.err
+    assert seen.err.startswith("Warning: there is no URL of a PostgreSQL database; the run is kept in files [E219].")
+    assert list(Path(".prose/runs").glob("*/state.md"))
 
 
 @pytest.mark.parametrize("option", [("--state", "floppy"), ("--gates", "perhaps"), ("--provider", "oracle")])
@@ -442,7 +451,7 @@ def test_an_example_in_vvm_gives_back_what_its_answers_lead_to(
     monkeypatch.chdir(tmp_path)
     assert main(["run", name, *SCRIPTED, "--format", "json"]) == 0
     assert json.loads(capfd.readouterr().out.splitlines()[-1])["outputs"] == RESULTS[name]
-    assert (tmp_path / ".vvm").is_dir() == (name in ("memory", "research"))  # here, never beside the package's own file
+    assert not (tmp_path / ".vvm/bindings").exists()
     assert not (bundled()[0].path.parent / ".vvm").exists()
 
 

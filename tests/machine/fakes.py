@@ -267,6 +267,7 @@ class MemoryStore:
         self.inner: dict[str, MemoryStore] = {}
         self.full = False
         self.by_value = False
+        self.in_files = True
         self.lost: str | None = None
         self.written: list[str] = [] if written is None else written
 

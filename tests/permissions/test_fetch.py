@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ipaddress
-import re
 import socket
 import ssl
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 from machine.fakes import FakeClock
 from needs import needs_module
 from sessions.people import ScriptedPerson
+from stubs.http_server import Behaviour, Server, Write, cut, drip, garbage, hang, nothing, redirect, response
 
+from prose_kernel.permissions import hosts
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import Rule, Surroundings
@@ -24,51 +24,6 @@ from prose_kernel.sessions.tools import fetch
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.fetch import FetchTool
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
-
-
-@pytest.fixture(autouse=True)
-def client_library() -> None:
-    needs_module("httpx2")
-
-
-Write = Callable[[bytes], Awaitable[None]]
-Behaviour = Callable[[str, Write], Awaitable[None]]
-
-
-def response(body: bytes = b"", kind: str = "text/plain", status: str = "200 OK", more: str = "") -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{more}\r\n"
-    )
-    return head.encode() + body
-
-
-class Server:
-    """An HTTP server that answers each path with fixed bytes, or behaves as it is told."""
-
-    def __init__(self) -> None:
-        self.pages: dict[str, bytes | Behaviour] = {}
-        self.requests: list[str] = []
-        self.hosts: list[str] = []
-        self.left = asyncio.Event()
-        self.port = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async def write(data: bytes) -> None:
-            writer.write(data)
-            await writer.drain()
-
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            path = head.split(" ")[1]
-            self.requests.append(path)
-            self.hosts += re.findall(r"(?im)^host: (.*?)\r$", head)
-            page = self.pages.get(path.split("?")[0], response(b"no such page", status="404 Not Found"))
-            await (write(page) if isinstance(page, bytes) else page(path, write))
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            self.left.set()
-            writer.close()
 
 
 @pytest.fixture
@@ -171,35 +126,11 @@ async def test_a_bomb_counts_by_what_it_unpacks_to(server: Server, monkeypatch: 
     assert (await get(server)).endswith("[cut: 1,000,000 characters in all, or more]")
 
 
-async def hang(_: str, write: Write) -> None:
-    await write(b"HTTP/1.1 200 OK\r\n")
-    await asyncio.get_running_loop().create_future()
-
-
-async def drip(_: str, write: Write) -> None:
-    await write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-    while True:
-        await write(b"x")
-        await asyncio.sleep(0.02)
-
-
 @pytest.mark.parametrize("behaviour", [hang, drip])
 async def test_a_server_that_takes_its_time_is_left(server: Server, behaviour: Behaviour) -> None:
     server.pages["/"] = behaviour
     with pytest.raises(ToolFailed, match=r"^no answer within 0\.3 seconds$"):
         await get(server, given=tool(seconds=0.3))
-
-
-async def cut(_: str, write: Write) -> None:
-    await write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
-
-
-async def garbage(_: str, write: Write) -> None:
-    await write(b"\x00\x01 hello\r\n\r\n")
-
-
-async def nothing(_: str, write: Write) -> None:
-    """Close at once."""
 
 
 @pytest.mark.parametrize("behaviour", [cut, garbage, nothing])
@@ -238,10 +169,6 @@ async def test_a_cancelled_fetch_closes_the_connection(server: Server) -> None:
 
 
 # ---------------------------------------------------------------- what may be called
-
-
-def redirect(to: str, status: str = "302 Found") -> bytes:
-    return response(status=status, more=f"Location: {to}\r\n")
 
 
 async def test_redirects_are_followed_and_judged_at_each_hop(server: Server) -> None:
@@ -321,7 +248,7 @@ async def test_a_name_that_changes_its_mind_gains_nothing(server: Server, monkey
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (next(answers), port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
-    monkeypatch.setattr(fetch, "is_public", lambda address: str(address) == "127.0.0.2")
+    monkeypatch.setattr(hosts, "is_public", lambda address: str(address) == "127.0.0.2")
     async with listening:
         answer = await get(server, "/", tool({"network": ("*.example",)}), "rebinding.example")
         assert answer.endswith("the checked one")
@@ -396,9 +323,3 @@ async def test_no_proxy_of_the_environment_is_used(server: Server, monkeypatch: 
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert (await get(server)).endswith("direct")
-
-
-async def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx2", None)
-    with pytest.raises(ToolFailed, match=re.escape("pip install 'prose_kernel[llm]'")):
-        await tool().call({"url": "http://127.0.0.1/"})

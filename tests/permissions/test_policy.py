@@ -228,6 +228,7 @@ def test_some_files_are_open_to_no_session(tmp_path: Path, rule: Rule) -> None:
     assert read(tmp_path, rule, f"{run}/agents/gates/memory.md") == "allow"
     assert read(tmp_path, rule, f"{run}/bindings/plan.md", "write") == "deny"
     assert read(tmp_path, rule, "prose.toml", "write") == "deny"
+    assert read(tmp_path, rule, "prose.lock", "write") == "deny"
 
 
 def test_another_state_directory_is_as_closed(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -30,7 +32,7 @@ from prose_kernel.runtime.ports import (
     ToolUse,
 )
 from prose_kernel.runtime.session_options import Rule, Surroundings
-from prose_kernel.sessions.request import answered
+from prose_kernel.sessions.request import answered, assemble, rows_told
 from prose_kernel.sessions.tools import arguments, files, search
 from prose_kernel.sessions.tools import tool as tools
 from prose_kernel.sessions.tools.harvest import Outputs
@@ -696,3 +698,33 @@ async def test_memory_that_lives_with_a_run_in_memory_grants_no_file(cwd: Path) 
     memory = AgentMemory("captain", "true", "", resume=True, text="x")
     bench = Bench(cwd, {"read": "deny", "network": "deny"}, memory=memory)
     assert bench.bench.specs == ()
+
+
+async def test_a_binding_in_a_database_is_read_by_its_location_and_nothing_else_of_it(cwd: Path) -> None:
+    """openprose.md 4.3, 5.10: a session reads bindings and has no connection to what holds the gates too."""
+    database = f"{RUN}/state.db"
+    (cwd / database).parent.mkdir(parents=True)
+    with contextlib.closing(sqlite3.connect(cwd / database)) as made:
+        made.execute("CREATE TABLE gates (id TEXT)")
+    where = f"{database} (bindings table, name='plan', execution_id=NULL)"
+    item = ContextItem("plan", location=where, content="one\ntwo\nthree", row=True)
+    bench = Bench(cwd, {"read": ("./",), "write": ("./",)}, context=(item,))
+    assert await bench("read", path=where) == "one\ntwo\nthree"
+    assert await bench("read", path=where, offset=2, limit=1) == "two\n\n\n[cut before line 3: read on with offset 3]"
+    assert bench.last.summary == f"{where.replace(RUN, '.prose/runs/{run}')} offset 2 limit 1"
+    assert "is not" in await bench("read", path=where.replace("plan", "other")) or bench.last.outcome == "failed"
+    assert "is a database: read a binding in it by the whole location" in await bench("read", path=database)
+    for tool, more in (("write", {"content": "x"}), ("edit", {"old": "a", "new": "b"})):
+        assert "refused" in await bench(tool, path=database, **more)
+
+
+def test_programs_of_others_are_told_what_stands_in_rows() -> None:
+    rows = (
+        ContextItem("plan", location="state.db (bindings table, …)", content="the plan", row=True),
+        ContextItem("notes", location="notes.md", content="the notes"),
+    )
+    request = SessionRequest("session", "Do it", "c1/s0", context=rows)
+    assert "- plan: state.db (bindings table, …)" in assemble(request).text
+    assert "is read with the tool `read`" in assemble(request).text
+    told = assemble(rows_told(request)).text
+    assert "- plan: the plan" in told and "- notes: notes.md" in told and "tool `read`" not in told

@@ -47,7 +47,7 @@ async def test_a_cell_in_context_leaves_nothing_but_memory(tmp_path: Path) -> No
         assert "✅ x bound" in (here.transcript or "")
     finally:
         await here.close()
-    assert sorted(path.name for path in (tmp_path / ".vvm").iterdir()) == [".gitignore", "memory"]
+    assert sorted(path.name for path in (tmp_path / ".vvm").iterdir()) == [".gitignore", "memory", "runs"]
 
 
 async def test_a23_the_files_of_a_notebook_are_those_of_its_run(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.state.atomic import write_whole
 from prose_kernel.state.gates.decision_socket import NAME
 from prose_kernel.state.gates.decisions import Resolution, Verb, damaged_records, gate_log, pending_gates, resolve_gate
+from prose_kernel.state.gates.file_records import FileRecords
 from prose_kernel.state.gates.gatekeeper import Gatekeeper, Mode
 from prose_kernel.state.gates.peers import identity
-from prose_kernel.state.gates.records import FileRecords, record_data
+from prose_kernel.state.gates.records import record_data
 
 RUNS = ("20260301-101500-aaaaaa", "20260301-101600-bbbbbb")
 CLOCK = SystemClock()

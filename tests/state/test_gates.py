@@ -7,83 +7,18 @@ import os
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gate_people import RUN, Person, TestClock, anybody, request, settle
 
 from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.state.gates.answers import Answer, Prior, read_answer
 from prose_kernel.state.gates.decision_socket import ask
-from prose_kernel.state.gates.gatekeeper import Answer, Gatekeeper, Mode, Prior, read_answer
-from prose_kernel.state.gates.records import FileRecords, MemoryRecords
-
-RUN = "20260301-101500-k3x9qa"
-
-
-class TestClock:
-    """Time moves only when the test says so."""
-
-    __test__ = False
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
-
-    def now(self) -> datetime:
-        return datetime(2026, 3, 1, 10, 15, tzinfo=UTC) + timedelta(seconds=self.seconds)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    async def sleep(self, seconds: float) -> None:
-        waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sleepers.append((self.seconds + seconds, waker))
-        await waker
-
-    async def advance(self, seconds: float) -> None:
-        self.seconds += seconds
-        for due, waker in self._sleepers:
-            if due <= self.seconds and not waker.done():
-                waker.set_result(None)
-        self._sleepers = [s for s in self._sleepers if not s[1].done()]
-        await settle()
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-class Person:
-    """Answers what the test has prepared; without a prepared answer the question stays open."""
-
-    def __init__(self, *answers: str | type[BaseException], available: bool = True) -> None:
-        self.available = available
-        self.answers = list(answers)
-        self.asked: list[str] = []
-        self.shown: list[str] = []
-        self.open = 0
-        self.most_open = 0
-
-    async def ask(self, prompt: str) -> str:
-        self.asked.append(prompt)
-        self.open += 1
-        self.most_open = max(self.open, self.most_open)
-        try:
-            await asyncio.sleep(0)
-            if not self.answers:
-                await asyncio.get_running_loop().create_future()
-            answer = self.answers.pop(0)
-            if not isinstance(answer, str):
-                raise answer()
-            return answer
-        finally:
-            self.open -= 1
-
-    def show(self, text: str) -> None:
-        self.shown.append(text)
+from prose_kernel.state.gates.file_records import FileRecords, MemoryRecords
+from prose_kernel.state.gates.gatekeeper import Gatekeeper, Mode
 
 
 @pytest.fixture
@@ -94,19 +29,6 @@ def clock() -> TestClock:
 @pytest.fixture
 def records(tmp_path: Path, clock: TestClock) -> FileRecords:
     return FileRecords(tmp_path / ".prose" / "runs" / RUN / "gates", RUN, clock)
-
-
-def request(name: str = "release_ok", **changes: Any) -> GateRequest:
-    given: dict[str, Any] = {
-        "id": name,
-        "name": name,
-        "prompt": "Publish 1.2?",
-        "allow": ("user",),
-        "timeout": 600.0,
-        "timeout_text": "10m",
-        "on_reject": "throw",
-    }
-    return GateRequest(**{**given, **changes})
 
 
 def log(records: FileRecords) -> list[dict[str, Any]]:
@@ -124,10 +46,6 @@ def resolved(records: FileRecords, gate_id: str = "release_ok") -> dict[str, Any
 
 
 Keeper = Callable[..., Gatekeeper]
-
-
-def anybody(pid: int) -> None:
-    """The protocol is tested from inside of the process of the run; who may come is tested in test_gate_boundary.py."""
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.ports import LoadRequest
 from prose_kernel.state.programs import LocalPrograms, Where, handle_and_slug
+from prose_kernel.state.registry.cache import digest_of
+from prose_kernel.state.registry.consent import Candidate, Fetched
 
 TIDY = 'input text: "What to tidy"\nlet n = exec "true"\noutput clean = text\n'
 CONTRACT = Contract({"text": True}, ("clean",))
@@ -28,18 +31,28 @@ class CassetteStore:
 
     def __init__(self, **programs: str) -> None:
         self.programs = {url.replace("_", "/"): text for url, text in programs.items()}
-        self.at_hand: dict[str, bytes] = {}
+        self.at_hand: dict[str, Fetched] = {}
         self.fetched: list[str] = []
 
-    def cached(self, url: str) -> bytes | None:
+    registry = "https://p.prose.md/"
+    most = 100
+
+    def cached(self, url: str) -> Fetched | None:
         return self.at_hand.get(url)
 
-    async def fetch(self, url: str) -> bytes:
+    def location(self, url: str) -> str:
+        return url
+
+    async def fetch(self, url: str) -> Fetched:
         self.fetched.append(url)
         if url not in self.programs:
             raise ImportProgramError(f'"{url}" cannot be loaded: not found')
-        self.at_hand[url] = self.programs[url].encode()
+        data = self.programs[url].encode()
+        self.at_hand[url] = Fetched(url, url, data, digest_of(data))
         return self.at_hand[url]
+
+    async def admit(self, candidates: Sequence[Candidate]) -> None:
+        """Everybody agrees to everything."""
 
 
 def failure(programs: LocalPrograms, path: str) -> ImportProgramError:
@@ -56,6 +69,11 @@ def failure(programs: LocalPrograms, path: str) -> ImportProgramError:
     [
         ("https://example.org/p/fix.prose", "default", "https://example.org/p/fix.prose"),
         ("http://x/y", "default", "http://x/y"),
+        ("https://Example.ORG:443/a/./../b?x=/../y#part", "default", "https://example.org/b?x=/../y"),
+        ("https://example.org//evil.org/x", "default", "https://example.org/evil.org/x"),
+        ("https://example.org?x=//evil.org", "default", "https://example.org/?x=//evil.org"),
+        ("https://b\u00fccher.example/\u00fc b", "default", "https://xn--bcher-kva.example/%C3%BC%20b"),
+        ("@dana//../..//evil.org/x", "default", "https://p.prose.md/evil.org/x"),
         ("@dana/outline", "default", "https://p.prose.md/dana/outline"),
         ("dana/outline", "default", "https://p.prose.md/dana/outline"),
         ("dana/outline", "strict", "https://p.prose.md/dana/outline"),
@@ -247,7 +265,7 @@ async def test_a_resolver_brings_remote_programs(tmp_path: Path) -> None:
         "https://example.org/p/part.prose": 'output y = "1"\n',
         "https://example.org/p/local.prose": 'use "/etc/secret.prose"\n',
     }
-    programs = LocalPrograms(tmp_path, resolver=shelf)
+    programs = LocalPrograms(tmp_path, resolver=lambda: shelf)
     assert programs.load_contract("https://example.org/p/fix.prose") is None
     fix = await programs.load_program(LoadRequest("https://example.org/p/fix.prose", Source("…"), "c1/l0"))
     assert (fix.handle, fix.slug) == ("url", "fix")
@@ -263,10 +281,9 @@ async def test_a_resolver_brings_remote_programs(tmp_path: Path) -> None:
 async def test_a_cycle_between_remote_programs(tmp_path: Path) -> None:
     shelf = CassetteStore()
     shelf.programs = {"https://x/a": 'use "https://x/b"\n', "https://x/b": 'use "https://x/a"\n'}
-    programs = LocalPrograms(tmp_path, resolver=shelf)
-    a = await programs.load_program(LoadRequest("https://x/a", Source("…"), "c1/l0"))
+    programs = LocalPrograms(tmp_path, resolver=lambda: shelf)
     with pytest.raises(ImportProgramError, match="Import cycle: https://x/a -> https://x/b -> https://x/a") as caught:
-        await programs.load_program(LoadRequest("https://x/b", a.source, "c1/l0"))
+        await programs.load_program(LoadRequest("https://x/a", Source("…"), "c1/l0"))
     assert caught.value.code == "E112"
 
 

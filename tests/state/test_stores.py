@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from prose_kernel.errors import StateError
-from prose_kernel.runtime.ports import Binding, Key, Store
-from prose_kernel.runtime.values import Reference, Value
+from prose_kernel.runtime.ports import Binding, Key
+from prose_kernel.runtime.values import Value
 from prose_kernel.state import bindings
 from prose_kernel.state.filesystem import FilesystemStore
 from prose_kernel.state.home import RunHome
-from prose_kernel.state.memory import MemoryStore
 
 RUN = "20260301-101500-k3x9qa"
 
@@ -35,48 +34,6 @@ def files(directory: Path) -> list[str]:
 @pytest.fixture
 def store(tmp_path: Path) -> FilesystemStore:
     return FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
-
-
-@pytest.fixture(params=["filesystem", "memory"])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    if request.param == "memory":
-        return MemoryStore(cwd=tmp_path)
-    return FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
-
-
-async def test_a_value_reads_back_before_and_after_the_flush(either: Store) -> None:
-    either.put(binding("plan", "first"))
-    either.put(binding("plan", "second"))
-    either.put(binding("plan", "inner", 4))
-    either.put(binding("data", [1, {"a": None}]))
-    for _ in range(2):
-        assert either.read(Key("plan")) == "second"
-        assert either.read(Key("plan", 4)) == "inner"
-        assert either.read(Key("data")) == '[1,{"a":null}]'
-        await either.flush()
-
-
-async def test_a_missing_binding_is_a_state_error_naming_it(either: Store) -> None:
-    with pytest.raises(StateError, match=r"'plan' could not be read: there is no such binding") as caught:
-        either.read(Key("plan"))
-    assert caught.value.code == "E219"
-
-
-async def test_a_reference_is_stored_with_the_text_it_had(either: Store) -> None:
-    either.put(binding("x", "old"))
-    either.put(binding("y", Reference(Key("x"), lambda: either.read(Key("x")))))
-    either.put(binding("x", "new"))
-    await either.flush()
-    assert either.read(Key("y")) == "old"
-
-
-async def test_an_imported_program_has_a_store_of_its_own(either: Store) -> None:
-    either.put(binding("x", "outer"))
-    one, two = (either.nested("local", "tidy", "output x = 1", n) for n in (1, 2))
-    one.put(binding("x", "first"))
-    two.put(binding("x", "second"))
-    await either.flush()
-    assert [s.read(Key("x")) for s in (either, one, two)] == ["outer", "first", "second"]
 
 
 async def test_nothing_worth_keeping_leaves_nothing(store: FilesystemStore, tmp_path: Path) -> None:
@@ -137,15 +94,6 @@ def test_places_as_sessions_are_told_them(tmp_path: Path) -> None:
     )
     outside = FilesystemStore(RunHome(tmp_path / "elsewhere", RUN, cwd=tmp_path / "work"))
     assert outside.location(Key("plan")) == str(tmp_path / "elsewhere" / "runs" / RUN / "bindings" / "plan.md")
-
-
-def test_memory_is_there_when_its_file_is(either: Store, tmp_path: Path) -> None:
-    assert not either.has_memory("captain", "project")
-    (tmp_path / ".prose" / "agents" / "captain").mkdir(parents=True)
-    assert not either.has_memory("captain", "project")
-    (tmp_path / ".prose" / "agents" / "captain" / "memory.md").write_text("# Agent Memory: captain\n")
-    assert either.has_memory("captain", "project")
-    assert not either.has_memory("captain", "true")
 
 
 async def test_a_session_may_write_the_binding_itself(store: FilesystemStore, tmp_path: Path) -> None:

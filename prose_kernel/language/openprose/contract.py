@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import (
     Agent,
@@ -21,8 +22,10 @@ from prose_kernel.language.openprose.tree import (
     Choice,
     Constant,
     Do,
+    Exec,
     ExpressionStatement,
     For,
+    Gate,
     If,
     Input,
     Let,
@@ -32,10 +35,13 @@ from prose_kernel.language.openprose.tree import (
     Object,
     Output,
     Parallel,
+    Permission,
     Pipe,
     Program,
     Repeat,
+    Resume,
     Return,
+    Session,
     SkillImport,
     Statement,
     Text,
@@ -108,6 +114,25 @@ def _persist_word(value: Node) -> str | None:
     if isinstance(value, Name):
         return value.id if value.id in ("project", "user") else None
     return value.raw.strip() or None if isinstance(value, Text) else None
+
+
+def abilities(program: Program) -> tuple[str, ...]:
+    """What the program can do beside computing, for a person who is about to agree to that: `exec (2)`, `session (3)`,
+    what its agents may do beyond reading the workspace, `gate (1)`, `use (2)`. Empty if it holds nothing of it."""
+    counts = dict.fromkeys((Exec, Session, Gate, Use), 0)
+    granted: dict[str, None] = {}
+    memories: dict[str, None] = {}
+    for node in walk(program):
+        kind = Session if isinstance(node, Resume) else type(node)
+        if kind in counts:
+            counts[kind] += 1
+        elif isinstance(node, Permission) and not (isinstance(node.value, Name) and node.value.id == "deny"):
+            granted[node.type.id] = None
+        elif isinstance(node, Agent) and (scope := persistence(node)) not in (None, "true"):
+            memories[str(scope)] = None
+    found = [f"{kind.__name__.lower()} ({count})" for kind, count in counts.items() if count]
+    found += [f"permissions: {' '.join(sorted(granted))}"] if granted else []
+    return tuple(found + ([f"memory: {' '.join(sorted(memories))}"] if memories else []))
 
 
 # ---------------------------------------------------------------- import paths

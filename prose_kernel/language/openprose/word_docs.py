@@ -41,7 +41,7 @@ KEYWORDS: dict[str, Entry] = {
         "Call a block, or group steps.", 'do greet("world")\n\nlet last = do:\n  exec "make"\n  exec "git describe"'
     ),
     "use": Entry(
-        "Import another program; call it by its name.",
+        "Import another program (a file, `handle/name`, an https address); call it by its name.",
         'use "./review.prose" as review\n\nlet result = review(topic: "tests")',
     ),
     "import": Entry(

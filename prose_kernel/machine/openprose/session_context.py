@@ -94,7 +94,8 @@ def _stored(s: ProgramContext, name: str, key: Key, value: Value, node: tree.Nod
     """A value that has a binding."""
     if s.run.store.by_value:
         return _by_value(s, name, value, node)
-    return ContextItem(name, location=s.run.store.location(key), content=value)
+    store = s.run.store
+    return ContextItem(name, location=store.location(key), content=value, row=not store.in_files)
 
 
 def _agent(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
@@ -118,7 +119,7 @@ def item_of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -
         return _by_value(s, name, value, node)
     if isinstance(value, Reference):
         if s.run.is_current(value):
-            return ContextItem(name, location=value.location, content=value)
+            return ContextItem(name, location=value.location, content=value, row=not s.run.store.in_files)
         return _stored(s, name, s.keep_anonymous(value.read(), node), value, node)
     text = inline_text(value)
     if len(text) <= INLINE:

@@ -21,7 +21,7 @@ from prose_kernel.runtime.session_options import AgentCommand, Surroundings
 from prose_kernel.sessions.providers import load
 from prose_kernel.sessions.providers.acp_policy import refuse_unenforceable
 from prose_kernel.sessions.providers.acp_wire import Patience
-from prose_kernel.sessions.request import Assembled, answered, assemble
+from prose_kernel.sessions.request import Assembled, answered, assemble, rows_told
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.harvest import Outputs
 from prose_kernel.sessions.usage import consumed, discarded
@@ -249,7 +249,7 @@ class AcpSessions:
 def messages(request: SessionRequest) -> list[str]:
     """The message of a session as blocks of text: the system prompt first, since the protocol has no place for it,
     then all else in its order; a memory that is to be read is at hand, wherever its file is."""
-    assembled = assemble(request)
+    assembled = assemble(rows_told(request))
     rest = Assembled(tuple(part for part in assembled.parts if part.section != "system"))
     blocks = [f"{SYSTEM}\n\n{request.system}"] if request.system else []
     memory = request.memory
@@ -263,5 +263,5 @@ def links(request: SessionRequest, where: Surroundings) -> list[tuple[str, str]]
     return [
         (item.name, Path(where.cwd, Path(item.location).expanduser()).as_uri())
         for item in request.context or ()
-        if item.location and not item.missing
+        if item.location and not item.missing and not item.row
     ]

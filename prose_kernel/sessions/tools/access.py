@@ -14,12 +14,13 @@ from prose_kernel.permissions.grants import RUNS, Reach
 from prose_kernel.permissions.paths import is_below
 from prose_kernel.permissions.policy import Ask, Kind, PermissionDesk, Policy, Ruling, who
 from prose_kernel.permissions.safe_files import Place, opened, resolve
+from prose_kernel.runtime.content import full_content
 from prose_kernel.runtime.ports import FileRead, SessionRequest
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.sessions.request import memory_file, segment_file
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
 
-_RUN: Final = re.compile(r"(runs/)\d{8}-\d{6}-[a-z0-9]{6}")
+_RUN: Final = re.compile(r"(runs/|run_id=')\d{8}-\d{6}-[a-z0-9]{6}")
 _TASK: Final = re.compile(r"\btask_[0-9a-f]{16}\b")
 _TASK_TIMES: Final = re.compile(r"(?m)^(started |started \{time\}, ended )\d{4}-\d\d-\d\dT[\d:.]+\+00:00(?=$|,)")
 _OPEN: Final[dict[Kind, str]] = {"read": "reading", "write": "writing"}
@@ -40,7 +41,8 @@ class Access:
         self._request = request
         self._desk = desk
         self._own = frozenset(own_files(request))
-        self._context = frozenset(item.location for item in request.context or () if item.location)
+        self._context = frozenset(item.location for item in request.context or () if item.location and not item.row)
+        self._rows = {item.location: item.content for item in request.context or () if item.location and item.row}
         given = request.given
         self._readable = given.readable if given is not None and given.references else ""
         self._state = os.path.join(where.cwd, where.state_dir)  # noqa: PTH118
@@ -69,6 +71,14 @@ class Access:
         if self.policy.words("read") == "prompt":
             await self._ruled("read", Ruling("prompt"), path, request)
         return place, reach
+
+    def row(self, location: str) -> str | None:
+        """The text of a binding of the session's context that is a row of a database; None for everything else.
+
+        It is told here, and the session needs no connection to the database, in which gates are decided too (5.10).
+        """
+        content = self._rows.get(location.strip())
+        return None if content is None else full_content(content)
 
     def granted(self, kind: Kind, place: Place) -> bool:
         """Whether it is one of the session's own files, or one of its context that is read."""

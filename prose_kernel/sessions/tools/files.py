@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import io
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import BinaryIO, Final
 
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.globs import Glob
@@ -57,6 +58,10 @@ class ReadTool:
     async def call(self, arguments: Mapping[str, object]) -> str:
         path = text(arguments, "path")
         first, limit = number(arguments, "offset", 1), number(arguments, "limit", 0)
+        row = self._access.row(path)
+        if row is not None:
+            data = row.encode("utf-8", "replace")
+            return _lines_of(io.BytesIO(data), len(data), first, limit, path, lambda: None)
         place = await self._access.file("read", path, path)
 
         def read(stop: Stop) -> str:
@@ -72,20 +77,28 @@ def _lines(place: Place, first: int, limit: int, stop: Stop) -> str:
     with places.opened(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
         size = os.fstat(descriptor).st_size
         start = file.read(8192)
+        if start.startswith(b"SQLite format 3\0"):
+            raise ToolFailed(
+                f"'{place.named}' is a database: read a binding in it by the whole location in the context"
+            )
         if b"\0" in start:
             raise ToolFailed(f"'{place.named}' is a binary file ({size:,} bytes): it cannot be read as text")
         file.seek(0)
-        at = 1
-        while at < first:
-            piece = file.readline(READ_LIMIT)
-            if not piece:
-                break
-            at += piece.endswith(b"\n")
-            stop.check()
-        if at < first:
-            return f"[the file ends before line {first}]"
-        taken, cut, count = _taken(file.readline, limit)
-        shown = _decoded(taken, place, size, cut=cut == "inside")
+        return _lines_of(file, size, first, limit, place.named, stop.check)
+
+
+def _lines_of(file: BinaryIO, size: int, first: int, limit: int, named: str, check: Callable[[], None]) -> str:
+    at = 1
+    while at < first:
+        piece = file.readline(READ_LIMIT)
+        if not piece:
+            break
+        at += piece.endswith(b"\n")
+        check()
+    if at < first:
+        return f"[the file ends before line {first}]"
+    taken, cut, count = _taken(file.readline, limit)
+    shown = _decoded(taken, named, size, cut=cut == "inside")
     last = at + count
     if cut == "inside":
         return f"{shown}\n\n[line {last} is cut here: a call returns at most {READ_LIMIT:,} bytes of {size:,}]"
@@ -111,12 +124,12 @@ def _taken(readline: Callable[[int], bytes], limit: int) -> tuple[bytes, str, in
     return b"".join(pieces), "between" if readline(1) else "", len(pieces)
 
 
-def _decoded(data: bytes, place: Place, size: int, *, cut: bool) -> str:
+def _decoded(data: bytes, named: str, size: int, *, cut: bool) -> str:
     """As UTF-8; a character that the cut went through is dropped."""
     try:
         return codecs.getincrementaldecoder("utf-8")("strict").decode(data, final=not cut)
     except UnicodeDecodeError:
-        raise ToolFailed(f"'{place.named}' is not UTF-8 text ({size:,} bytes): it cannot be read as text") from None
+        raise ToolFailed(f"'{named}' is not UTF-8 text ({size:,} bytes): it cannot be read as text") from None
 
 
 def read_text(place: Place, limit: int = WRITE_LIMIT) -> str | None:
@@ -134,7 +147,7 @@ def read_text(place: Place, limit: int = WRITE_LIMIT) -> str | None:
         raise ToolFailed(f"'{place.named}' is larger than {limit:,} bytes")
     if b"\0" in data:
         raise ToolFailed(f"'{place.named}' is a binary file ({len(data):,} bytes)")
-    return _decoded(data, place, len(data), cut=False)
+    return _decoded(data, place.named, len(data), cut=False)
 
 
 # ---------------------------------------------------------------- writing

@@ -7,7 +7,8 @@ A module beside this one offers a class with the members of `Database`: its `dia
 them; a store, a trace or a gate keeper never writes SQL that is peculiar to one database.
 
 - Exceptions of the driver become `DatabaseError` inside `execute`, `executemany`, `query` and `transaction`; its `lost`
-  tells that the connection is gone and that a new one may help.
+  tells that the connection is gone and that a new one may help, its `busy` that waiting may. The store waits, not the
+  connection: a call returns within a second.
 - A dialect that is `shared` has many runs in one database. There each table but `run` begins with the column `run_id`,
   which is also the first part of each identity, and each row that is written begins with it (`Statements.row`).
 - Text goes in as `str`, JSON as text, times as ISO 8601 text in UTC.
@@ -40,11 +41,13 @@ class DatabaseError(Exception):
     """The database did not do what it was asked for; the message is the reason, in words, without a capital.
 
     `lost` tells that the connection is gone: what was not committed is not stored, and a new connection may help.
+    `busy` tells that somebody else has locked the database, and that the same may work in a moment.
     """
 
-    def __init__(self, reason: str, *, lost: bool = False) -> None:
+    def __init__(self, reason: str, *, lost: bool = False, busy: bool = False) -> None:
         super().__init__(reason)
         self.lost = lost
+        self.busy = busy
 
 
 class Connection(Protocol):
@@ -69,11 +72,16 @@ class Database(Protocol):
     """A place where connections lead to.
 
     `local` tells that a small transaction takes less time than a change of threads: it is written in the calling
-    thread. `inside` tells that the database is a file in the directory of the run, which must exist before `connect`.
+    thread. `inside` tells that the database is a file in the directory of the run.
     """
 
     @property
     def dialect(self) -> Dialect: ...
+
+    @property
+    def place(self) -> str:
+        """What people call the database: a file name, or host and database. It holds no password and no id of a run."""
+        ...
 
     @property
     def local(self) -> bool: ...
@@ -245,6 +253,21 @@ GATE_AUDIT_LOG: Final = Table(
     serial="id",
     indexed=("gate_id",),
 )
+X_GATES: Final = Table(
+    "x_gates",
+    (
+        Column("gate_id", "text", _NOT_NULL),
+        *_text("name", "place"),
+        Column("attempt", "integer", "NOT NULL DEFAULT 1"),
+        *_text("host", "process"),
+        Column("outside", "integer", "NOT NULL DEFAULT 1"),
+        Column("seen", "integer", "NOT NULL DEFAULT 0"),
+    ),
+    key=("gate_id",),
+)
+"""What the run itself notes of a gate: its name, its place in the program, which process waits, whether a decision from
+outside counts, and whether the run has seen the decision."""
+
 X_FRAMES: Final = Table(
     "x_frames",
     (
@@ -266,6 +289,7 @@ OF_A_RUN: Final = (
     IMPORTS,
     GATES,
     GATE_AUDIT_LOG,
+    X_GATES,
     X_FRAMES,
 )
 """The tables whose rows belong to a run, in the order in which they are made."""
@@ -280,40 +304,53 @@ ALL: Final = (X_META, RUN, *OF_A_RUN)
 class Dialect:
     """How a database spells its SQL. `prefix` leads the name of each table; `statuses` maps those of `execution` to
     what the database accepts (the finer one is in `metadata.event` anyway). `existing` selects the names of the tables
-    that are there."""
+    that are there; `extras` are statements that make what only this database has. `holds_nul` tells whether a text
+    column can hold NUL characters."""
 
     name: str
+    title: str
     placeholder: str
     types: Mapping[str, str]
     now: str
     serial: str
     existing: str
     prefix: str = ""
+    extras: tuple[str, ...] = ()
     shared: bool = False
     statuses: Mapping[str, str] = field(default_factory=dict)
-
-    def holds(self, text: str) -> bool:
-        """Whether a text column can hold this; what it cannot goes to an attachment."""
-        return self.name != "postgres" or "\0" not in text
+    holds_nul: bool = True
 
 
 SQLITE: Final = Dialect(
     "sqlite",
+    "SQLite",
     "?",
     {"text": "TEXT", "integer": "INTEGER", "json": "TEXT", "time": "TEXT"},
     "(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))",
     "INTEGER PRIMARY KEY AUTOINCREMENT",
     "SELECT name FROM sqlite_master WHERE type = 'table'",
 )
+NOTIFY_CHANNEL: Final = "openprose_gates"
+_NOTIFY: Final = (
+    f"""CREATE OR REPLACE FUNCTION openprose.x_notify_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_notify('{NOTIFY_CHANNEL}', NEW.run_id || ' ' || NEW.id); RETURN NULL; END $$""",
+    "CREATE TRIGGER x_notify_gate AFTER INSERT OR UPDATE OF status ON openprose.gates "
+    "FOR EACH ROW EXECUTE FUNCTION openprose.x_notify_gate()",
+)
+"""Waiting runs, and services, hear at once of a gate that opens or is decided, whoever does it (7.8)."""
+
 POSTGRES: Final = Dialect(
     "postgres",
+    "PostgreSQL",
     "%s",
     {"text": "TEXT", "integer": "BIGINT", "json": "JSONB", "time": "TIMESTAMPTZ"},
     "now()",
     "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
     "SELECT table_name FROM information_schema.tables WHERE table_schema = 'openprose'",
     prefix="openprose.",
+    extras=_NOTIFY,
     shared=True,
+    holds_nul=False,
     statuses={
         "started": "executing",
         "iteration": "executing",
@@ -328,9 +365,12 @@ def create(dialect: Dialect) -> tuple[str, ...]:
     """The statements that make all tables which are not there, and write the version."""
     made = [statement for table in ALL for statement in _create(table, dialect)]
     if dialect.prefix:
-        made.insert(0, f"CREATE SCHEMA IF NOT EXISTS {dialect.prefix.rstrip('.')}")
+        # not `IF NOT EXISTS`, which wants the right to create a schema also where there is one
+        name = dialect.prefix.rstrip(".")
+        there = f"SELECT FROM pg_namespace WHERE nspname = '{name}'"
+        made.insert(0, f"DO $$ BEGIN IF NOT EXISTS ({there}) THEN CREATE SCHEMA {name}; END IF; END $$")
     version = f"INSERT INTO {dialect.prefix}x_meta (name, value) VALUES ('schema_version', '{VERSION}')"
-    return (*made, f"{version} ON CONFLICT (name) DO NOTHING")
+    return (*made, *dialect.extras, f"{version} ON CONFLICT (name) DO NOTHING")
 
 
 def _create(table: Table, dialect: Dialect) -> Iterator[str]:

@@ -13,13 +13,15 @@ from typing import Final
 from prose_kernel.state.database.schema import SQLITE, Connection, DatabaseError, Dialect, Row, prepare
 
 FILE: Final = "state.db"
-_BUSY: Final = 5.0
+_BUSY: Final = 0.2
 """Seconds to wait for another process that writes; a reader is never waited for (WAL)."""
 
 _NETWORK: Final = re.compile(r"nfs4?|cifs|smb3|smbfs|ncpfs|afs|ceph|lustre|beegfs|gpfs|(fuse\.)?glusterfs|fuse\.sshfs")
 _REASONS: Final = {
     "SQLITE_FULL": "no space left on the disk",
     "SQLITE_BUSY": "another program has locked it",
+    "SQLITE_LOCKED": "another program has locked it",
+    "SQLITE_IOERR": "the disk cannot be read or written",
     "SQLITE_READONLY": "it is read-only",
     "SQLITE_READONLY_DBMOVED": "it was moved or deleted",
     "SQLITE_CANTOPEN": "it cannot be opened",
@@ -31,7 +33,7 @@ _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
 class SqliteDatabase:
-    """The database file of one run. Everybody may read it; only the run and `prose gate` write it (5.10).
+    """The database file of one run, with the permissions of its other files. Only the run and `prose gate` write it.
 
     It is in WAL mode: readers see what was committed last and never wait, and a process that is killed loses nothing
     that was committed. `shown` is how people and sessions are told the file.
@@ -40,6 +42,7 @@ class SqliteDatabase:
     dialect: Final[Dialect] = SQLITE
     local: Final = True
     inside: Final = True
+    place: Final = FILE
 
     def __init__(self, file: Path, shown: str) -> None:
         self.file = file
@@ -108,8 +111,9 @@ def read_only(file: Path) -> Connection:
 
 
 def _open(file: Path) -> sqlite3.Connection:
-    try:  # no link in its place is followed, and only the user may read it: values may be secrets
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    try:  # no link in its place is followed
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
     except OSError as error:
         raise DatabaseError((error.strerror or "it cannot be opened").lower()) from None
     with _in_words():
@@ -130,7 +134,7 @@ def _in_words() -> Iterator[None]:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "") or ""
         reason = _REASONS.get(name) or _REASONS.get("_".join(name.split("_")[:2])) or str(error).lower()
-        raise DatabaseError(reason) from None
+        raise DatabaseError(reason, busy=name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))) from None
 
 
 # ---------------------------------------------------------------- network drives

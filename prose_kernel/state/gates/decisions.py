@@ -1,8 +1,10 @@
 """Gates decided from a second process: what `prose gates` and `prose gate …` do (docs/reference/openprose.md 5.10, 8).
 
 Everything here returns data; the command line prints it. What is refused raises `GateRefused` (exit status 1), what was
-asked in a way that has no single meaning raises `UsageError` (2). A run that waits is asked over its socket, and
-what it says counts: its files are read only to find it, and to name the gates of runs that are gone.
+asked in a way that has no single meaning raises `UsageError` (2). A run that waits on this machine is asked over its
+socket, and what it says counts: its files are read only to find it, and to name the gates of runs that are gone. A
+gate in a database whose run cannot be reached so, because it is on another machine, is decided there, by the step with
+which anybody decides it by SQL.
 """
 
 from __future__ import annotations
@@ -15,18 +17,23 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import GateRefused, UsageError
-from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.ports import Clock, GateDecision
 from prose_kernel.state import layout
+from prose_kernel.state.database.gate_records import DatabaseGates, runs_with_gates
+from prose_kernel.state.database.postgres import PostgresDatabase
+from prose_kernel.state.database.schema import DatabaseError
+from prose_kernel.state.database.sqlite import FILE, SqliteDatabase, read_only
 from prose_kernel.state.gates import peers
 from prose_kernel.state.gates.decision_socket import ask
-from prose_kernel.state.gates.records import AuditEvent, FileRecords, Record, record_data, record_of
+from prose_kernel.state.gates.file_records import FileRecords
+from prose_kernel.state.gates.records import AuditEvent, Record, approval, record_data, record_of, unclaimable
 
 Verb = Literal["approve", "reject"]
 _STATUS: Final[Mapping[Verb, Literal["approved", "rejected"]]] = {"approve": "approved", "reject": "rejected"}
 
-How = Literal["here", "at the run", "unreachable", "gone"]
-"""Whether a pending gate can be decided by `prose gate`, only where its run asks, not while its run does not answer, or
-not any more."""
+How = Literal["here", "in the database", "at the run", "unreachable", "gone"]
+"""How a pending gate can be decided: by `prose gate`, which asks its run or writes to its database, only where its run
+asks, not while its run does not answer, or not any more."""
 
 _LONGEST_COMMENT: Final = 10_000
 
@@ -57,11 +64,13 @@ class Resolution:
     comment: str
 
 
-def pending_gates(state_dir: Path, clock: Clock, run: str | None = None) -> list[PendingGate]:
+def pending_gates(
+    state_dir: Path, clock: Clock, run: str | None = None, postgres: PostgresDatabase | None = None
+) -> list[PendingGate]:
     """The pending gates of one run, or of all runs of the workspace that have any, oldest run first.
 
-    A gate whose deadline has passed is not listed: nobody can approve it any more. Raises `GateRefused` for an unknown
-    run.
+    `postgres` is where runs of other machines are found too. A gate whose deadline has passed is not listed: nobody can
+    approve it any more. Raises `GateRefused` for an unknown run.
     """
     now = clock.now()
     return [
@@ -76,7 +85,7 @@ def pending_gates(state_dir: Path, clock: Clock, run: str | None = None) -> list
             records.command(record),
             how,
         )
-        for records in _runs(state_dir, clock, run)
+        for records in _runs(state_dir, clock, run, postgres)
         for record, how in _pending(records)
         if record.timeout_at > now
     ]
@@ -84,7 +93,7 @@ def pending_gates(state_dir: Path, clock: Clock, run: str | None = None) -> list
 
 def damaged_records(state_dir: Path, clock: Clock, run: str | None = None) -> list[tuple[str, str]]:
     """What could not be read among the gate records, each as run and file."""
-    return [(records.run_id, name) for records in _runs(state_dir, clock, run) for name in records.damaged()]
+    return [(records.run_id, name) for records in _local_runs(state_dir, clock, run) for name in records.damaged()]
 
 
 def resolve_gate(
@@ -97,6 +106,7 @@ def resolve_gate(
     environment: Mapping[str, str],
     principal: str = "user",
     comment: str = "",
+    postgres: PostgresDatabase | None = None,
 ) -> Resolution:
     """Approve or reject a pending gate, named by its record id, or by the gate name when one pending record has it.
 
@@ -107,7 +117,7 @@ def resolve_gate(
         raise _from_inside()
     if len(comment) > _LONGEST_COMMENT:
         raise UsageError(f"a comment may have {_LONGEST_COMMENT:,} characters, this one has {len(comment):,}")
-    records, record, how = _find_pending(state_dir, clock, gate, run)
+    records, record, how = _find_pending(_runs(state_dir, clock, run, postgres), gate)
     if how == "gone":
         raise GateRefused(
             f"run {record.run} has ended: nobody waits at gate {record.id}", hint="start the program again"
@@ -120,6 +130,8 @@ def resolve_gate(
     if how == "unreachable":
         _ask(records, {"ask": "list"})  # says who stands in its place
         raise _silent(records)
+    if how == "in the database" and isinstance(records, DatabaseGates):
+        return _decide(records, record, _STATUS[verb], principal, comment)
     said = _ask(
         records,
         {
@@ -145,13 +157,34 @@ def resolve_gate(
     raise _already(records, record.id)
 
 
-def gate_log(state_dir: Path, gate: str, run: str | None = None, *, clock: Clock) -> list[AuditEvent]:
+def _decide(
+    records: DatabaseGates, record: Record, status: Literal["approved", "rejected"], principal: str, comment: str
+) -> Resolution:
+    """Decide a gate whose run is out of reach by the step that counts for everybody; the look at who asks is ours."""
+    if peers.is_marked() or (record.local and peers.descends_from(record.process)):
+        raise _from_inside()
+    if why := unclaimable(principal):
+        raise GateRefused(why)
+    if status == "approved" and (why := approval(record.request, principal)):
+        claim = "--as NAME names the principal who decides" if record.request.allow else None
+        raise GateRefused(f"gate {record.id}: {why}", hint=claim)
+    try:
+        if records.decide(record, GateDecision(status, principal, comment, source="cli")):
+            return Resolution(record.run, record.id, status, principal, comment)
+    except DatabaseError as error:
+        raise GateRefused(f"gate {record.id} could not be decided: {error}") from None
+    raise _already(records, record.id)
+
+
+def gate_log(
+    state_dir: Path, gate: str, run: str | None = None, *, clock: Clock, postgres: PostgresDatabase | None = None
+) -> list[AuditEvent]:
     """The events of one gate, oldest first, named as for `resolve_gate`.
 
     A gate name stands for all its records. Without `run` exactly one run may have such a gate.
     """
     found: list[tuple[str, list[AuditEvent]]] = []
-    for records in _runs(state_dir, clock, run):
+    for records in _runs(state_dir, clock, run, postgres):
         events = records.events()
         chosen = [event for event in events if event.gate_id == gate]
         chosen = chosen or [event for event in events if _gate_name(event.gate_id) == gate]
@@ -168,42 +201,86 @@ _RECORD_ID: Final = re.compile(r"(__i?[0-9]+)*(--[0-9]+)?$")
 _NAME_RUN: Final = "name the run too, as in: prose gate log RUN GATE"
 
 
-def _runs(state_dir: Path, clock: Clock, run: str | None) -> list[FileRecords]:
+def _runs(
+    state_dir: Path, clock: Clock, run: str | None, postgres: PostgresDatabase | None
+) -> list[FileRecords | DatabaseGates]:
+    """The runs below the state directory, and those in the shared database; or the one of that id."""
+    try:
+        local = _local_runs(state_dir, clock, run)
+    except GateRefused:
+        if postgres is None:
+            raise
+        local = []
+    if postgres is None:
+        return local
+    try:
+        shared = [name for name in runs_with_gates(postgres) if run in (None, name)]
+    except DatabaseError as error:
+        raise GateRefused(f"PostgreSQL {postgres.place} does not answer: {error}") from None
+    if run is not None and not local and not shared:
+        raise GateRefused(f"no such run: {run}")
+    return [*local, *(_in_postgres(postgres, state_dir, name, clock) for name in shared)]
+
+
+def _in_postgres(postgres: PostgresDatabase, state_dir: Path, run: str, clock: Clock) -> DatabaseGates:
+    directory = layout.run_paths(state_dir, Path(run).name).gates
+    return DatabaseGates(postgres.dialect, directory, run, clock, postgres.open, postgres.open)
+
+
+def _local_runs(state_dir: Path, clock: Clock, run: str | None) -> list[FileRecords | DatabaseGates]:
     runs = layout.runs_directory(state_dir)
     if run is not None:
         if Path(run).name != run or not (runs / run).is_dir():
             raise GateRefused(f"no such run: {run}")
-        return [FileRecords(runs / run / "gates", run, clock)]
-    found = sorted(place.parent for place in runs.glob("*/gates") if place.is_dir())
-    return [FileRecords(place / "gates", place.name, clock) for place in found]
+        return [_in_directory(runs / run, clock)]
+    found = {place.parent for name in ("gates", FILE) for place in runs.glob(f"*/{name}")}
+    return [_in_directory(directory, clock) for directory in sorted(found) if directory.is_dir()]
 
 
-def _ask(records: FileRecords, request: Mapping[str, object]) -> dict[str, object] | None:
+def _in_directory(directory: Path, clock: Clock) -> FileRecords | DatabaseGates:
+    file, gates = directory / FILE, directory / "gates"
+    if not file.is_file():
+        return FileRecords(gates, directory.name, clock)
+    database = SqliteDatabase(file, file.name)
+    return DatabaseGates(database.dialect, gates, directory.name, clock, lambda: read_only(file), database.connect)
+
+
+def _ask(records: FileRecords | DatabaseGates, request: Mapping[str, object]) -> dict[str, object] | None:
     try:
         return ask(records.directory, request)
     except peers.PeerRefused as refused:
         raise GateRefused(f"run {records.run_id} cannot be asked: {refused}") from None
 
 
-def _pending(records: FileRecords) -> list[tuple[Record, How]]:
-    """The gates of a run that wait, by the word of the run where it listens, else by its files."""
+def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, How]]:
+    """The gates of a run that wait, by the word of the run where it listens, else by its records."""
     kept = records.pending()
     if not kept:
         return []
+    near = any(record.outside and record.local for record in kept) and records.directory.is_dir()
     try:
-        said = ask(records.directory, {"ask": "list"}) if any(record.outside for record in kept) else None
+        said = ask(records.directory, {"ask": "list"}) if near else None
     except peers.PeerRefused:
         return [(record, "unreachable") for record in kept]
     told = said.get("gates") if said is not None else None
     if isinstance(told, list):
         live = (record_of(data, records.run_id) for data in told if isinstance(data, dict))
         return [(record, "here" if record.outside else "at the run") for record in live if record is not None]
-    alive: dict[bool, How] = {True: "unreachable", False: "at the run"}
-    return [(r, alive[r.outside] if peers.is_alive(r.process) else "gone") for r in kept]
+    return [(record, _how(record, isinstance(records, DatabaseGates))) for record in kept]
 
 
-def _find_pending(state_dir: Path, clock: Clock, gate: str, run: str | None) -> tuple[FileRecords, Record, How]:
-    runs = _runs(state_dir, clock, run)
+def _how(record: Record, in_database: bool) -> How:
+    """How a gate can be decided whose run does not listen here."""
+    if record.local and not peers.is_alive(record.process):
+        return "gone"
+    if not record.outside:
+        return "at the run"
+    return "in the database" if in_database else "unreachable"
+
+
+def _find_pending(
+    runs: list[FileRecords | DatabaseGates], gate: str
+) -> tuple[FileRecords | DatabaseGates, Record, How]:
     pending = [(records, *pair) for records in runs for pair in _pending(records)]
     waiting = [entry for entry in pending if entry[2] != "gone"]
     pending = waiting if any(gate in (r.id, r.request.name) for _, r, _ in waiting) else pending
@@ -219,19 +296,19 @@ def _find_pending(state_dir: Path, clock: Clock, gate: str, run: str | None) -> 
     raise UsageError(f"several records of gate {gate} are pending: {names}", hint="name the record")
 
 
-def _not_pending(runs: list[FileRecords], gate: str) -> GateRefused:
+def _not_pending(runs: list[FileRecords | DatabaseGates], gate: str) -> GateRefused:
     for records in reversed(runs):
         if records.last_event(gate) is not None:
             return _already(records, gate)
     return GateRefused(f"no such gate is pending: {gate}", hint="prose gates lists those that are")
 
 
-def _silent(records: FileRecords) -> GateRefused:
+def _silent(records: FileRecords | DatabaseGates) -> GateRefused:
     hint = "try again, or answer at the run's own prompt"
     return GateRefused(f"run {records.run_id} does not answer on its socket", hint=hint)
 
 
-def _already(records: FileRecords, gate_id: str) -> GateRefused:
+def _already(records: FileRecords | DatabaseGates, gate_id: str) -> GateRefused:
     event = records.last_event(gate_id)
     if event is None or event.event_type == "created":
         return GateRefused(f"already resolved: gate {gate_id}")

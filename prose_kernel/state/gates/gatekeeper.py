@@ -9,17 +9,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.errors import NobodyToAsk, StateError, UsageError
+from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.state.gates.answers import Conversation, Prior, refusal
 from prose_kernel.state.gates.decision_socket import DecisionServer
-from prose_kernel.state.gates.records import SYSTEM, Left, Listening, Record, Records, record_data
+from prose_kernel.state.gates.records import (
+    SYSTEM,
+    Left,
+    Record,
+    Records,
+    RecordsAway,
+    record_data,
+    unclaimable,
+)
+from prose_kernel.state.gates.watcher import POLL_SECONDS, Watcher
 from prose_kernel.state.layout import file_stem
 
 if TYPE_CHECKING:
@@ -27,68 +36,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 Mode = Literal["auto", "ask", "wait", "deny"]
-_POLL_SECONDS: Final = 1.0
-_WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
-    "approve": "approved",
-    "approved": "approved",
-    "yes": "approved",
-    "y": "approved",
-    "reject": "rejected",
-    "rejected": "rejected",
-    "no": "rejected",
-    "n": "rejected",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What somebody said to a gate, beforehand or when asked."""
-
-    approved: bool
-    principal: str = "user"
-    comment: str = ""
-
-    @property
-    def status(self) -> Literal["approved", "rejected"]:
-        return "approved" if self.approved else "rejected"
-
-
-def read_answer(text: str) -> Answer | None:
-    """The answer in a line a person typed: a word of 5.10, a comment after a colon. None for anything else."""
-    word, _, comment = text.partition(":")
-    status = _WORDS.get(word.strip().casefold())
-    return None if status is None else Answer(status == "approved", comment=comment.strip())
-
-
-class Prior:
-    """Decisions that a person gave before the gate was reached.
-
-    `every` holds for each instance of a gate name in the run (`--yes`, `--no`). `supplied` looks up the value given for
-    an input of that name (`%input NAME=approve`), which counts when it is one of the accepted words.
-    """
-
-    def __init__(
-        self, every: Mapping[str, bool] | None = None, supplied: Callable[[str], str | None] | None = None
-    ) -> None:
-        self._every = dict(every or {})
-        self._supplied = supplied
-        self._next: dict[str, deque[Answer]] = {}
-
-    def give(self, name: str, answer: Answer) -> None:
-        """A decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError` for a
-        principal that nobody can be."""
-        if why := _unclaimable(answer.principal):
-            raise UsageError(why)
-        self._next.setdefault(name, deque()).append(answer)
-
-    def take(self, name: str) -> Answer | None:
-        """The decision for an instance that opens now; one for the next instance is used up by it."""
-        if waiting := self._next.get(name):
-            return waiting.popleft()
-        if name in self._every:
-            return Answer(self._every[name])
-        given = self._supplied(name) if self._supplied is not None else None
-        return None if given is None else read_answer(given)
+_TRIES: Final = 15
+"""How often, a second apart, a database that is away is asked for a record before that is an error (E219)."""
 
 
 @dataclass(slots=True)
@@ -98,6 +47,7 @@ class _Open:
     record: Record
     deadline: float
     decision: GateDecision | None = None
+    resumed: bool = False
     decided: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def outcome(self) -> GateDecision:
@@ -146,12 +96,17 @@ class Gatekeeper:
         self._used: set[str] = set()  # names of records, also those of earlier processes of this run
         self._left: list[Left] | None = None  # what an earlier process has left, until its place is reached again
         self._server: DecisionServer | None = None
-        self._watcher = _Watcher(records.listen)
+        self._watcher = Watcher(records.listen)
         self._closing = "cancelled"
 
     def interrupt(self) -> None:
         """The run is about to be interrupted: gates that close now say so."""
         self._closing = "interrupted"
+
+    @property
+    def watching(self) -> bool:
+        """Whether a gate is open that somebody outside may decide now."""
+        return self._watches and any(gate.decision is None for gate in self._open.values())
 
     async def decide(self, request: GateRequest) -> GateDecision:
         """Write the record, ask or wait or deny by mode, return the one decision that won.
@@ -180,23 +135,15 @@ class Gatekeeper:
             if self._left is None:
                 self._used, self._left = await self._kept(self._records.earlier)
             left = self._left_of(request)
-            decision = self._made_meanwhile(left) if left is not None else None
-            if left is not None and (decision is not None or left.decision is None):
-                request = left.record.request
-            else:
-                left, request = None, structs.replace(request, id=self._id(request))
-            self._used.add(file_stem(request.id))
-            self._ids[request.at] = request.id
+            gate_id = self._id(request) if left is None else left.record.id
+            self._used.add(file_stem(gate_id))
+            self._ids[request.at] = gate_id
             if left is None:
-                gate = _Open(await self._opened(lambda: self._records.open(request, outside=self._watches)), deadline)
-            elif decision is None:
-                record = left.record
-                record = await self._opened(lambda: self._records.take_over(record, outside=self._watches))
-                left_seconds = (record.timeout_at - self._records.now()).total_seconds()
-                gate = _Open(record, self._clock.monotonic() + left_seconds)
-            else:
-                gate = _Open(left.record, deadline, decision)
-            return gate
+                request = structs.replace(request, id=gate_id)
+                return _Open(await self._opened(lambda: self._records.open(request, outside=self._watches)), deadline)
+            if left.decision is not None:
+                return _Open(left.record, deadline, left.decision)
+            return await self._taken_over(left.record)
 
     async def _opened(self, call: Callable[[], Record]) -> Record:
         """A record that is pending now; a cancelled call closes it."""
@@ -209,21 +156,31 @@ class Gatekeeper:
             raise
         return opened[0]
 
+    async def _taken_over(self, record: Record) -> _Open:
+        seconds = 0.0
+
+        def take_over() -> Record:
+            nonlocal seconds
+            mine, seconds = self._records.take_over(record, outside=self._watches)
+            return mine
+
+        mine = await self._opened(take_over)
+        return _Open(mine, self._clock.monotonic() + seconds, resumed=True)
+
     def _left_of(self, request: GateRequest) -> Left | None:
-        """The newest record that an earlier process has opened at this place, for this very question."""
+        """What to go on with: the newest record that an earlier process has opened at this place, for this question.
+
+        A decision of which that process knew is in the run's journal, and asked for again only if the process was
+        killed in between, or if the run resumes because of it: an approval counts then, anything else is asked anew.
+        """
         place = request.at, request.attempt
         here = [k for k in self._left or () if (k.record.request.at, k.record.request.attempt) == place and request.at]
         if not here:
             return None
         self._left = [left for left in self._left or () if left not in here]
-        return here[-1] if _asks_the_same(here[-1].record.request, request) else None
-
-    def _made_meanwhile(self, left: Left) -> GateDecision | None:
-        """The decision in a record that an earlier process has left, if it counts now. A rejection that had ended the
-        run does not: the gate opens anew (5.9)."""
-        if left.decision is None or (left.seen and left.decision.status != "approved"):
-            return None
-        return left.decision if left.seen or self._watches else None
+        left = here[-1]
+        ended = left.decision is not None and left.decision.status != "approved"
+        return None if ended or not _asks_the_same(left.record.request, request) else left
 
     def _id(self, request: GateRequest) -> str:
         """The id of a new record: that of the same gate before `retry`, else one that no record has. A program and one
@@ -241,6 +198,8 @@ class Gatekeeper:
 
     async def _settle(self, gate: _Open) -> GateDecision:
         try:
+            if gate.resumed and self._watches and (made := await self._look(gate)) is not None:
+                return await self._keep(gate, made)
             decided = self._beforehand(gate.record)
             if decided is not None:
                 return await self._keep(gate, decided)
@@ -251,6 +210,7 @@ class Gatekeeper:
             # Cancelled, interrupted or broken: the record must not stay pending without anybody who waits for it.
             if gate.decision is None:
                 gate.decision = self._close(gate.record)
+                gate.decided.set()
             raise
 
     def _close(self, record: Record) -> GateDecision:
@@ -260,17 +220,23 @@ class Gatekeeper:
             self._records.resolve(record, decision, watched=False)
         return decision
 
-    async def _kept(self, call: Callable[[], _T]) -> _T:
-        """The result of a call of the records, which for a database is made in a thread. Such a call is never left
-        alone: a cancellation counts after it."""
+    async def _kept(self, call: Callable[[], _T], *, tries: int = _TRIES) -> _T:
+        """The result of a call of the records, which for a database is made in a thread; one that is away gets time to
+        come back. Such a call is never left alone: a cancellation counts after it."""
         if not self._records.remote:
             return call()
-        calling = asyncio.ensure_future(asyncio.to_thread(call))
-        try:
-            return await asyncio.shield(calling)
-        except asyncio.CancelledError:
-            await asyncio.wait([calling])
-            raise
+        while True:
+            tries -= 1
+            calling = asyncio.ensure_future(asyncio.to_thread(call))
+            try:
+                return await asyncio.shield(calling)
+            except RecordsAway:
+                if not tries:
+                    raise
+            except asyncio.CancelledError:
+                await asyncio.wait([calling])
+                raise
+            await self._clock.sleep(POLL_SECONDS)
 
     # ------------------------------------------------------------ the table of 5.10
 
@@ -318,7 +284,7 @@ class Gatekeeper:
         if answer is None:
             return None
         if answer.approved and answer.principal not in record.request.allow:
-            self._asker.show(_refusal(self._name(record), record.request, answer.principal))
+            self._asker.show(refusal(self._name(record), record.request, answer.principal))
             return None
         return GateDecision(answer.status, answer.principal, answer.comment, source="option")
 
@@ -326,7 +292,7 @@ class Gatekeeper:
         """The first of deadline, person and outside. What the others were doing is withdrawn."""
         record = gate.record
         source = "cell" if self._notebook else "terminal"
-        conversation = _Conversation(record.request, self._name(record), self._asker, source)
+        conversation = Conversation(record.request, self._name(record), self._asker, source)
         late = asyncio.create_task(self._deadline(gate.deadline))
         tasks: list[asyncio.Task[GateDecision]] = [late]
         if self._asks:
@@ -350,30 +316,34 @@ class Gatekeeper:
             await self._clock.sleep(left)
         return GateDecision("timeout", SYSTEM)
 
-    async def _ask(self, conversation: _Conversation) -> GateDecision:
+    async def _ask(self, conversation: Conversation) -> GateDecision:
         async with self._turn:  # first come, first asked
             return await conversation.hold()
 
     async def _watch(self, gate: _Open) -> GateDecision:
         """Look for a decision that this run did not make, each second, and at once where the database tells of it."""
-        look = functools.partial(self._records.look, gate.record, files=self._files)
-        silent = False
+        away = False
         while gate.decision is None:
             seen = self._watcher.changes
             try:
-                decision = await self._kept(look)
-            except StateError as error:  # a database may come back before the deadline
-                if not self._records.remote:
-                    raise
-                if not silent:
+                if (decision := await self._look(gate, tries=1)) is not None:
+                    return decision
+                away = False
+            except RecordsAway as error:
+                if not away:
                     self._asker.show(f"{error.message}; gate {self._name(gate.record)} goes on waiting")
-                silent, decision = True, None
-            else:
-                silent = False
-            if decision is not None:
-                return decision
+                away = True
             await self._watcher.pause(self._clock, seen)
         return gate.decision
+
+    async def _look(self, gate: _Open, *, tries: int = _TRIES) -> GateDecision | None:
+        """A decision of somebody else; one that is in the records already stands."""
+        look = functools.partial(self._records.look, gate.record, files=self._files)
+        decision = await self._kept(look, tries=tries)
+        if decision is not None and self._records.remote and gate.decision is None:
+            gate.decision = decision
+            gate.decided.set()
+        return decision
 
     # ------------------------------------------------------------ from outside
 
@@ -410,114 +380,16 @@ class Gatekeeper:
         status, by, comment = request.get("decision"), str(request.get("principal")), str(request.get("comment") or "")
         if status not in ("approved", "rejected"):
             return {"refused": "a decision is approved or rejected"}
-        if why := _unclaimable(by):
+        if why := unclaimable(by):
             return {"refused": why}
         if status == "approved" and by not in gate.record.request.allow:
-            return {"refused": _refusal(self._name(gate.record), gate.record.request, by)}
+            return {"refused": refusal(self._name(gate.record), gate.record.request, by)}
         proposal = GateDecision(status, by, comment, source="cli")
         try:
             decision = await self._keep(gate, proposal)
         except StateError as error:
             return {"refused": error.message}
         return {"ok": True} if decision is proposal else {"refused": None}
-
-
-class _Watcher:
-    """Pauses between two looks at a record: a second, or until the database tells that something has changed.
-
-    It listens from the first pause on until `rest`. `changes` counts what it was told, so that nothing is missed
-    between a look and the pause after it.
-    """
-
-    def __init__(self, listen: Callable[[], Listening | None]) -> None:
-        self.changes = 0
-        self._listen = listen
-        self._listening: Listening | None = None
-        self._change = asyncio.Event()
-        self._asked = False
-
-    async def pause(self, clock: Clock, seen: int) -> None:
-        if not self._asked:
-            self._asked = True
-            self._listening = await asyncio.to_thread(self._listen)
-            if self._listening is not None:
-                asyncio.get_running_loop().add_reader(self._listening.fileno(), self._drain)
-                return  # what changed before counts too
-        if self.changes != seen:
-            return
-        tasks = [asyncio.ensure_future(clock.sleep(_POLL_SECONDS)), asyncio.ensure_future(self._change.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def _drain(self) -> None:
-        if self._listening is not None and not self._listening.drain():
-            self.rest()
-        self.changes += 1
-        self._change.set()
-        self._change = asyncio.Event()
-
-    def rest(self) -> None:
-        self._asked = False
-        if self._listening is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has gone
-                asyncio.get_running_loop().remove_reader(self._listening.fileno())
-            self._listening.close()
-            self._listening = None
-
-
-class _Conversation:
-    """Asking one person about one gate."""
-
-    def __init__(self, request: GateRequest, name: str, asker: Asker, source: str) -> None:
-        self._request = request
-        self._name = name
-        self._asker = asker
-        self._source = source
-        self._asking = False
-
-    async def hold(self) -> GateDecision:
-        """Ask until there is an answer that counts."""
-        turn = getattr(self._asker, "turn", contextlib.nullcontext)
-        async with turn():
-            self._asking = True
-            prompt = question(self._name, self._request)
-            while True:
-                try:
-                    answer = read_answer(await self._asker.ask(prompt))
-                except EOFError:
-                    return self._answered(GateDecision("rejected", "user", source=self._source))
-                except NobodyToAsk:
-                    return self._answered(GateDecision("rejected", SYSTEM, reason="nobody"))
-                if answer is None:
-                    prompt = "please answer approve or reject, with a comment after a colon if you like: "
-                elif answer.approved and answer.principal not in self._request.allow:
-                    prompt = f"{_refusal(self._name, self._request, answer.principal)}\napprove or reject? "
-                else:
-                    return self._answered(
-                        GateDecision(answer.status, answer.principal, answer.comment, source=self._source)
-                    )
-
-    def _answered(self, decision: GateDecision) -> GateDecision:
-        self._asking = False
-        return decision
-
-    def withdraw(self, decision: GateDecision) -> None:
-        """Tell the person that their answer is not needed any more."""
-        if not self._asking:
-            return
-        if decision.status == "timeout":
-            self._asker.show(f"gate {self._name} timed out after {self._request.timeout_text}")
-        else:
-            self._asker.show(f"gate {self._name}: already {decision.status} by {decision.decided_by}")
-
-
-def question(name: str, request: GateRequest) -> str:
-    """What a person is shown: the prompt verbatim, below it the gate, who may decide (unless anybody), the timeout."""
-    allow = "" if request.allow == ("user",) else f", allow {', '.join(request.allow) or 'nobody'}"
-    return f"{request.prompt}\ngate {name}{allow}, timeout {request.timeout_text}\napprove or reject? "
 
 
 def _asks_the_same(one: GateRequest, other: GateRequest) -> bool:
@@ -529,15 +401,3 @@ def _means(request: Mapping[str, object], record: Record) -> bool:
     """Whether a request means this very record, and not the one before it that `retry` opened again."""
     asked = request.get("created_at"), request.get("attempt", 1)
     return asked == (record_data(record)["created_at"], record.request.attempt)
-
-
-def _unclaimable(principal: str) -> str | None:
-    """Why no person can decide under this name; None if one can."""
-    if not principal:
-        return "a decision needs a principal"
-    return "system is the run itself, no principal who decides" if principal == SYSTEM else None
-
-
-def _refusal(name: str, request: GateRequest, principal: str) -> str:
-    allowed = ", ".join(request.allow) or "nobody"
-    return f"gate {name}: {principal} may not approve, allowed: {allowed}"

@@ -63,6 +63,16 @@ def is_marked(pid: int | None = None) -> bool:
         return True
 
 
+def descends_from(known: str) -> bool:
+    """Whether this process was started, however indirectly, by the process of an `identity`, and that still runs."""
+    import psutil
+
+    try:
+        return any(identity(ancestor.pid) == known for ancestor in psutil.Process().parents())
+    except psutil.Error:
+        return True
+
+
 @contextlib.contextmanager
 def peer_of(connection: socket.socket) -> Iterator[int]:
     """The number of the process that connected, or that listens; raises `PeerRefused` unless it is alive and this

@@ -1,0 +1,196 @@
+"""`prose programs`, and `prose install TARGET`: programs from elsewhere, pinned in `prose.lock` (docs/programs.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from prose_kernel.cli import files
+from prose_kernel.errors import CompileError, ImportProgramError, UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.languages import RemotePrograms as Programs
+    from prose_kernel.state.registry.lock_file import Pin
+    from prose_kernel.state.registry.resolver import RemotePrograms
+
+T = TypeVar("T")
+_SHORT = 12
+
+
+# ---------------------------------------------------------------- install
+
+
+def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: bool) -> int:
+    """Fetch programs with all that they import, let the person agree, pin them. Raises `UsageError`."""
+    resolver = _resolver(asks=True, upgrade=upgrade, trust=trust)
+    if upgrade and not targets:
+        targets = [pin.name or url for url, pin in _pins(resolver).items()]
+    for target in targets:
+        if not files.is_remote(target):
+            raise UsageError(f"{target} is no program from elsewhere", hint="write handle/name, or https://…")
+    before = dict(_pins(resolver))
+    status = 0
+    for target in targets:
+        try:
+            _done(_programs(resolver, target).load_root())
+        except CompileError as error:
+            from prose_kernel.cli import report
+
+            click.echo(
+                f"{target} has errors, it is not installed:\n{report.diagnostics_text(error.diagnostics)}", err=True
+            )
+            status = 1
+    pins = _pins(resolver)
+    if not status and any(_address(resolver, target) not in pins for target in targets):
+        raise UsageError(f"nothing is installed: {resolver.lock.path.name} cannot be written")
+    for url, pin in pins.items():
+        old = before.get(url)
+        if old is None or old.sha256 != pin.sha256:
+            click.echo(f"{'pinned' if old is None else 'replaced'} {pin.name or url}  sha256 {pin.sha256}")
+    if dict(pins) == before and not status:
+        click.echo(f"{resolver.lock.path.name}: up to date, nothing to do")
+    return status
+
+
+# ---------------------------------------------------------------- programs
+
+
+@click.group("programs", short_help="List programs from elsewhere, and look after them.", invoke_without_command=True)
+@click.pass_context
+def programs(context: click.Context) -> None:
+    """List the programs from elsewhere that this project has agreed to, as prose.lock pins them.
+
+    For each its name or URL, the beginning of its SHA-256, its size, whether it is at hand without a connection, and
+    what it holds. `prose install` adds programs.
+    """
+    if context.invoked_subcommand is None:
+        _list(_resolver())
+
+
+def _list(resolver: RemotePrograms) -> None:
+    pins = _pins(resolver)
+    kept = dict(resolver.cache.entries())
+    if not pins:
+        click.echo("no programs from elsewhere are pinned here; prose install TARGET adds one")
+    width = max((len(pin.name or url) for url, pin in pins.items()), default=0)
+    for url, pin in pins.items():
+        at_hand = "cached" if pin.sha256 in kept else "not cached"
+        holds = ", ".join(pin.holds) or "nothing that acts"
+        click.echo(f"{pin.name or url:<{width}}  {pin.sha256[:_SHORT]}  {pin.size:>9,} bytes  {at_hand:<10}  {holds}")
+    if kept:
+        click.echo(f"cache: {len(kept):,} programs, {sum(kept.values()):,} bytes in {resolver.cache.directory}")
+
+
+@programs.command()
+@click.argument("target")
+def show(target: str) -> None:
+    """Print the text of a program, to read it before it runs; nothing is run or agreed to.
+
+    TARGET is a name, a URL, or the SHA-256 of a program that was fetched. What is not pinned is fetched now.
+    """
+    resolver = _resolver()
+    digest = target.removeprefix("sha256:")
+    if len(digest) == 64 and "/" not in digest:
+        data = resolver.cache.get(digest)
+        if data is None:
+            raise UsageError(f"no program with SHA-256 {digest} is in the cache", hint="name its URL")
+        click.echo(data.decode("utf-8"), nl=False)
+        return
+    found = _done(resolver.fetch(_address(resolver, target)))
+    pinned = "pinned" if found.url in _pins(resolver) else "not pinned"
+    click.echo(f"# {found.location}\n# sha256 {found.digest}, {len(found.data):,} bytes, {pinned}", err=True)
+    click.echo(found.data.decode("utf-8"), nl=False)
+
+
+@programs.command()
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+def remove(targets: tuple[str, ...]) -> None:
+    """Forget that programs are pinned and agreed to; before they run again, you are asked again."""
+    resolver = _resolver()
+    pins = _pins(resolver)
+    wanted = {_address(resolver, target): target for target in targets}
+    for url, target in wanted.items():
+        if url not in pins:
+            raise UsageError(f"{target} is not pinned", hint="prose programs lists what is")
+    _change(resolver, wanted)
+    for target in wanted.values():
+        click.echo(f"removed {target}")
+
+
+@programs.command()
+@click.option("--all", "everything", is_flag=True, help="Also what is pinned here.")
+def clean(everything: bool) -> None:
+    """Delete fetched programs from the cache, except those that are pinned here.
+
+    The cache is that of your account: other projects fetch again what they need.
+    """
+    resolver = _resolver()
+    needed = set() if everything else {pin.sha256 for pin in _pins(resolver).values()}
+    gone = [(digest, size) for digest, size in resolver.cache.entries() if digest not in needed]
+    try:
+        for digest, _ in gone:
+            resolver.cache.remove(digest)
+    except OSError as problem:
+        raise UsageError(f"the cache cannot be cleaned: {(problem.strerror or 'unknown').lower()}") from None
+    click.echo(f"deleted {len(gone):,} programs, {sum(size for _, size in gone):,} bytes")
+
+
+# ---------------------------------------------------------------- what these share
+
+
+def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str] = ()) -> RemotePrograms:
+    from prose_kernel import run_parts, settings
+    from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
+
+    cwd = Path.cwd()
+    asker = None
+    if asks:
+        screen = Screen(sys.stdout, sys.stderr)
+        asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
+    found = _plainly(lambda: run_parts.remote_programs(settings.load(cwd), cwd, asker=asker, upgrade=upgrade))
+    found.trust.add(trust, found.registry)
+    return found
+
+
+def _programs(resolver: RemotePrograms, target: str) -> Programs:
+    from prose_kernel import languages
+
+    made: Any = _plainly(lambda: languages.default().programs(Path.cwd(), resolver=lambda: resolver, origin=target))
+    return cast("Programs", made)
+
+
+def _pins(resolver: RemotePrograms) -> dict[str, Pin]:
+    return dict(_plainly(resolver.lock.pins))
+
+
+def _address(resolver: RemotePrograms, target: str) -> str:
+    if not files.is_remote(target):
+        raise UsageError(f"{target} is no program from elsewhere", hint="write handle/name, or https://…")
+    return _plainly(lambda: resolver.address(target))
+
+
+def _change(resolver: RemotePrograms, remove: Any) -> None:
+    try:
+        _plainly(lambda: resolver.lock.change(remove=remove))
+    except OSError as problem:
+        raise UsageError(f"{resolver.lock.path.name} cannot be written: {problem.strerror}") from None
+
+
+def _done(work: Awaitable[T]) -> T:
+    async def through() -> T:
+        return await work
+
+    return _plainly(lambda: asyncio.run(through()))
+
+
+def _plainly(work: Callable[[], T]) -> T:
+    """What goes wrong here is an error of the command, not of a program."""
+    try:
+        return work()
+    except ImportProgramError as problem:
+        raise UsageError(problem.message, hint=problem.hint) from None

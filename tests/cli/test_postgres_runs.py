@@ -1,0 +1,259 @@
+"""Runs in PostgreSQL as people start them: configuration, several at once, gates from elsewhere, a server that restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from postgres import PostgresServer
+from waiting import until
+
+from prose_kernel.cli.main import main
+
+PROGRAM = """input topic: "What about?"
+let notes = exec "echo about {topic}"
+parallel:
+  api = exec "echo one"
+  ui = exec "echo two"
+output all = "{notes} {api} {ui}"
+"""
+GATED = """gate go:
+  prompt: "Publish?"
+  timeout: "1h"
+exec "echo gone"
+"""
+COMMAND = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENPROSE_POSTGRES_URL", "OPENPROSE_POSTGRES_USER_URL", "DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    Path("p.prose").write_text(PROGRAM)
+    Path("g.prose").write_text(GATED)
+    return tmp_path
+
+
+def configure(url: str) -> None:
+    Path(".prose").mkdir(exist_ok=True)
+    Path(".prose/.env").write_text(f"OPENPROSE_POSTGRES_URL={url}\n")
+
+
+def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = connection.execute(statement)  # type: ignore[arg-type]
+        return found.fetchall() if found.description else []
+
+
+def run(*arguments: str) -> int:
+    return main(["run", *arguments, "--state=postgres"])
+
+
+def test_a_run_is_in_the_database(here: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(postgres_url)
+    assert run("p.prose", "--input", "topic=birds") == 0
+    out, err = capsys.readouterr()
+    assert "all: about birds one two" in out
+    assert "E219" not in err
+    ((run_id, status, text),) = rows(postgres_url, "SELECT id, status, program_source FROM openprose.run")
+    assert (status, text) == ("completed", PROGRAM)
+    found = rows(postgres_url, "SELECT run_id, name, kind, value FROM openprose.bindings ORDER BY name")
+    assert {(name, value.strip()) for _, name, _, value in found} >= {("notes", "about birds"), ("topic", "birds")}
+    assert {run for run, *_ in found} == {run_id}
+    (directory,) = Path(".prose/runs").iterdir()
+    assert directory.name == run_id
+    assert not (directory / "bindings").exists()
+    assert postgres_url not in "".join(f.read_text() for f in directory.rglob("*") if f.is_file())
+
+
+def test_several_runs_at_once(here: Path, postgres_url: str) -> None:
+    configure(postgres_url)
+
+    def start(number: int) -> str:
+        command = [*COMMAND, "run", "p.prose", "--input", f"topic=n{number}", "--state=postgres"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
+
+    with ThreadPoolExecutor(4) as threads:
+        outs = list(threads.map(start, range(4)))
+    assert all(f"all: about n{number} one two" in out for number, out in enumerate(outs))
+    assert rows(postgres_url, "SELECT count(*), min(status), max(status) FROM openprose.run") == [
+        (4, "completed", "completed")
+    ]
+    values = rows(postgres_url, "SELECT value FROM openprose.bindings WHERE name = 'topic' ORDER BY value")
+    assert values == [(f"n{number}",) for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        (None, "there is no URL of a PostgreSQL database"),
+        (
+            "postgresql://me:geheim@127.0.0.1:1/runs",
+            "PostgreSQL at 127.0.0.1:1/runs cannot be used: connection refused",
+        ),
+        ("mysql://me:geheim@127.0.0.1/runs", "its URL does not begin with postgresql://"),
+    ],
+)
+def test_7_1_without_a_server_the_run_is_kept_in_files(
+    here: Path, capsys: pytest.CaptureFixture[str], url: str | None, why: str
+) -> None:
+    if url is not None:
+        configure(url)
+    assert run("p.prose", "--input", "topic=x") == 0
+    err = capsys.readouterr().err
+    assert why in err and "[E219]" in err and "geheim" not in err
+    (directory,) = [place for place in Path(".prose/runs").iterdir() if place.is_dir()]
+    assert (directory / "bindings" / "notes.md").is_file()
+
+
+def test_tables_of_another_version_are_an_error(
+    here: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(postgres_url)
+    assert run("p.prose", "--input", "topic=x") == 0
+    rows(postgres_url, "UPDATE openprose.x_meta SET value = '99'")
+    assert run("p.prose", "--input", "topic=x") in (1, 2)
+    assert "has schema version 99" in capsys.readouterr().err
+    assert rows(postgres_url, "SELECT count(*) FROM openprose.run") == [(1,)]
+
+
+@pytest.fixture
+def waiting(here: Path, postgres_url: str) -> Iterator[subprocess.Popen[str]]:
+    """A run without a terminal that stands at a gate."""
+    configure(postgres_url)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*COMMAND, "run", "g.prose", "--state=postgres"], text=True, **pipes) as running:  # type: ignore[call-overload]
+        line = running.stderr.readline()
+        assert line.startswith("gate go of run "), line
+        yield running
+        running.kill()
+
+
+def test_5_10_nobody_here_waits_for_somebody_elsewhere(
+    waiting: subprocess.Popen[str], postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Decided from another directory, as from another machine: with the URL, and without the files of the run."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["gates"]) == 0
+    assert capsys.readouterr().out == "no gate waits for a decision\n"
+    monkeypatch.setenv("OPENPROSE_POSTGRES_URL", postgres_url)
+    assert main(["gates"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    run_id = lines[0].removeprefix("go  (run ").removesuffix(")")
+    assert lines[-1] == f"  prose gate approve {run_id} go"
+    assert main(["gate", "approve", run_id, "go", "--comment", "looks right"]) == 0
+    assert capsys.readouterr().out == f"gate go of run {run_id}: approved by user\n"
+    out, err = waiting.communicate(timeout=30)
+    assert (waiting.returncode, out) == (0, "gone\n")
+    assert "gate go: approved by user (command line) (looks right)" in err
+    assert main(["gate", "log", "go"]) == 0
+    created, approved = capsys.readouterr().out.splitlines()
+    assert "created" in created and "looks right" in approved
+    assert main(["gate", "approve", "go"]) == 1
+    assert "already resolved: gate go was approved by user" in capsys.readouterr().err
+
+
+def test_a_service_decides_by_sql(waiting: subprocess.Popen[str], postgres_url: str) -> None:
+    rows(
+        postgres_url,
+        "UPDATE openprose.gates SET status = 'rejected', resolved_at = now(), resolved_by = 'lead' WHERE status = 'pending'",
+    )
+    _, err = waiting.communicate(timeout=30)
+    assert waiting.returncode == 1
+    assert "gate go: rejected by lead (SQL)" in err and "[E213]" in err
+    log = rows(postgres_url, "SELECT event_type, principal, metadata FROM openprose.gate_audit_log ORDER BY id")
+    assert log == [("created", "system", {}), ("rejected", "lead", {"source": "sql"})]
+    opener = "SELECT e.statement_text FROM openprose.gates g JOIN openprose.execution e ON e.id = g.execution_id"
+    assert "gate go" in rows(postgres_url, opener)[0][0]
+
+
+def test_an_interrupt_closes_the_gate(waiting: subprocess.Popen[str], postgres_url: str) -> None:
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=30)
+    log = rows(postgres_url, "SELECT event_type, principal, metadata FROM openprose.gate_audit_log ORDER BY id")
+    assert log[1:] == [("rejected", "system", {"reason": "interrupted"})]
+    assert rows(postgres_url, "SELECT status FROM openprose.gates") == [("rejected",)]
+    assert rows(postgres_url, "SELECT status FROM openprose.run") == [("interrupted",)]
+
+
+def test_a_server_that_cannot_be_reached_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configure("postgresql://me:geheim@127.0.0.1:1/runs")
+    assert main(["gates"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "no gate waits for a decision\n"
+    assert err == "Warning: gates in PostgreSQL are not shown: 127.0.0.1:1/runs: connection refused\n"
+
+
+# ---------------------------------------------------------------- a server that goes away
+
+
+SLOW = """let first = exec "echo one"
+exec "touch ready; while [ ! -e go ]; do sleep 0.02; done"
+let second = exec "echo two"
+output done = "{first} {second}"
+"""
+
+
+def test_a_database_restarted_in_mid_run_loses_no_binding(here: Path, own_postgres_server: PostgresServer) -> None:
+    server = own_postgres_server
+    url = server.new_database()
+    configure(url)
+    Path("s.prose").write_text(SLOW)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*COMMAND, "run", "s.prose", "--state=postgres"], text=True, **pipes) as running:  # type: ignore[call-overload]
+        until(lambda: Path("ready").exists() or running.poll() is not None)
+        server.stop()
+        server.start()
+        Path("go").touch()
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (0, "done: one two\n"), err
+    assert "E219" not in err
+    found = rows(url, "SELECT name, value FROM openprose.bindings WHERE name IN ('first', 'second') ORDER BY name")
+    assert [(name, value.strip()) for name, value in found] == [("first", "one"), ("second", "two")]
+    assert rows(url, "SELECT status FROM openprose.run") == [("completed",)]
+
+
+# ---------------------------------------------------------------- prose doctor
+
+
+@pytest.mark.parametrize("tables", [None, "1", "99"])
+def test_prose_doctor_says_what_it_finds(
+    here: Path, postgres_url: str, capsys: pytest.CaptureFixture[str], tables: str | None
+) -> None:
+    configure(postgres_url)
+    if tables:
+        assert run("p.prose", "--input", "topic=x") == 0
+        rows(postgres_url, f"UPDATE openprose.x_meta SET value = '{tables}'")
+    main(["doctor", "--no-start"])
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if " PostgreSQL: " in line]
+    said = {None: "the first run makes the tables", "1": "tables of version 1", "99": "has tables of version 99"}
+    assert said[tables] in line and line.startswith("broken" if tables == "99" else "ok")
+    assert "URL from .prose/.env" in line and "prose@" not in line
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(here: Path, tmp_path: Path) -> None:
+    """In a process in which psycopg cannot be imported."""
+    configure("postgresql://127.0.0.1:1/runs")
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import importlib.util, sys\nsys.modules['psycopg'] = None\n"
+        "real = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *a: None if name == 'psycopg' else real(name, *a)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(hidden), os.environ.get("PYTHONPATH", "")])}
+    command = [*COMMAND, "run", "p.prose", "--input", "topic=x", "--state=postgres"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'prose_kernel[postgres]'" in done.stderr
