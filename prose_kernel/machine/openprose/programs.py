@@ -215,13 +215,8 @@ async def _run_program(
     directory = inner.run.program[-1]
     place = s.place(node)
     if s.host.listeners:
-<<<<<<< HEAD
-        s.emit(ProgramCalled(place, entry.alias, directory))
-=======
         known = entry.contract
         s.emit(ProgramCalled(place, entry.alias, directory, entry.path, known.inputs, known.outputs or ()))
-    s.host.scheduler.hand_on(s, inner)
->>>>>>> main
     try:
         await call(run_text(inner, entry.loaded.program, entry.imports))
         await inner.flush()
