@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -178,6 +179,7 @@ class Workspace:
         self._programs: dict[str, Programs] = {}  # by language
         self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
+        self._orphans_gone = False
         self._muted = resumption is not None  # what is replayed was shown when it happened
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -383,6 +385,7 @@ class Workspace:
         await self._retire()
         self._loop, self._task, self._running = asyncio.get_running_loop(), asyncio.current_task(), language
         try:
+            await self._wait_for_orphans()
             if self._remote is None and self.settings.on_other_machines:
                 self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
                 self._plug_in(run, run.doors)
@@ -472,6 +475,8 @@ class Workspace:
     async def end(self, error: RunError | None = None) -> None:
         """Write down that the run is over, with the error that ended it, if any. Raises `StateError`."""
         if self._run is not None:
+            if self._run.journal is not None:
+                self._run.journal.journal.catch_up()
             await self._run.any_machine.end(error)
             if self._run.journal is not None:
                 self._run.journal.finish(error)
@@ -522,6 +527,21 @@ class Workspace:
 
     # ------------------------------------------------------------ what survives
 
+    async def _wait_for_orphans(self) -> None:
+        """Before anything of a resumed run starts: what its killed process has left running is gone."""
+        if self._resumption is None or self._orphans_gone:
+            return
+        from prose_kernel.commands.watchdog import wait_for_orphans
+
+        stop = threading.Event()
+        try:
+            gone = await asyncio.to_thread(wait_for_orphans, stop)
+        finally:
+            stop.set()
+        self._orphans_gone = True
+        if not gone:
+            self._warnings.append("commands that a killed process has started cannot be ended, and may still run")
+
     async def restore(self) -> Resumption:
         """Bring a run back: its finished texts run again, with the answers that they got then. A text that was
         running is not among them; the next one that is run goes on where that one was, if it is the same.
@@ -549,6 +569,10 @@ class Workspace:
                 if run.journal is not None and run.journal.journal.abandoned:
                     raise
                 stay()
+        if run.journal is not None:
+            run.journal.journal.catch_up()
+        if run.kept is not None:
+            await run.kept.store.flush()
         return how
 
     @contextlib.contextmanager
