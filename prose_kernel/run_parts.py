@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.errors import StateError
+
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
@@ -52,8 +54,6 @@ def keep(
         kept = _in_database(settings, home, clock)
     except DatabaseUnavailable as problem:
         if run_id is not None:
-            from prose_kernel.errors import StateError
-
             raise StateError(f"run {run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
         warn(f"{problem}; the run is kept in files [E219]. {problem.hint}".strip())
         kept = None

@@ -442,8 +442,9 @@ class Workspace:
         no address, `ImportProgramError` for a registry that is none."""
         if self._resolver is None:
             writes = self.language.state != "state" or self.settings.state != "in-context"
+            file = "" if self.start.origin else self.start.program_file
             self._resolver = run_parts.remote_programs(
-                self.settings, self.start.cwd, self.start.program_file, asker=self._asker, writes=writes
+                self.settings, self.start.cwd, file, asker=self._asker, writes=writes
             )
             self._resolver.trust.add(self.start.trust, self._resolver.registry)
         return self._resolver
@@ -475,8 +476,7 @@ class Workspace:
     async def end(self, error: RunError | None = None) -> None:
         """Write down that the run is over, with the error that ended it, if any. Raises `StateError`."""
         if self._run is not None:
-            if self._run.journal is not None:
-                self._run.journal.journal.catch_up()
+            self._caught_up()
             await self._run.any_machine.end(error)
             if self._run.journal is not None:
                 self._run.journal.finish(error)
@@ -569,10 +569,8 @@ class Workspace:
                 if run.journal is not None and run.journal.journal.abandoned:
                     raise
                 stay()
-        if run.journal is not None:
-            run.journal.journal.catch_up()
-        if run.kept is not None:
-            await run.kept.store.flush()
+        self._caught_up()
+        await run.any_machine.ports.store.flush()
         return how
 
     @contextlib.contextmanager
@@ -627,8 +625,7 @@ class Workspace:
 
     def _live(self, under_way: Sequence[Asked]) -> None:
         self._muted = False
-        if self._run is not None and self._run.kept is not None:
-            self._run.kept.store.hold(False)
+        self._caught_up()
         self._on_live(under_way)
 
     # ------------------------------------------------------------ plugging in
@@ -647,7 +644,7 @@ class Workspace:
 
         settings, start = self.settings, self.start
         keeps = self.language.state == "state"
-        kept = self._new_kept() if keeps else None
+        kept = self._kept() if keeps else None
         home = kept.home if kept is not None else None
         transcript = None if kept is not None else InContextTrace(self._asker.show) if keeps else MarkedTrace()
         trace: Listener | None = kept.trace if kept is not None else transcript
@@ -698,22 +695,26 @@ class Workspace:
         in_database = self.settings.state not in ("filesystem", "in-context")
         if in_database and self._run is None and self.language.state == "state":
             warnings: list[str] = []
-            parts = self.settings, self.start.cwd, self._clock, warnings.append, self._resumed_id
-            self._prepared = await asyncio.to_thread(run_parts.keep, *parts)
+            self._prepared = await asyncio.to_thread(self._open_store, warnings.append)
             for warning in warnings:
                 self._warn(warning)
 
-    def _new_kept(self) -> Kept | None:
+    def _kept(self) -> Kept | None:
         prepared, self._prepared = self._prepared, None
-        kept = prepared or run_parts.keep(self.settings, self.start.cwd, self._clock, self._warn, self._resumed_id)
-        if kept is not None and self._resumption is not None:  # its trace is written again, in large pieces
+        kept = prepared or self._open_store(self._warn)
+        if kept is not None and self._resumption is not None:
             kept.store.restart()
             kept.store.hold(True)
         return kept
 
-    @property
-    def _resumed_id(self) -> str | None:
-        return self._resumption.head.run if self._resumption is not None else None
+    def _open_store(self, warn: Callable[[str], None]) -> Kept | None:
+        run_id = self._resumption.head.run if self._resumption is not None else None
+        return run_parts.keep(self.settings, self.start.cwd, self._clock, warn, run_id)
+
+    def _caught_up(self) -> None:
+        """A resumed run writes again what happens when it happens."""
+        if self._run is not None and self._run.kept is not None:
+            self._run.kept.store.hold(False)
 
     def _warn(self, text: str) -> None:
         self._asker.show(f"Warning: {text}")

@@ -107,7 +107,7 @@ def compile_file(name: str, profile: Profile = "default") -> Compiled:
 
 def _compile_installed(name: str, profile: Profile) -> Compiled:
     language = languages.default()
-    resolver = _resolver(name)
+    resolver = _resolver("")
     try:
         found = resolver.cached(resolver.address(name))
         if found is None:

@@ -43,7 +43,7 @@ def gates(run: str | None, state_dir: str | None) -> None:
     directory, postgres = _places(state_dir)
     found = pending_gates(directory, SystemClock(), run, postgres)
     click.echo("\n\n".join(map(_pending_text, found)) if found else "no gate waits for a decision")
-    for damaged_run, name in damaged_records(directory, SystemClock(), None if postgres else run):
+    for damaged_run, name in damaged_records(directory, SystemClock(), run, postgres):
         click.echo(f"Warning: {visible(name)} of run {damaged_run} is damaged and was not read", err=True)
 
 

@@ -408,14 +408,10 @@ class Journal:
             self._go_live()
         self._write(text)
 
-    def catch_up(self) -> None:
-        """Between two texts: the program is live again if the records are at their end."""
-        if self._known is not None and self._coming is None:
-            self._go_live()
-
     def finish(self, record: Finished) -> None:
         """The run is over."""
-        self.catch_up()
+        if self._known is not None and self._coming is None:
+            self._go_live()
         if self._known is None:
             self._write(record)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pexpect
@@ -56,12 +58,24 @@ def prose(capfd: pytest.CaptureFixture[str]) -> object:
 def test_a_program_of_the_registry_runs_and_its_files_are_kept(shelf: Shelf, prose) -> None:
     shelf.put("dana/outer", 'use "./part.prose"\nlet r = part(name: "Ada")\noutput line = r.said\n')
     shelf.put("dana/part.prose", HELLO)
+    Path("dana").mkdir()
+    Path("dana/prose.lock").write_text("of another project")
     assert prose("run", "dana/outer", "--trust", "dana/outer")[:2] == (0, "line: hello Ada\n")
     [run] = (shelf.directory / ".prose" / "runs").iterdir()
     assert (run / "program.prose").read_text().startswith('use "./part.prose"')
     assert (run / "imports" / "url--part" / "program.prose").read_text() == HELLO
     shelf.server.pages.clear()
     assert prose("run", "@dana/outer")[:2] == (0, "line: hello Ada\n")  # pinned: no server, no flag
+
+
+def test_a_database_names_the_url_and_the_digest(shelf: Shelf, prose) -> None:
+    url = shelf.put("dana/hello", QUIET)
+    Path("p.prose").write_text('use "dana/hello"\nlet a = hello()\noutput b = a.said\n')
+    assert prose("run", "p.prose", "--state", "sqlite", "--trust", "all")[1] == "b: nothing\n"
+    [run] = (shelf.directory / ".prose" / "runs").iterdir()
+    with closing(sqlite3.connect(run / "state.db")) as database:
+        found = database.execute("select alias, source_url, content_hash from imports").fetchall()
+    assert found == [("hello", url, f"sha256:{digest(QUIET)}")]
 
 
 def test_nobody_there_means_that_nothing_runs(shelf: Shelf, prose) -> None:

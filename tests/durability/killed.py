@@ -340,7 +340,7 @@ def _child(job: Job, answer: Path) -> None:
         os.chdir(job.place)
         os.environ["C"] = str(Path(job.place, "ran"))
         os.environ["HOME"] = str(Path(job.place, "home"))
-        sys.stdin = open(os.devnull)  # noqa: PTH123
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
         with open(Path(job.place, ".stderr"), "ab", 0) as errors:  # noqa: PTH123
             os.dup2(errors.fileno(), 2)
         outcome = asyncio.run(play(job))
