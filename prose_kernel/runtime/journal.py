@@ -144,11 +144,12 @@ class Journal:
                 return value if revive is None else await revive(value)
             if self._under_way == "fail" and parked.known and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
-        return await self._live_answer(described, ask, kept, at_once=parked is None)
+        return await self._live_answer(described, kind, ask, kept, at_once=parked is None)
 
     async def _live_answer(
         self,
         described: Described,
+        kind: type[T],
         ask: Callable[[], Awaitable[T]],
         kept: Callable[[T], T] | None,
         *,
@@ -170,9 +171,15 @@ class Journal:
             if codec.may_be_kept(error):
                 self._write(Answered(key, error=codec.encode_error(error), at_once=at_once and not wait.happened))
             raise
-        written = value if kept is None else kept(value)
-        self._write(Answered(key, codec.encode(written), at_once=at_once and not wait.happened))
-        return value
+        at_once = at_once and not wait.happened
+        try:
+            raw, value_then = codec.written(value if kept is None else kept(value), kind)
+        except RecursionError:
+            unusable = ProviderError("the answer is nested too deeply", retryable=False)
+            self._write(Answered(key, error=codec.encode_error(unusable), at_once=at_once))
+            raise unusable from None
+        self._write(Answered(key, raw, at_once=at_once))
+        return value if kept is not None else value_then
 
     def _given_up(self, described: Described, failure: T | Exception) -> T:
         if isinstance(failure, Exception):

@@ -8,32 +8,27 @@ cut off. A record is handed to the system before what it says has an effect, so 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
 from prose_kernel.errors import UsageError
+from prose_kernel.runtime.journal_codec import dumps, loads
 from prose_kernel.runtime.journal_records import VERSION, Answered, Ended, Finished, Head, Record, Rewound, Text
 
 NAME: Final = "journal.jsonl"
-_ENCODER: Final = msgspec.json.Encoder()
 _PREFIX: Final = 9
 """Bytes of a line before its record: eight digits of the checksum and a space."""
 
 _TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
-
-
-@cache
-def _decoder() -> msgspec.json.Decoder[Record]:
-    """Made when a journal is read: writing needs none."""
-    return msgspec.json.Decoder(Record)
 
 
 @dataclass(slots=True)
@@ -59,6 +54,7 @@ class JournalRead:
     size: int = 0
     torn: int = 0
     checksum: int = 0
+    file: tuple[int, int] = (0, 0)
     _parts: list[tuple[int, int]] = field(default_factory=list)
     """The lines that count: from, to."""
 
@@ -75,7 +71,7 @@ class JournalRead:
     def records(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, Record]]:
         """The records that count, with the numbers of their lines, from `begin` on and before `end`."""
         parts = self._counting()
-        with self.path.open("rb") as file:
+        with _opened(self.path) as file:
             for number, line in enumerate(file):
                 if end is not None and number >= end:
                     return
@@ -84,7 +80,7 @@ class JournalRead:
                 if not parts or number >= self.lines:
                     return
                 if number >= begin and number >= parts[0][0]:
-                    yield number, _decoder().decode(line[_PREFIX:])
+                    yield number, _decoded(line[_PREFIX:-1])
 
     def _counting(self) -> list[tuple[int, int]]:
         return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
@@ -93,13 +89,24 @@ class JournalRead:
 def read(path: Path) -> JournalRead:
     """Look a journal through. Raises `UsageError` for one that cannot be used, with the reason."""
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             return _read(path, iter(file), os.fstat(file.fileno()))
+    except msgspec.MsgspecError:
+        raise UsageError(f"the journal of run {path.parent.name} holds a record that is none") from None
     except FileNotFoundError:
         raise UsageError(f"run {path.parent.name} has no journal", hint="it was not kept on disk") from None
     except OSError as error:
         reason = (error.strerror or "it cannot be read").lower()
         raise UsageError(f"the journal of run {path.parent.name} cannot be read: {reason}") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    """The file, and nothing that only looks like it. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file")
+    return os.fdopen(descriptor, "rb")
 
 
 def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> JournalRead:
@@ -118,11 +125,12 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
             found = JournalRead(path, _head(run, body))
             found._parts = [(0, 0)]
         elif body.startswith(_TOLD):
-            _note(found, _decoder().decode(body), number)
+            _note(found, _decoded(body), number)
         found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
     if found is None:
         raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
     found.torn = 0 if line.endswith(b"\n") else len(line)
+    found.file = status.st_dev, status.st_ino
     return found
 
 
@@ -135,6 +143,11 @@ def _head(run: str, body: bytes) -> Head:
         return msgspec.json.decode(body, type=Head)
     except msgspec.MsgspecError:
         raise UsageError(f"the journal of run {run} does not begin with a head: it is damaged") from None
+
+
+def _decoded(body: bytes) -> Record:
+    record: Record = loads(body, Record)  # type: ignore[arg-type]  # it is a union
+    return record
 
 
 def _note(found: JournalRead, record: Record, number: int) -> None:
@@ -170,9 +183,16 @@ class JournalFile:
         self._lost = False
 
     def continue_from(self, read: JournalRead) -> None:
-        """Write behind a journal that was read; what is torn at its end is cut off. Raises `OSError`."""
+        """Write behind a journal that was read; what is torn at its end is cut off. Raises `UsageError` when another
+        process runs the run, or has done so since it was read, and `OSError`."""
         self._open()
         assert self._descriptor is not None
+        now = os.fstat(self._descriptor)
+        if (now.st_dev, now.st_ino) != read.file or now.st_size != read.size + read.torn:
+            self.close()
+            raise UsageError(
+                f"run {self.path.parent.name} has gone on in another process meanwhile", hint="resume it once more"
+            )
         os.ftruncate(self._descriptor, read.size)
         self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
 
@@ -203,14 +223,16 @@ class JournalFile:
             return
         data, checksum = b"", self._checksum
         for record in records:
-            body = _encoded(record)
+            body = dumps(record)
             checksum = zlib.crc32(body, checksum)
             data += b"%08x %b\n" % (checksum, body)
         written = os.write(self._descriptor, data)
         if written < len(data):
             os.ftruncate(self._descriptor, self._size)
-            raise OSError(28, "no space left on the disk")
+            raise OSError(errno.ENOSPC, "no space left on the disk")
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
+        if not os.fstat(self._descriptor).st_nlink:
+            raise OSError(errno.ENOENT, "it was removed")
         if self._durable and any(isinstance(record, (Answered, Ended)) for record in records):
             os.fdatasync(self._descriptor)
 
@@ -237,23 +259,3 @@ class JournalFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def _encoded(record: Record) -> bytes:
-    try:
-        return _ENCODER.encode(record)
-    except UnicodeEncodeError:  # a lone surrogate, which JSON cannot hold
-        plain = msgspec.to_builtins(record, builtin_types=(bytes,))
-        return _ENCODER.encode(_without_surrogates(plain))
-
-
-def _without_surrogates(value: object) -> object:
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case dict():
-            return {key: _without_surrogates(part) for key, part in value.items()}
-        case list() | tuple():
-            return [_without_surrogates(part) for part in value]
-        case _:
-            return value

@@ -158,8 +158,6 @@ def arrange(told: Told, job: Job) -> None:
 def settings_of(case: Case, job: Job) -> Settings:
     scripted_by = {"provider": "scripted", "script": "script.json"} if case.script is not None else {}
     more: dict[str, Any] = {**scripted_by, **case.settings}
-    if job.backend == "postgres":
-        more["postgres"] = job.url
     return Settings(state=job.backend, cassette_mode="off", autodetect=False, **more)  # type: ignore[arg-type]
 
 
@@ -214,8 +212,8 @@ async def play(job: Job) -> dict[str, Any]:
         if not case.notebook:
             await workspace.end(error if isinstance(error, RunError) else None)
         outcome = {
-            "outputs": {name: verbatim(value) for name, (value, _) in workspace.outputs().items()},
-            "bindings": {name: plain(one.info.value) for name, one in workspace.bindings().items()},
+            "outputs": {name: plain(value, job) for name, (value, _) in workspace.outputs().items()},
+            "bindings": {name: plain(one.info.value, job) for name, one in workspace.bindings().items()},
             "cwd": str(workspace.cwd.relative_to(place)),
             "problems": problems if how is None or not case.notebook else None,
         }
@@ -228,8 +226,9 @@ async def play(job: Job) -> dict[str, Any]:
     return outcome
 
 
-def plain(value: Any) -> Any:
-    return re.sub(r" at 0x\w+", "", json.dumps(verbatim(value), default=repr, sort_keys=True))
+def plain(value: Any, job: Job) -> str:
+    text = json.dumps(verbatim(value), default=repr, sort_keys=True)
+    return normal(re.sub(r" at 0x\w+", "", text), job)
 
 
 def kept_in(directory: Path | None, job: Job, place: Path) -> dict[str, Any]:
@@ -258,14 +257,15 @@ def rows_of(directory: Path, job: Job) -> dict[str, list[str]]:
     if job.backend == "sqlite":
         with contextlib.closing(sqlite3.connect(directory / "state.db")) as lite:
             tables = [name for (name,) in lite.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return {table: rows_in(lite.execute(f"SELECT * FROM {table}"), job) for table in sorted(tables)}
+            return {one: rows_in(one, lite.execute(f"SELECT * FROM {one}"), job) for one in tables if one not in OWNERS}
     if job.backend == "postgres":
         import psycopg
 
         with psycopg.connect(job.url) as connection:
             found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'openprose'")
             tables = [name for (name,) in found.fetchall()]
-            return {table: rows_in(connection.execute(f"SELECT * FROM openprose.{table}"), job) for table in tables}
+            kept = [one for one in tables if one not in OWNERS]
+            return {one: rows_in(one, connection.execute(f"SELECT * FROM openprose.{one}"), job) for one in kept}
     return {}
 
 
@@ -282,9 +282,13 @@ UNSTEADY = {
 }
 
 
-def rows_in(cursor: Any, job: Job) -> list[str]:
+OWNERS = {"x_gates", "x_meta", "sqlite_sequence"}
+"""Tables that tell of the process, and of how many numbers were given."""
+
+
+def rows_in(table: str, cursor: Any, job: Job) -> list[str]:
     names = [column[0] for column in cursor.description]
-    keep = [n for n, name in enumerate(names) if name not in UNSTEADY]
+    keep = [n for n, name in enumerate(names) if name not in UNSTEADY or (table == "gates" and name == "id")]
     return sorted(normal(repr([row[n] for n in keep]), job) for row in cursor.fetchall())
 
 
@@ -338,6 +342,7 @@ def _child(job: Job, answer: Path) -> None:
     code = 1
     try:
         os.chdir(job.place)
+        os.environ["OPENPROSE_POSTGRES_URL"] = job.url
         os.environ["C"] = str(Path(job.place, "ran"))
         os.environ["HOME"] = str(Path(job.place, "home"))
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
