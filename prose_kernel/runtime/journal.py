@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
 
 from msgspec import MsgspecError
 
-from prose_kernel.errors import ProviderError, ResumeMismatch
+from prose_kernel.errors import ProviderError, ResumeMismatch, Undecided
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_codec import Described, Request
 from prose_kernel.runtime.journal_records import (
@@ -37,7 +37,7 @@ from prose_kernel.runtime.journal_records import (
     Record,
     Text,
 )
-from prose_kernel.runtime.ports import CommandResult, SessionResult
+from prose_kernel.runtime.ports import CommandResult, Finding, SessionResult
 from prose_kernel.runtime.scheduler import Scheduler, Suspension, Turn
 
 if TYPE_CHECKING:
@@ -175,7 +175,8 @@ class Journal:
         try:
             raw, value_then = codec.written(value if kept is None else kept(value), kind)
         except RecursionError:
-            unusable = ProviderError("the answer is nested too deeply", retryable=False)
+            too_deep = "the answer is nested too deeply"
+            unusable = Undecided(too_deep) if kind is Finding else ProviderError(too_deep, retryable=False)
             self._write(Answered(key, error=codec.encode_error(unusable), at_once=at_once))
             raise unusable from None
         self._write(Answered(key, raw, at_once=at_once))

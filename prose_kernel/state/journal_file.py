@@ -119,7 +119,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
             break
         body = line[_PREFIX:-1]
         checksum = zlib.crc32(body, checksum)
-        if line[: _PREFIX - 1] != b"%08x" % checksum:
+        if line[:_PREFIX] != b"%08x " % checksum:
             raise UsageError(f"line {number + 1} of the journal of run {run} is damaged, or was changed")
         if found is None:
             found = JournalRead(path, _head(run, body))

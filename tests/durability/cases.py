@@ -422,21 +422,6 @@ vvm(
     while ?`is too short`(draft):
       n = n + 1
       draft = @a `longer {n}`(draft)
-    way = choose(draft, by=`which way`):
-      option "short":
-        "s"
-      option "long":
-        "l"
-    export pack(draft, n)
-    """
-    if False
-    else """
-    agent a(model="m")
-    draft = @a `draft`(())
-    n = 0
-    while ?`is too short`(draft):
-      n = n + 1
-      draft = @a `longer {n}`(draft)
     export pack(draft, n)
     """,
     script={"sessions": {"draft": "d", "longer*": "dd"}, "judge": {"too short": ["yes", "yes", "no"]}},
@@ -444,13 +429,6 @@ vvm(
 vvm(
     "vvm-answer-files",
     """
-    agent a(model="m")
-    x = @a `say one`(())
-    y = pmap([1, 2], n => @a `more {n}`(x)) if False else x
-    export pack(x)
-    """
-    if False
-    else """
     agent a(model="m")
     x = @a `say one`(())
     y = @a `say two`(x)
@@ -485,4 +463,28 @@ cells(
     ("openprose", 'exec "echo f >> $C/fails; exit 3"\n'),
     ("openprose", 'throw "no"\n'),
     ("openprose", 'output b = exec "echo b >> $C/b; echo {a}"\n'),
+)
+
+# ---------------------------------------------------------------- not for the matrix
+
+STUBBORN = """
+if test -e $C/alive; then
+  if grep -qs 'State:.[^ZX]' /proc/$(cat $C/alive)/status; then echo alive; else echo gone; fi
+else
+  trap '' TERM; echo $$ > $C/new; mv $C/new $C/alive; while :; do sleep 0.05; done
+fi
+"""
+MATRIX = tuple(CASES)
+prose(
+    "held",
+    """
+    exec "echo a >> $C/a"
+    output said = exec "echo h >> $C/held; until test -e $C/release; do sleep 0.02; done; echo released"
+    """,
+)
+prose(
+    "stubborn",
+    f'''
+    output said = exec """{" ".join(STUBBORN.split())}"""
+    ''',
 )

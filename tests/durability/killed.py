@@ -19,6 +19,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class Job:
     kill: int = -1
     when: str = "before"
     resume: bool = False
-    hold: bool = False
+    mark: str = ""
 
 
 # ---------------------------------------------------------------- the world outside
@@ -289,7 +290,8 @@ OWNERS = {"x_gates", "x_meta", "sqlite_sequence"}
 def rows_in(table: str, cursor: Any, job: Job) -> list[str]:
     names = [column[0] for column in cursor.description]
     keep = [n for n, name in enumerate(names) if name not in UNSTEADY or (table == "gates" and name == "id")]
-    return sorted(normal(repr([row[n] for n in keep]), job) for row in cursor.fetchall())
+    found = [["TIME" if isinstance(row[n], datetime) else row[n] for n in keep] for row in cursor.fetchall()]
+    return sorted(normal(repr(row), job) for row in found)
 
 
 # ---------------------------------------------------------------- the server
@@ -325,7 +327,7 @@ def _warm() -> None:
 
 
 def run(job: Job) -> dict[str, Any]:
-    answer = Path(job.place, ".answer")
+    answer = Path(job.place, f".answer{job.mark}")
     answer.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
@@ -340,6 +342,7 @@ def run(job: Job) -> dict[str, Any]:
 
 def _child(job: Job, answer: Path) -> None:
     code = 1
+    Path(job.place, ".pid").write_text(str(os.getpid()))
     try:
         os.chdir(job.place)
         os.environ["OPENPROSE_POSTGRES_URL"] = job.url

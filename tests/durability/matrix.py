@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from durability.cases import CASES
+from durability.cases import CASES, MATRIX
 from durability.killed import Job, counted, journal_of, lay, tags_of
 
 from prose_kernel.state.journal_file import read
@@ -53,8 +53,10 @@ class Server:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(30)
+        self._process.stdout.close()
 
 
 @dataclass
@@ -127,10 +129,10 @@ class Matrix:
             shutil.rmtree(place, ignore_errors=True)
 
     def _compared(self, case: str, then: dict[str, Any], now: dict[str, Any]) -> str | None:
-        if then["order"] != now["order"]:  # the world outside was quicker or slower: other lines, or others first
-            then, now = unordered(then), unordered(now)
         if case.startswith("gate"):
             now = decided_once(now)
+        if then["order"] != now["order"]:  # the world outside was quicker or slower: other lines, or others first
+            then, now = unordered(then), unordered(now)
         for what in COMPARED:
             if then.get(what) != now.get(what) and not (what == "problems" and now.get(what) is None):
                 return f"{what} differ: {difference(then.get(what), now.get(what))}"
@@ -153,8 +155,9 @@ class Matrix:
         began, before = time.monotonic(), self.server.cpu
         then, lines, _ = self.unbroken(case)
         row = Row(case, self.backend, lines)
-        chosen = [(kill, when) for kill in range(lines) for when in ("before", "after")]
-        chosen += [(kill, "torn") for kill in range(0, lines, 3)]
+        writes = lines - 2  # the head, the first text and the first request are written together
+        chosen = [(kill, when) for kill in range(writes) for when in ("before", "after")]
+        chosen += [(kill, "torn") for kill in range(0, writes, 3)]
         if points is not None:
             chosen = random.Random(case).sample(chosen, min(points, len(chosen)))
         for kill, when in chosen:
@@ -224,7 +227,7 @@ def matrix(backend: str, server: Server) -> Iterator[Matrix]:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--backends", nargs="*", default=["filesystem", "sqlite", "postgres"])
-    options.add_argument("--cases", nargs="*", default=list(CASES))
+    options.add_argument("--cases", nargs="*", default=list(MATRIX))
     options.add_argument("--points", type=int, help="kill so many times at drawn points, not at all of them")
     chosen = options.parse_args()
     problems: list[str] = []
