@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
-from prose_kernel.runtime.journal import Journal, UnderWay
+from prose_kernel.runtime.journal import Journal, OnReplayed, UnderWay
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Text
 from prose_kernel.state.journal_file import JournalFile, JournalRead, read
 
@@ -95,12 +95,17 @@ class RunJournal:
     def begin(cls, file: JournalFile, host: Host, head: Head) -> RunJournal:
         """The journal of a new run."""
         file.append(head)
-        journal = host.journal = Journal(file, host.scheduler, head.run)
+        journal = host.journal = Journal(file, host.scheduler, head.run, place=str(file.path))
         return cls(file, journal)
 
     @classmethod
     def resume(
-        cls, file: JournalFile, host: Host, how: Resumption, on_live: Callable[[Sequence[Asked]], None]
+        cls,
+        file: JournalFile,
+        host: Host,
+        how: Resumption,
+        on_live: Callable[[Sequence[Asked]], None],
+        on_replayed: OnReplayed,
     ) -> RunJournal:
         """The journal of a run that goes on. Raises `UsageError` when another process runs it, or it has changed."""
         file.continue_from(how.journal)
@@ -112,7 +117,14 @@ class RunJournal:
         records = found.records(1)
         run = how.head.branch_of or how.head.run
         journal = host.journal = Journal(
-            file, host.scheduler, run, known=records, under_way=how.under_way, on_live=on_live
+            file,
+            host.scheduler,
+            run,
+            known=records,
+            under_way=how.under_way,
+            on_live=on_live,
+            on_replayed=on_replayed,
+            place=str(file.path),
         )
         return cls(file, journal, how)
 

@@ -132,12 +132,16 @@ def journal_directory(project: Path, home: RunHome | None, answers: AnswerFiles 
     return project / ROOT / "runs" / new_run_id(clock)
 
 
-def answer_files(project: Path, program_file: str, home: RunHome | None, clock: Clock) -> AnswerFiles:
-    """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share."""
+def answer_files(
+    project: Path, program_file: str, home: RunHome | None, clock: Clock, run_id: str | None = None
+) -> AnswerFiles:
+    """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share.
+    Without a `run_id` it is a new one."""
     from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.layout import new_run_id
 
-    return AnswerFiles(project, home.run_id if home is not None else new_run_id(clock), clock, program_file)
+    run_id = home.run_id if home is not None else run_id or new_run_id(clock)
+    return AnswerFiles(project, run_id, clock, program_file)
 
 
 def gatekeeper(
@@ -300,6 +304,7 @@ def session_services(
     from prose_kernel.sessions.tools.commands import command_tools
     from prose_kernel.sessions.tools.exec import exec_tools
     from prose_kernel.settings import surroundings
+    from prose_kernel.state.journal_file import is_answered
 
     return connect(
         asker,
@@ -314,4 +319,5 @@ def session_services(
             *exec_tools(request, policy, desk, programs, str(cwd)),
         ),
         before=before,
+        is_answered=is_answered,
     )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language, Programs
     from prose_kernel.remote.commands import RemoteCommands, RemoteState
     from prose_kernel.run_journal import Resumption, RunJournal
+    from prose_kernel.runtime.journal_codec import Request
     from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -266,14 +267,18 @@ class Workspace:
 
     @property
     def run_id(self) -> str | None:
-        """The id of the run; None before anything of it exists, and for a run that lives in memory."""
+        """The id of the run; None before anything of it exists on disk, and where nothing of it ever does."""
         return self.run_directory.name if self.run_directory is not None else None
 
     @property
     def run_directory(self) -> Path | None:
-        """The directory of the run; None before it exists, and for a run that lives in memory."""
-        home = self._run.home or self._run.answers if self._run is not None else None
-        return home.directory if home is not None and home.directory.is_dir() else None
+        """The directory of the run, be it that of its journal alone; None before it exists."""
+        run = self._run
+        if run is None:
+            return None
+        home, journal = run.home or run.answers, run.journal.file.path.parent if run.journal is not None else None
+        directory = home.directory if home is not None else journal
+        return directory if directory is not None and directory.is_dir() else None
 
     @property
     def database(self) -> str | None:
@@ -475,11 +480,15 @@ class Workspace:
 
     async def end(self, error: RunError | None = None) -> None:
         """Write down that the run is over, with the error that ended it, if any. Raises `StateError`."""
-        if self._run is not None:
-            self._caught_up()
-            await self._run.any_machine.end(error)
-            if self._run.journal is not None:
-                self._run.journal.finish(error)
+        run = self._run
+        if run is None:
+            return
+        self._caught_up()
+        if run.journal is not None and run.journal.journal.replaying:  # nothing was left to do
+            self._give_back(run)
+        await run.any_machine.end(error)
+        if run.journal is not None:
+            run.journal.finish(error)
 
     async def reset(self) -> None:
         """End the run; the next text starts a new one, with no names and only the values that the start supplied."""
@@ -570,6 +579,8 @@ class Workspace:
                     raise
                 stay()
         self._caught_up()
+        if run.journal is not None and not run.journal.journal.has_more:
+            self._give_back(run)
         await run.any_machine.ports.store.flush()
         return how
 
@@ -597,9 +608,14 @@ class Workspace:
         host = run.any_machine.host
         if how is not None:
             file = JournalFile(how.journal.path, durable=settings.journal == "durable", on_lost=self._journal_lost)
-            return RunJournal.resume(file, host, how, self._live)
+            return RunJournal.resume(file, host, how, self._live, self._replayed)
         directory = run_parts.journal_directory(self._project, run.home, run.answers, self._clock)
-        file = JournalFile(directory / NAME, durable=settings.journal == "durable", on_lost=self._journal_lost)
+        file = JournalFile(
+            directory / NAME,
+            durable=settings.journal == "durable",
+            on_lost=self._journal_lost,
+            out_of_git=None if run.home is not None else self._project / ".vvm",
+        )
         return RunJournal.begin(file, host, self._head(directory.name, language))
 
     def _head(self, run_id: str, language: Language) -> Head:
@@ -623,10 +639,30 @@ class Workspace:
             return  # the store says that nothing can be kept
         self._warnings.append(f"the journal cannot be written ({reason}); this run cannot be resumed [E219]")
 
+    def _replayed(self, request: Request, notes: Mapping[str, object], got: bool) -> None:
+        assert self._run is not None
+        self._services_of(self._run).again(request, notes, got)
+
     def _live(self, under_way: Sequence[Asked]) -> None:
+        run, how = self._run, self._resumption
+        assert run is not None and run.journal is not None and how is not None
+        self._give_back(run)
+        if run.doors is not None:
+            went_back = how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
+            run.doors.memories.taken_back = bool(went_back)
         self._muted = False
         self._caught_up()
         self._on_live(under_way)
+
+    def _give_back(self, run: _Run) -> None:
+        """What agents have left in the run is what the replayed answers have made it, and no more."""
+        if run.answers is not None:
+            run.answers.forget_others()
+        directory = run.home.directory if run.home is not None else None
+        if run.doors is not None or (directory is not None and (directory / "agents").exists()):
+            from prose_kernel.sessions.memory import restore_memories
+
+            restore_memories(directory, self._services_of(run).memories)
 
     # ------------------------------------------------------------ plugging in
 
@@ -651,7 +687,8 @@ class Workspace:
         assert trace is not None
         answers = None
         if settings.vvm_state == "filesystem":
-            answers = run_parts.answer_files(self._project, start.program_file, home, self._clock)
+            run_id = self._resumption.head.run if self._resumption is not None else None
+            answers = run_parts.answer_files(self._project, start.program_file, home, self._clock, run_id)
         gates = self._gatekeeper(kept)
         commands = ShellCommands(self._engine_of(), settings.shell, displayed=settings.display_cap)
 
@@ -691,7 +728,12 @@ class Workspace:
         return run
 
     async def _prepare(self) -> None:
-        """Open the database of a run that is going to begin, without keeping the loop from anything else."""
+        """Open the database of a run that is going to begin, without keeping the loop from anything else. Before a run
+        is resumed, end what its killed process had started and its watchdog has not ended yet."""
+        if self._resumption is not None and self._run is None:
+            from prose_kernel.commands.tasks.recovery import sweep
+
+            await asyncio.to_thread(sweep)
         in_database = self.settings.state not in ("filesystem", "in-context")
         if in_database and self._run is None and self.language.state == "state":
             warnings: list[str] = []

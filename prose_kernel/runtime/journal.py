@@ -16,15 +16,17 @@ resumes the run wants.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, json, structs
 
 from prose_kernel.errors import ProviderError, ResumeMismatch, Undecided
+from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.asides import Aside
 from prose_kernel.runtime.journal_codec import Described, Request
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import ExecutionContext
 
 T = TypeVar("T")
+
+OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
+"""Told of each replayed answer that something was noted beside: the request, the notes, whether the program got it."""
 
 UnderWay = Literal["rerun", "fail"]
 """What becomes of a command or session that was under way when the run was killed."""
@@ -77,7 +82,8 @@ class _Parked:
 class Journal:
     """Writes the records of a run; with `known`, those of before are replayed first.
 
-    `on_live` is called when the records are at their end, with what was under way then.
+    `on_live` is called when the records are at their end, with what was under way then; `on_replayed` for what was
+    noted beside an answer (`runtime/asides.py`). `place` is the path of the journal's file.
     """
 
     def __init__(
@@ -89,7 +95,12 @@ class Journal:
         known: Iterator[tuple[int, Record]] | None = None,
         under_way: UnderWay = "rerun",
         on_live: Callable[[Sequence[Asked]], None] | None = None,
+        on_replayed: OnReplayed | None = None,
+        place: str = "",
     ) -> None:
+        self._on_replayed = on_replayed
+        self._place = place
+        self.rewound = False
         self._log = log
         self._turns = turns
         self._run_id = run_id
@@ -112,6 +123,11 @@ class Journal:
     @property
     def replaying(self) -> bool:
         return self._known is not None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are records that say what came of what happens now."""
+        return self._coming is not None
 
     # ------------------------------------------------------------ asking
 
@@ -140,6 +156,7 @@ class Journal:
         if parked is not None:
             answered = await self._known_answer(described, parked)
             if answered is not None:
+                self._hand_back(request, answered)
                 value = self._value(answered, kind, described)
                 return value if revive is None else await revive(value)
             if self._under_way == "fail" and parked.known and (failure := _failure(kind)) is not None:
@@ -158,29 +175,47 @@ class Journal:
         """Ask the outside. `at_once`: the branch has not waited for that."""
         turns, key = self._turns, described.key
         wait = Suspension(ask(), turns.ends)
+        aside = Aside(key, self._place)
         try:
             try:
-                value: T = await wait
+                with asides.asking(aside):
+                    value: T = await wait
             finally:
                 if wait.happened:
                     await turns.regain()
+            whole = value if kept is None else kept(value)
         except asyncio.CancelledError:
-            self._write(Answered(key, cancelled=True))
+            self._write_answer(Answered(key, cancelled=True), aside, kept=False)
             raise
         except Exception as error:
             if codec.may_be_kept(error):
-                self._write(Answered(key, error=codec.encode_error(error), at_once=at_once and not wait.happened))
+                told = Answered(key, error=codec.encode_error(error), at_once=at_once and not wait.happened)
+                self._write_answer(told, aside, kept=False)
+            else:
+                aside.settle(False)
             raise
         at_once = at_once and not wait.happened
         try:
-            raw, value_then = codec.written(value if kept is None else kept(value), kind)
+            raw, value_then = codec.written(whole, kind)
         except RecursionError:
             too_deep = "the answer is nested too deeply"
             unusable = Undecided(too_deep) if kind is Finding else ProviderError(too_deep, retryable=False)
-            self._write(Answered(key, error=codec.encode_error(unusable), at_once=at_once))
+            told = Answered(key, error=codec.encode_error(unusable), at_once=at_once)
+            self._write_answer(told, aside, kept=False)
             raise unusable from None
-        self._write(Answered(key, raw, at_once=at_once))
+        self._write_answer(Answered(key, raw, at_once=at_once), aside, kept=True)
         return value if kept is not None else value_then
+
+    def _write_answer(self, answered: Answered, aside: Aside, *, kept: bool) -> None:
+        if aside.notes:
+            answered = structs.replace(answered, aside=codec.encode(aside.notes))
+        self._write(answered)
+        aside.settle(kept)
+
+    def _hand_back(self, request: Request, answered: Answered) -> None:
+        if answered.aside != NOTHING and self._on_replayed is not None:
+            got = answered.error == NOTHING and not answered.cancelled
+            self._on_replayed(request, json.decode(answered.aside), got)
 
     def _given_up(self, described: Described, failure: T | Exception) -> T:
         if isinstance(failure, Exception):
@@ -413,6 +448,7 @@ class Journal:
                 return
             if coming is not None:
                 self._log.rewind(self._number)
+                self.rewound = True
             self._go_live()
         self._write(text)
 

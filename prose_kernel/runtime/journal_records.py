@@ -63,7 +63,8 @@ class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True)
 class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults=True):
     """The program got its answer: a value or an error, or the branch was cancelled.
 
-    `at_once`: the branch never had to wait. The others have got theirs before when all branches stood still.
+    `at_once`: the branch never had to wait. The others have got theirs before when all branches stood still. `aside`
+    is what those behind the ports have noted (`runtime/asides.py`).
     """
 
     key: str
@@ -71,6 +72,7 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
     error: Raw = NOTHING
     cancelled: bool = False
     at_once: bool = False
+    aside: Raw = NOTHING
 
 
 class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True):

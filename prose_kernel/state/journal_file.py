@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import stat
 import zlib
@@ -22,7 +23,18 @@ import msgspec
 
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.journal_codec import dumps, loads
-from prose_kernel.runtime.journal_records import VERSION, Answered, Ended, Finished, Head, Record, Rewound, Text
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    VERSION,
+    Answered,
+    Asked,
+    Ended,
+    Finished,
+    Head,
+    Record,
+    Rewound,
+    Text,
+)
 
 NAME: Final = "journal.jsonl"
 _PREFIX: Final = 9
@@ -109,6 +121,26 @@ def _opened(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def is_answered(path: Path, key: str) -> bool:
+    """Whether a journal has the answer to a request: the program got it, the last time that it was asked. Never raises;
+    of a journal that is gone or damaged nothing is known."""
+    named, answered = f'"key":{json.dumps(key, ensure_ascii=False)}'.encode("utf-8", "replace"), False
+    try:
+        if path.name != NAME:
+            return False
+        with _opened(path) as file:
+            for line in file:
+                if named in line and line.endswith(b"\n"):
+                    match _decoded(line[_PREFIX:-1]):
+                        case Asked(key=found) if found == key:
+                            answered = False
+                        case Answered(key=found) as record if found == key:
+                            answered = record.error == NOTHING and not record.cancelled
+    except (OSError, msgspec.MsgspecError):
+        return answered
+    return answered
+
+
 def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> JournalRead:
     run = path.parent.name
     if status.st_uid != os.getuid():
@@ -168,10 +200,18 @@ class JournalFile:
     """Writes records behind those that are there. `on_lost` is told, once, why nothing can be written any more.
 
     Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
-    nothing and keeps nothing leaves none.
+    nothing and keeps nothing leaves none. `out_of_git` is a directory above, which is made with a `.gitignore` then.
     """
 
-    def __init__(self, path: Path, *, durable: bool = False, on_lost: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durable: bool = False,
+        on_lost: Callable[[str], None] | None = None,
+        out_of_git: Path | None = None,
+    ) -> None:
+        self._out_of_git = out_of_git
         self.path = path
         self.lines = 0
         self._durable = durable
@@ -237,6 +277,10 @@ class JournalFile:
             os.fdatasync(self._descriptor)
 
     def _open(self) -> None:
+        if self._out_of_git is not None:
+            from prose_kernel.permissions.safe_files import keep_out_of_git
+
+            keep_out_of_git(str(self._out_of_git))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path, flags, 0o600)

@@ -19,9 +19,6 @@ from prose_kernel.errors import UsageError
 from prose_kernel.run_journal import resumption
 from prose_kernel.state.journal_file import JournalFile
 
-LATER = {"memory", "project-memory", "vvm-answer-files"}
-"""What an interrupted session has written into a memory is put back by others."""
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
@@ -30,7 +27,7 @@ def server() -> Iterator[Server]:
     server.close()
 
 
-@pytest.mark.parametrize("case", [name for name in MATRIX if name not in LATER | {"backoff"}])
+@pytest.mark.parametrize("case", [name for name in MATRIX if name != "backoff"])
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(case: str, server: Server, tmp_path: Path) -> None:
     row = Matrix(server, tmp_path).row(case, points=1)
     assert not row.problems

@@ -127,6 +127,22 @@ async def test_the_rows_of_a_program(backend: Backend) -> None:
     assert kept == [*files, *(["state.db"] if not backend.url else [])]
 
 
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_the_questions_of_the_documentation_have_answers(backend: Backend) -> None:
+    run = workspace(backend)
+    await run.execute(PROGRAM.replace('"echo hi"', '"echo hi; exit 3"\n  on-fail: "continue"'), "p.prose")
+    lines = run.trace_text.splitlines()[2:]
+    await run.close()
+    page = (Path(__file__).parents[2] / "docs" / "state.md").read_text()
+    (block,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    ((run_id, _),) = backend.rows_of_only_run()
+    outputs, failures, log, codes = (backend.rows(text, run_id) for text in block.strip().split(";\n\n"))
+    assert ("r", None, "hiin 1!<v>") in outputs
+    assert [(row[0], row[2]) for row in failures] == [(7, "oops")]
+    assert set(lines) < {row[0] for row in log}  # the program that it calls has lines of its own
+    assert codes == [("a", 3)]
+
+
 @only
 async def test_a_failed_run_says_so(backend: Backend) -> None:
     run = workspace(backend)
