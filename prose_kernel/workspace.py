@@ -578,7 +578,8 @@ class Workspace:
                 if run.journal is not None and run.journal.journal.abandoned:
                     raise
                 stay()
-        self._caught_up()
+        if run.journal is None or not run.journal.journal.has_more:  # else a text that was running comes next
+            self._caught_up()
         if run.journal is not None and not run.journal.journal.has_more:
             self._give_back(run)
         await run.any_machine.ports.store.flush()
