@@ -237,16 +237,15 @@ class JournalFile:
         self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
 
     def append(self, record: Record) -> None:
-        """Write a record. Never raises."""
+        """Write a record. Never raises. A head and a text are written with the record behind them."""
         if self._lost:
             return
-        if self._descriptor is None:
-            self._early.append(record)
-            if isinstance(record, (Head, Text, Ended, Finished)) and not self.path.parent.is_dir():
-                return
-            records, self._early = self._early, []
-        else:
-            records = [record]
+        self._early.append(record)
+        if isinstance(record, (Head, Text)):
+            return
+        if self._descriptor is None and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
+            return
+        records, self._early = self._early, []
         try:
             if self._descriptor is None:
                 self._open()
@@ -271,7 +270,7 @@ class JournalFile:
             os.ftruncate(self._descriptor, self._size)
             raise OSError(errno.ENOSPC, "no space left on the disk")
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
-        if not os.fstat(self._descriptor).st_nlink:
+        if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
             raise OSError(errno.ENOENT, "it was removed")
         if self._durable and any(isinstance(record, (Answered, Ended)) for record in records):
             os.fdatasync(self._descriptor)

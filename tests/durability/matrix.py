@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -130,7 +129,7 @@ class Matrix:
 
     def _compared(self, case: str, then: dict[str, Any], now: dict[str, Any]) -> str | None:
         if case.startswith("gate"):
-            now = decided_once(now)
+            then, now = decided_once(then, now)
         if then["order"] != now["order"]:  # the world outside was quicker or slower: other lines, or others first
             then, now = unordered(then), unordered(now)
         for what in COMPARED:
@@ -183,14 +182,22 @@ def unordered(outcome: dict[str, Any]) -> dict[str, Any]:
     return {**outcome, "files": files}
 
 
-def decided_once(outcome: dict[str, Any]) -> dict[str, Any]:
-    """The same, without the second record of a gate: who was killed between a decision and its record in the journal
-    decides again, unless it was an approval. And without the remark that a gate was taken over."""
-    extra = re.compile(r"--2|\bresumed\b")
-    files = {n: text for n, text in outcome["files"].items() if "--2" not in n}
-    files = {n: "".join(line for line in text.splitlines(True) if not extra.search(line)) for n, text in files.items()}
-    rows = {table: [row for row in rows if not extra.search(row)] for table, rows in outcome["rows"].items()}
-    return {**outcome, "files": files, "rows": rows}
+def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Without the remark that a gate was taken over. Who was killed between a decision and its record in the journal
+    decides again, unless it was an approval: then without all records of gates."""
+    again = "--2" in json.dumps([now["files"], now["rows"]])
+
+    def told(outcome: dict[str, Any]) -> dict[str, Any]:
+        files = {n: text for n, text in outcome["files"].items() if not (again and n.startswith("gates/"))}
+        rows = {table: rows for table, rows in outcome["rows"].items() if not (again and table.startswith("gate"))}
+        lines = {n: [one for one in text.split("\n") if '"resumed"' not in one] for n, text in files.items()}
+        return {
+            **outcome,
+            "files": {n: "\n".join(kept) for n, kept in lines.items()},
+            "rows": {table: [row for row in kept if "'resumed'" not in row] for table, kept in rows.items()},
+        }
+
+    return told(then), told(now)
 
 
 def difference(then: Any, now: Any) -> str:

@@ -8,13 +8,14 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from durability.live import Outcome, at_once_in, in_order_of, live, was_interrupted
+from durability.live import MemoryLog, Outcome, at_once_in, in_order_of, live, was_interrupted
 from durability.programs import Generated, programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import Reply, World
 
 from prose_kernel.runtime import scheduler
+from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_records import Answered, Record
 
 
@@ -156,3 +157,28 @@ def test_branches_that_compute_for_long_stand_where_they_stood(
                 check_replay(then, await resumed(program, then, then.records, None))
 
     asyncio.run(run())
+
+
+async def test_an_interrupted_replay_leaves_the_journal_alone() -> None:
+    text = 'let a = exec "one"\nparallel:\n  exec "two"\n  exec "three"\noutput done = 1\n'
+    program = Generated(text)
+    then = await unbroken(program, 1, None, instant=False)
+    texts_first, *known = then.records
+    interrupted = 0
+    for kept in range(1, len(known)):
+        world, log = world_of(program), MemoryLog()
+        host = world.machine.host
+        journal = host.journal = Journal(log, host.scheduler, known=iter(list(enumerate(known[:kept]))))
+        task = asyncio.ensure_future(world.run(text, cell=True))
+        await asyncio.sleep(0)
+        if journal.replaying:
+            interrupted += 1
+            journal.interrupt(task)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not log.records and not world.commands.ran
+        else:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert interrupted and texts_first
