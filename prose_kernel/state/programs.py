@@ -147,7 +147,7 @@ class LocalPrograms:
         Raises `ImportProgramError` as `load_contract` does, and for a remote program that cannot be fetched.
         """
         path, source = request.path, request.importer
-        self._given = request.texts or {}
+        held, self._given = self._given, request.texts or {}
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
         where = self.resolve(path, chain[-1])
         if where in chain:
@@ -157,7 +157,7 @@ class LocalPrograms:
             if remote and len(chain) == 1:
                 remote = await self._with_others(source, where, remote)
         finally:
-            self._given = {}  # what is compiled next belongs to the present
+            self._given = held  # what is compiled next belongs to the present
         await self._admit(remote)
         text = checked.text
         self._loaded[id(text.source)] = text.source, (*chain, where)
