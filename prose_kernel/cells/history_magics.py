@@ -105,8 +105,11 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
     from prose_kernel.state import runs
 
     where = runs.places(cells.cwd, cells.settings.state_dir)
+    last = cells.last_journal
     if wanted:
         found = runs.find(where, wanted)
+    elif last is not None and last.is_file():
+        found = runs.Directories(last.parent.parent).run(last.parent.name)
     else:
         mine = [run for run in runs.all_runs(where) if run.interactive and _is_mine(cells, run)]
         if not mine:

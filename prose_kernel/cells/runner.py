@@ -52,6 +52,7 @@ class Cells:
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
+        self.last_journal: Path | None = None  # of the run that has ended here last
         # tasks: what earlier runs left, and the cards that are kept up to date
         self.looked_back = False
         self.earlier_follow_ups: list[tuple[Path, TaskFollowUp]] = []
@@ -145,11 +146,13 @@ class Cells:
         """End the run and every process of it; the next cell starts a new one."""
         workspace, self._workspace = self._workspace, None
         if workspace is not None:
+            self.last_journal = workspace.journal or self.last_journal
             await workspace.close()
 
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
         if self._workspace is not None:
+            self.last_journal = self._workspace.journal or self.last_journal
             await self._workspace.reset()
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ from prose_kernel.presentation.safety import clip, visible
 
 if TYPE_CHECKING:
     from prose_kernel.state.run_history import RunCell, Step
-    from prose_kernel.state.runs import KeptRun, RunPlace
+    from prose_kernel.state.runs import KeptRun, RunPlace, StoredBinding
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _form = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How it is printed.")
@@ -68,13 +68,15 @@ def list_(context: click.Context, form: str, state_dir: str | None) -> None:
 @click.pass_context
 def show(context: click.Context, run: str, form: str, state_dir: str | None) -> None:
     """Show one run: how it began, its texts, what was asked and answered, and what it has bound."""
-    from prose_kernel.state.runs import find
+    from prose_kernel.state.runs import bindings_of, find
 
-    found = find(_places(state_dir or context.obj), run)
+    where = _places(state_dir or context.obj)
+    found = find(where, run)
+    bound = bindings_of(where, found)
     if form == "json":
-        _json(_whole(found))
+        _json(_whole(found, bound))
     else:
-        click.echo("\n".join(visible(line) for line in _page(found)))
+        click.echo("\n".join(visible(line) for line in _page(found, bound)))
 
 
 @runs.command()
@@ -85,14 +87,14 @@ def show(context: click.Context, run: str, form: str, state_dir: str | None) -> 
 @click.pass_context
 def diff(context: click.Context, first: str, second: str, form: str, state_dir: str | None) -> int:
     """Compare two runs: their texts, what was answered, and what they have bound. Exit status 1 when they differ."""
-    from prose_kernel.state.runs import find
+    from prose_kernel.state.runs import bindings_of, find
 
     where = _places(state_dir or context.obj)
     one, other = find(where, first), find(where, second)
     for run in (one, other):
         if run.problem is not None:
             raise run.problem
-    parts = list(_differences(one, other))
+    parts = list(_differences(one, other, bindings_of(where, one), bindings_of(where, other)))
     if form == "json":
         _json([{"what": what, "at": at, "lines": lines} for what, at, lines in parts])
     elif not parts:
@@ -181,11 +183,18 @@ def _is_older(run: KeptRun, least: timedelta) -> bool:
 
 
 def _places(state_dir: str | None) -> Sequence[RunPlace]:
-    from prose_kernel import settings
+    from prose_kernel.cli.gates import places_of_runs
+    from prose_kernel.state.database.kept_runs import SqliteRuns
+    from prose_kernel.state.layout import runs_directory
     from prose_kernel.state.runs import places
 
-    cwd = Path.cwd()
-    return places(cwd, settings.load(cwd, state_dir=state_dir).state_dir)
+    directory, postgres = places_of_runs(state_dir, "runs")
+    here: list[RunPlace] = [*places(Path.cwd(), directory), SqliteRuns()]
+    if postgres is not None:
+        from prose_kernel.state.database.kept_runs import PostgresRuns
+
+        here.append(PostgresRuns(postgres, runs_directory(directory)))
+    return here
 
 
 def _json(body: object) -> None:
@@ -266,7 +275,7 @@ def _cells(run: KeptRun) -> list[RunCell]:
     return list(cells_of(run.journal)) if run.journal is not None else []
 
 
-def _whole(run: KeptRun) -> dict[str, Any]:
+def _whole(run: KeptRun, bound: list[StoredBinding]) -> dict[str, Any]:
     from msgspec import to_builtins
 
     head = run.journal.head if run.journal is not None else None
@@ -275,11 +284,11 @@ def _whole(run: KeptRun) -> dict[str, Any]:
         "head": to_builtins(head) if head is not None else None,
         "texts": [to_builtins(cell) for cell in _cells(run)],
         "under_way": [asked.key for asked in run.journal.under_way()] if run.journal is not None else [],
-        "bindings": [one._asdict() for one in run.bindings()],
+        "bindings": [one._asdict() for one in bound],
     }
 
 
-def _page(run: KeptRun) -> Iterator[str]:
+def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     yield f"run {run.id}: {run.state}"
     if run.problem is not None:
         yield f"  {run.problem}" + (f" ({run.problem.hint})" if run.problem.hint else "")
@@ -293,7 +302,7 @@ def _page(run: KeptRun) -> Iterator[str]:
         for cell in _cells(run):
             yield ""
             yield from _of_cell(cell, lost)
-    if bound := run.bindings():
+    if bound:
         yield "\nbindings"
         yield from (f"  {one.name} ({one.kind}) = {clip(one.value)}" for one in bound)
     if run.state in ("failed", "interrupted", "killed") and run.journal is not None:
@@ -343,7 +352,9 @@ def _shown(path: Path) -> str:
 # ---------------------------------------------------------------- diff
 
 
-def _differences(one: KeptRun, other: KeptRun) -> Iterator[tuple[str, str, list[str]]]:
+def _differences(
+    one: KeptRun, other: KeptRun, ones: list[StoredBinding], others_: list[StoredBinding]
+) -> Iterator[tuple[str, str, list[str]]]:
     """What differs, in order: what it is, where it stands, and the lines of the difference."""
     cells, others = _cells(one), _cells(other)
     for number in range(max(len(cells), len(others))):
@@ -355,7 +366,7 @@ def _differences(one: KeptRun, other: KeptRun) -> Iterator[tuple[str, str, list[
         answers = [_answer(found.get(key)) for found in (steps, others_steps)]
         if answers[0] != answers[1]:
             yield "answer", key, _lines(*answers)
-    bound, others_bound = ({item.name: item.value for item in run.bindings()} for run in (one, other))
+    bound, others_bound = ({item.name: item.value for item in found} for found in (ones, others_))
     for name in dict.fromkeys((*bound, *others_bound)):
         if bound.get(name) != others_bound.get(name):
             yield (

@@ -104,14 +104,6 @@ class KeptRun:
         """Bytes of its files."""
         return sum(_sizes(self.directory))
 
-    def bindings(self) -> list[StoredBinding]:
-        """The names at its root, as far as they are kept."""
-        return list(self.place.bindings(self))
-
-    def remove(self) -> None:
-        """Remove it with all of its files, at once or not at all. Raises `UsageError` for one that is running."""
-        self.place.remove(self)
-
 
 class RunPlace(Protocol):
     """Where runs are kept. A run that is in several places is listed by the first of them."""
@@ -123,7 +115,8 @@ class RunPlace(Protocol):
         ...
 
     def remove(self, run: KeptRun) -> None:
-        """Raises `UsageError` when that cannot be."""
+        """Remove what it keeps of the run, which may be nothing. Raises `UsageError` when that cannot be, and for a run
+        that is running."""
         ...
 
 
@@ -157,7 +150,7 @@ class Directories:
             return KeptRun(run_id, directory, self, problem=problem, about=_of_trace(directory)[1])
 
     def bindings(self, run: KeptRun) -> Iterator[StoredBinding]:
-        for file in sorted((run.directory / "bindings").glob("*.md")):
+        for file in sorted((self.path / run.id / "bindings").glob("*.md")):
             try:
                 found = bindings.parse(file.read_bytes().decode("utf-8", "replace"))
             except (OSError, StateError):
@@ -167,15 +160,18 @@ class Directories:
 
     def remove(self, run: KeptRun) -> None:
         """The directory gets another name first, so that nobody ever sees half of it."""
-        journal = run.directory / journal_file.NAME
+        directory = self.path / run.id
+        if not directory.is_dir():
+            return
+        journal = directory / journal_file.NAME
         lock = JournalFile(journal)
         gone = self.path / f"{_REMOVED}{run.id}-{uuid.uuid4().hex[:8]}"
         try:
-            if run.journal is not None:
+            if run.journal is not None and run.journal.path == journal:
                 lock.continue_from(run.journal)
             elif journal_file.is_written(journal):
                 raise UsageError(f"run {run.id} is being run by another process", hint="wait until that one has ended")
-            run.directory.rename(gone)
+            directory.rename(gone)
         except OSError as error:
             reason = (error.strerror or "it did not work").lower()
             raise UsageError(f"run {run.id} cannot be removed: {reason}") from None
@@ -230,12 +226,18 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
 
 
 def remove(where: Sequence[RunPlace], run: KeptRun) -> None:
-    """Remove a run from all places. Raises `UsageError` for one that is running, and when that cannot be."""
+    """Remove a run from all places, first from that which knows whether it is running. Raises `UsageError` for one
+    that is, and when it cannot be removed."""
+    run.place.remove(run)
     for place in where:
-        for found in place.runs() if place is not run.place else ():
-            if found.id == run.id:
-                found.remove()
-    run.remove()
+        if place is not run.place:
+            place.remove(run)
+
+
+def bindings_of(where: Sequence[RunPlace], run: KeptRun) -> list[StoredBinding]:
+    """The names at the root of a run, from the first place that keeps some."""
+    places = [run.place, *(place for place in where if place is not run.place)]
+    return next((found for place in places if (found := list(place.bindings(run)))), [])
 
 
 def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:

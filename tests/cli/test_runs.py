@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -155,4 +156,31 @@ def test_removing(prose: Prose, ids: list[str]) -> None:
     assert [path.name for path in runs.iterdir()] == [ids[0]]
     assert prose("runs", "rm", ids[0], "--yes") == "removed RUN\n"
     assert list(runs.iterdir()) == []
+    assert prose("runs") == "no run is kept here\n"
+
+
+def test_runs_in_sqlite(prose: Prose) -> None:
+    prose("run", "p.prose", "--state=sqlite", status=1)
+    shown = prose("runs", "show", "20")
+    assert "bindings\n  a (let) = one\n  b (output) = one!\n" in shown
+    Path("there").touch()
+    assert "b: one!" in prose("run", "--resume")
+    assert "c (let) = " in prose("runs", "show", "20")
+    assert prose("runs", "rm", "20", "--yes") == "removed RUN\n"
+
+
+def test_runs_in_postgres(prose: Prose, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENPROSE_POSTGRES_URL", postgres_url)
+    prose("run", "p.prose", "--state=postgres", status=1)
+    Path("there").touch()
+    prose("run", "p.prose", "--state=postgres")
+    assert "bindings\n  a (let) = one\n  b (output) = one!\n" in prose(
+        "runs", "show", str(prose.data("runs")[0]["run"])
+    )
+    assert "b: one!" in prose("run", "--resume")
+    shutil.rmtree(".prose")  # as on another machine
+    seen = prose.data("runs")
+    assert [(run["state"], run["program"], run["cells"]) for run in seen] == [("done", "p.prose", None)] * 2
+    assert "c (let) = " in prose("runs", "show", str(seen[1]["run"]))
+    assert prose("runs", "rm", "--all-finished", "--yes") == "removed RUN\n" * 2
     assert prose("runs") == "no run is kept here\n"

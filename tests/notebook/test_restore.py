@@ -105,6 +105,8 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
         assert client.run('exec "echo {n}"').text() == "1\n"
         assert client.run("m").error["ename"] == "SyntaxError"
         assert (directory / "ran").read_text() == "x\nx\n"
+        client.run("%reset")
+        assert client.run("%restore").displays[0] == "2 cells of the run are back.\n  names: n"
         assert client.run("%back 9").error["evalue"] == "%back: the run has no cell 9"
         assert client.run("%back 2").error["evalue"] == "%back: cell 2 is the last one"
         assert len(list((directory / ".prose" / "runs").iterdir())) == 2
