@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells import inspection, session_magics, tables, task_magics
+from prose_kernel.cells import history_magics, inspection, session_magics, tables, task_magics
 from prose_kernel.cells.registry import MAGICS, Call, cell_magics, find, magic, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
@@ -29,6 +29,7 @@ __all__ = [
     "MAGICS",
     "cell_magics",
     "find",
+    "history_magics",
     "run_line",
     "session_magics",
     "task_magics",
@@ -176,7 +177,7 @@ async def trust(call: Call) -> None:
         raise UsageError(problem.message, hint=problem.hint) from None
     if not pins:
         return call.show(paragraph("No programs from elsewhere are pinned here."))
-    rows = [(pin.name or url, pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
+    rows = [(resolver.name(url), pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
     return call.show(table(("program", "sha256", "bytes", "holds"), rows))
 
 

@@ -107,7 +107,7 @@ def test_a_journal_of_another_version(tmp_path: Path) -> None:
 
 def test_a_record_that_is_none(tmp_path: Path) -> None:
     path = written(tmp_path, [RECORDS[0], Ended("one"), *RECORDS[1:]])  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="holds a record that is none"):
+    with pytest.raises(UsageError, match=r"line 2 of the journal of run .* is no record"):
         read(path)
 
 

@@ -116,7 +116,9 @@ def run(cwd: Path, text: str | list[str], name: str, **chosen: Any) -> Callable[
         if isinstance(text, str):
             await here.execute(text, name)
         else:
-            done = len(texts_of(await here.restore())) if how is not None else 0
+            if how is not None:
+                await here.restore()
+            done = len(texts_of(how)) if how is not None else 0
             for number, cell in list(enumerate(text))[done:]:
                 language = languages.of_file("c.vvm" if number % 2 else "c.prose")
                 await here.execute(cell, f"cell {number + 1}", language=language)
@@ -154,7 +156,7 @@ PROGRAMS: dict[str, tuple[str | list[str], str, dict[str, Any]]] = {
     "both": (TEAM_CELLS, "notebook", {"vvm_state": "filesystem"}),
 }
 EVERY_INSTANT = bool(os.environ.get("KILL_AT_EVERY_INSTANT"))
-"""Otherwise a sample. All take some minutes: `KILL_AT_EVERY_INSTANT=1 pytest -o faulthandler_timeout=3600 …`."""
+"""Otherwise a sample. All take some minutes: `KILL_AT_EVERY_INSTANT=1 pytest --timeout=3600 -o faulthandler_timeout=3600 …`."""
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
@@ -166,7 +168,8 @@ def test_a_run_killed_at_any_instant_leaves_what_an_unbroken_one_leaves(tmp_path
     instants = in_a_child(cwd, work)
     assert instants is not None
     unbroken, calls = left(cwd), Path("calls").read_text().split()
-    for at in range(1, instants + 1, 1 if EVERY_INSTANT else max(1, instants // 6)):
+    sample = {*range(1, instants + 1, max(1, instants // 6)), *range(instants - 9, instants + 1)}
+    for at in range(1, instants + 1) if EVERY_INSTANT else sorted(sample):
         prepare(cwd)
         if in_a_child(cwd, work, at) is None:
             if journal_in(cwd) is None:  # nothing was asked yet: the program begins anew

@@ -18,7 +18,7 @@ from sessions.people import ScriptedPerson
 
 from prose_kernel import languages
 from prose_kernel.errors import ProviderError, RunError
-from prose_kernel.run_journal import Resumption
+from prose_kernel.run_journal import Resumption, branch
 from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
 from prose_kernel.runtime.services import TaskCaller
@@ -226,6 +226,32 @@ async def test_memory_of_the_run_goes_back_with_it(tmp_path: Path) -> None:
     assert person.transcript == []
 
 
+async def test_a_branch_of_a_run_has_the_memory_and_the_files_of_its_point(tmp_path: Path) -> None:
+    vvm = languages.of_file("p.vvm")
+    here = workspace(tmp_path, "notebook", notebook=True, vvm_state="filesystem")
+    await here.execute(CAPTAIN.format("true") + CELLS[0])
+    await here.execute("agent w()\nx = @w `One`(a)\n", language=vvm)
+    await here.execute(CELLS[1])
+    await here.execute("y = @w `Two`(x)\n", language=vvm)
+    directory = here.run_directory
+    await here.close()
+    assert directory is not None
+    found = journal_file.read(directory / journal_file.NAME)
+    made = branch(found, found.texts[2].number, "20270101-000000-b7a9c4", FakeClock().now())
+    here = workspace(tmp_path, "notebook", notebook=True, vvm_state="filesystem", how=Resumption(made))
+    await here.restore()
+    await here.execute(MORE)
+    await here.execute("z = @w `Three`(x)\n", language=vvm)
+    await here.close()
+    agents, answers = made.path.parent / "agents", tmp_path / ".vvm" / "runs"
+    assert remembered(agents / "captain") == ["- Plan: Said.", "- More: Said."]
+    assert remembered(directory / "agents" / "captain") == ["- Plan: Said.", "- Go on: Said."]
+    log = (answers / made.head.run / "state.md").read_text()
+    assert directory.name not in log and "x = @w (b000001)" in log and "z = @w (b000002)" in log
+    files = sorted((answers / made.head.run / "bindings").iterdir())
+    assert [path.name for path in files] == ["b000001.md", "b000002.md"]
+
+
 async def test_an_agent_that_the_run_has_not_used_yet_remembers_nothing(tmp_path: Path) -> None:
     here = workspace(tmp_path, "notebook", notebook=True)
     await here.execute("let a = 1")
@@ -366,6 +392,38 @@ async def test_tasks_of_a_killed_run_are_interrupted_and_gone(tmp_path: Path) ->
         assert (await here.tasks.active(TaskCaller())).tasks == ()
     finally:
         await here.close()
+
+
+# ---------------------------------------------------------------- files of answers
+
+
+async def test_a_vvm_run_that_failed_and_is_resumed_is_completed_in_its_log(tmp_path: Path) -> None:
+    Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"One": "First."}}))
+    text, clock = "agent a()\nx = @a `One`(())\ny = @a `Two`(x)\nexport y\n", FakeClock()
+    here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
+    with pytest.raises(RunError) as failed:
+        await here.execute(text, "p.vvm")
+    await here.close(failed.value)
+    assert here.run_directory is None
+    (log,) = tmp_path.glob(".vvm/runs/*/state.md")
+    assert "Status: failed" in log.read_text() and "Failed: " in log.read_text()
+    first = log.parent / "bindings" / "b000001.md"
+    first.unlink()
+    Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"Two": "Second."}}))
+    clock.time = 3600
+    here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
+    await here.execute(text, "p.vvm")
+    await here.close()
+    assert first.read_text() == "First."
+    run_id, trace = log.parent.name, log.read_text().partition("## Binding Index\n\n")[2]
+    assert "Status: completed" in log.read_text()
+    assert trace == (
+        "| Name | Ref Path | Summary |\n|------|----------|---------|\n"
+        f"| x | .vvm/runs/{run_id}/bindings/b000001.md | First. |\n"
+        f"| y | .vvm/runs/{run_id}/bindings/b000002.md | Second. |\n"
+        "\n## Execution Trace\n\n- [2026-01-01T00:00:00Z] Started\n- [2026-01-01T00:00:00Z] x = @a (b000001)\n"
+        "- [2026-01-01T01:00:00Z] y = @a (b000002)\n- [2026-01-01T01:00:00Z] Completed with 1 export\n"
+    )
 
 
 # ---------------------------------------------------------------- branches
