@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
+    from prose_kernel.language.flow import Step
     from prose_kernel.language.source import Source
     from prose_kernel.language.words import Completion, Entry
     from prose_kernel.runtime.machine import Machine
@@ -108,6 +109,8 @@ class Language:
 
     `elsewhere`: programs may come from a registry or URL.
 
+    `flow` is what a program is made of, for pictures of it.
+
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
     `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
@@ -132,6 +135,7 @@ class Language:
     compile: CompileText = field(repr=False)
     format_program: Callable[[Any], str] = field(repr=False)
     report: Callable[[Any, str], str] = field(repr=False)
+    flow: Callable[[Any, Source], tuple[Step, ...]] = field(repr=False)
     contract: Callable[[Any], Any] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
@@ -197,6 +201,7 @@ OPENPROSE: Final = Language(
     compile=_later("language.openprose:compile_source"),
     format_program=_later("language.openprose:format_program"),
     report=lambda program, name: _later("language.openprose:format_program")(program),
+    flow=_later("language.openprose.flow:flow"),
     completeness=_later("language.openprose.completion:completeness"),
     complete=_later("language.openprose.completion:complete"),
     words=_words_later("language.openprose.word_docs"),
@@ -243,6 +248,7 @@ VVM: Final = Language(
     format_program=_later("language.vvm:format_program"),
     report=_later("language.vvm.contract:report"),
     contract=_later("language.vvm.contract:contract"),
+    flow=_later("language.vvm.flow:flow"),
     completeness=_later("language.vvm.completion:completeness"),
     words=_words_later("language.vvm.word_docs"),
     complete=_later("language.vvm.completion:complete"),

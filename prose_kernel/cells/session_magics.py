@@ -197,4 +197,4 @@ async def prompt(call: Call) -> None:
     if not compiled.ok:
         raise CompileError(compiled.diagnostics)
     found = await workspace.preview(compiled, call.view.language)
-    call.show(prompts_display(found, workspace.doors))
+    call.show(prompts_display([one for one in found if one.kind == "session"], workspace.doors))
