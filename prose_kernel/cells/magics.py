@@ -16,19 +16,22 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells import inspection, session_magics, tables, task_magics
+from prose_kernel.cells import inspection, picture_magics, session_magics, tables, task_magics
 from prose_kernel.cells.registry import MAGICS, Call, cell_magics, find, magic, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
+    from prose_kernel.language.source import Source
+    from prose_kernel.languages import Language
     from prose_kernel.state.registry.resolver import RemotePrograms
 
 __all__ = [
     "MAGICS",
     "cell_magics",
     "find",
+    "picture_magics",
     "run_line",
     "session_magics",
     "task_magics",
@@ -127,20 +130,24 @@ async def boundaries(call: Call) -> None:
 @magic("%run FILE", "run a program file as a cell of this notebook")
 async def run(call: Call) -> None:
     use(call, run, 1, 1)
-    from prose_kernel import languages
-
-    path = _below(call.cells, call.words[0])
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as problem:
-        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
-        elsewhere = call.words[0].startswith(("http://", "https://", "@"))
-        hint = f'programs from elsewhere are imported: use "{call.words[0]}" as name' if elsewhere else None
-        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}", hint=hint) from None
-    language = languages.of_file(call.words[0])
-    source = language.decode(data, call.words[0])
+    source, language = read_program(call.cells, call.words[0], "%run")
     value = await call.cells.program(source.text, call.view, call.words[0], language)
     call.view.result_of_part(value)
+
+
+def read_program(cells: Cells, name: str, wanted_by: str) -> tuple[Source, Language]:
+    """A program file that was typed behind a magic, and its language. Raises `UsageError`."""
+    from prose_kernel import languages
+
+    try:
+        data = _below(cells, name).read_bytes()
+    except (OSError, ValueError) as problem:
+        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
+        elsewhere = name.startswith(("http://", "https://", "@"))
+        hint = f'programs from elsewhere are imported: use "{name}" as name' if elsewhere else None
+        raise UsageError(f"{wanted_by}: {name} cannot be read: {reason}", hint=hint) from None
+    language = languages.of_file(name)
+    return language.decode(data, name), language
 
 
 def _below(cells: Cells, given: str) -> Path:

@@ -81,3 +81,9 @@ def shortened(text: str) -> str:
 def statements(node: Node, kinds: tuple[type, ...]) -> int:
     """How many nodes of these kinds a node has inside."""
     return sum(1 for part in walk(node) if isinstance(part, kinds)) - isinstance(node, kinds)
+
+
+def kinds_of(steps: tuple[Step, ...]) -> frozenset[Kind]:
+    """The kinds of all steps, inner ones too."""
+    inner = [kinds_of(way.steps) for step in steps for way in step.ways]
+    return frozenset(step.kind for step in steps).union(*inner)

@@ -274,7 +274,7 @@ class _Drawing:
             case "if" if step.ways:
                 node = self._step_node(step, tails, names)
                 ends = self._ways(step, [(node, "")], names)
-                tails = ends if step.always else [*ends, (node, "otherwise" if len(step.ways) > 1 else "no")]
+                tails = ends if step.always else [*ends, (node, "no" if step.ways[0].label == "yes" else "otherwise")]
             case "parallel" if step.ways:
                 node = self._step_node(step, tails, names)
                 ends = self._ways(step, [(node, "")], names)

@@ -97,7 +97,6 @@ class CellRecord:
     language: Language
     began: float
     ended: float | None = None
-    failed: bool = False
     activities: list[Activity] = field(default_factory=list)
     left_out: int = 0
     totals: dict[tuple[int, Span], Total] = field(default_factory=dict)
@@ -126,21 +125,16 @@ class RunRecord:
             self._kept -= len(self.cells[0].activities)
         self.cells.append(self._cell)
 
-    def end(self, *, failed: bool = False) -> None:
+    def end(self) -> None:
         """The cell is over; what was under way was cancelled with it."""
         cell, self._cell = self._cell, None
         if cell is None:
             return
-        cell.ended, cell.failed = self._clock(), failed
+        cell.ended = self._clock()
         if self._open:
             for activity in self._open.values():
                 self._close(cell, activity, "cancelled")
             self._open = {}
-
-    def clear(self) -> None:
-        """The run has been forgotten."""
-        self.cells.clear()
-        self._open, self._kept, self._cell = {}, 0, None
 
     def __call__(self, event: Event) -> None:
         handler = self._handlers.get(type(event))
@@ -197,7 +191,8 @@ class RunRecord:
 
     def _session_started(self, cell: CellRecord, event: SessionStarted) -> None:
         if event.spawn not in self._open:  # else another attempt begins
-            label = event.request.agent or event.request.label or event.request.task
+            who, task = event.request.agent or event.request.label, event.request.task
+            label = f"{who}: {task[:LABEL]}" if who else task
             self._start(cell, event.spawn, "session", label, event.place)
 
     def _session_finished(self, cell: CellRecord, event: SessionFinished) -> None:

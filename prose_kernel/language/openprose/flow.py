@@ -167,11 +167,12 @@ class _Flow:
                 text = bodies[0][0] if len(bodies) - (otherwise is not None) == 1 else "if"
                 if text != "if":
                     bodies[0] = ("yes", bodies[0][1])
-                return self._step("if", text, node, bodies, depth, reads, binds, always=otherwise is not None)
+                first = arms[0].condition
+                return self._step("if", text, node, bodies, depth, reads, binds, (), otherwise is not None, first)
             case tree.Choice(criteria=criteria, options=options):
                 named = [(shortened(option.label.raw), option.body) for option in options]
                 text = f"choice {self.text(criteria)}"
-                return self._step("if", text, node, named, depth, _reads(criteria), binds, always=True)
+                return self._step("if", text, node, named, depth, _reads(criteria), binds, (), True, criteria)
             case tree.Try(body=body, catch=catch, final=final):
                 parts = [("try", body)]
                 parts += [("catch", catch.body)] if catch is not None else []
@@ -207,7 +208,8 @@ class _Flow:
             case tree.Loop(mode=mode, condition=head, maximum=maximum):
                 text = f"loop {mode} {self.text(head)}" if head is not None else "loop"
                 text += f", at most {maximum} times" if maximum is not None else ""
-        return self._step("loop", text, node, [("", node.body)], depth, _reads(head), binds)
+        asked = head if isinstance(node, tree.Loop) else None
+        return self._step("loop", text, node, [("", node.body)], depth, _reads(head), binds, asked=asked)
 
     def _pipe(self, node: tree.Pipe, binds: tuple[str, ...], depth: int) -> list[Step]:
         steps, reads = self.inner(node.source, depth), _reads(node.source)
@@ -232,11 +234,14 @@ class _Flow:
         binds: tuple[str, ...] = (),
         uses: tuple[str, ...] = (),
         always: bool = False,
+        asked: Any = None,
     ) -> Step:
+        """A step with bodies. `asked` is its condition, if it has one: what is decided about it is decided there."""
+        span = asked.span if asked is not None else node.span
         if depth >= DEPTH:
-            return Step(kind, text, node.span, reads, binds, uses, inside=statements(node, _STATEMENTS))
+            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS))
         ways = tuple(self.way(label, body, depth) for label, body in bodies)
-        return Step(kind, text, node.span, reads, binds, uses, ways, always)
+        return Step(kind, text, span, reads, binds, uses, ways, always)
 
 
 def _modifiers(modifiers: tree.Modifiers) -> list[str]:

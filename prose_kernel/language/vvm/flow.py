@@ -39,7 +39,8 @@ class _Flow:
             case tree.Assign(target=target, value=value):
                 return self.expression(value, (target.id,), node)
             case tree.Return(value=value) if value is not None:
-                return [*self.inner(value), Step("leave", self.text(node), node.span, _reads(value))]
+                text = "return" if _is_active(value) else self.text(node)  # what it returns is the step before
+                return [*self.inner(value), Step("leave", text, node.span, _reads(value))]
             case tree.Return() | tree.Raise() | tree.Break() | tree.Continue():
                 return [Step("leave", self.text(node), node.span)]
             case tree.Pass():
@@ -49,7 +50,9 @@ class _Flow:
             case tree.AgentDeclaration() | tree.SkillImport() | tree.ModuleImport() | tree.Def():
                 return [self._definition(node, depth)]
             case _:
-                return [*self.inner(_head(node)), self._compound(node, depth)]
+                head = _head(node)
+                before = [] if isinstance(head, tree.Predicate) else self.inner(head)  # a criterion is the step itself
+                return [*before, self._compound(node, depth)]
 
     def _definition(self, node: Any, depth: int) -> Step:
         match node:
@@ -113,10 +116,14 @@ class _Flow:
         uses: tuple[str, ...] = (),
         always: bool = False,
     ) -> Step:
+        """A step with bodies; what is decided about it is decided at its condition."""
+        head = _head(node)
+        asked = isinstance(node, tree.If | tree.While) and not isinstance(head, tuple)
+        span = head.span if asked else node.span
         if depth >= DEPTH:
-            return Step(kind, text, node.span, reads, binds, uses, inside=statements(node, _STATEMENTS))
+            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS))
         ways = tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies)
-        return Step(kind, text, node.span, reads, binds, uses, ways, always)
+        return Step(kind, text, span, reads, binds, uses, ways, always)
 
     # ------------------------------------------------------------ expressions
 
@@ -148,7 +155,7 @@ class _Flow:
 def _head(node: Any) -> Any:
     """What a compound statement computes before one of its bodies runs."""
     if isinstance(node, tree.If):
-        return tuple(arm.condition for arm in node.arms)
+        return node.arms[0].condition if len(node.arms) == 1 else tuple(arm.condition for arm in node.arms)
     return next((getattr(node, name) for name in ("value", "condition", "items") if hasattr(node, name)), None)
 
 
