@@ -22,16 +22,18 @@ CHARACTERS: Final = 40_000
 LINES: Final = 400
 """Lines of the text form."""
 
+_ALL: Final = 1_000_000
 _LEVELS: Final = (
-    *((99, 99_999, 70), (6, 99_999, 60), (3, 99_999, 50), (2, 99_999, 50), (1, 99_999, 40)),
-    *((0, 80, 40), (0, 40, 24)),
+    *((_ALL, _ALL, _ALL, 70), (8, _ALL, 30, 60), (3, _ALL, 12, 50), (2, 100, 10, 50), (1, 60, 8, 40)),
+    *((0, 80, 0, 40), (0, 40, 0, 24)),
 )
-"""Ways to draw, from everything to little: bodies inside bodies, statements, characters of a label."""
+"""Ways to draw, from everything to little: bodies inside bodies, statements, statements and branches of an inner body,
+characters of a label."""
 
 _EDGE: Final = 30
 """Characters of what stands at an edge."""
 
-_PLAIN: Final = frozenset(",-/(?!…→✓✗×·")
+_PLAIN: Final = frozenset(",-/(?!={}…→✓✗×·")
 _SHAPES: Final[Mapping[Kind, tuple[str, str]]] = {
     "agent": (">", "]"),
     "block": ("[[", "]]"),
@@ -77,9 +79,9 @@ class Part:
 def mermaid(parts: Sequence[Part], *, figures: bool = False) -> str:
     """The source of a Mermaid flowchart. Several parts are several boxes, connected in order."""
     text = ""
-    for depth, most, width in _LEVELS:
+    for depth, most, breadth, width in _LEVELS:
         share = max(most // max(len(parts), 1), 1)
-        drawn = [replace(part, steps=_cut(_folded(part.steps, depth), share)) for part in parts]
+        drawn = [replace(part, steps=_cut(_folded(part.steps, depth, breadth), share)) for part in parts]
         if depth and sum(_size(part.steps) for part in drawn) > NODES:
             continue
         text = _Drawing(drawn, width, figures).text
@@ -109,6 +111,8 @@ def _written(text: str, at: int, c: str) -> str:
             plain = before.isalnum() and after.isalnum()
         case "." | ")":
             plain = not before.isdigit() and not after.strip()
+        case ":":
+            plain = after == " "
         case _:
             plain = c in _PLAIN and at > 0
     return c if plain else f"#{ord(c)};"
@@ -121,9 +125,9 @@ def _size(steps: Sequence[Step]) -> int:
     return sum(1 + sum(_size(way.steps) for way in step.ways) for step in steps)
 
 
-def _folded(steps: tuple[Step, ...], depth: int) -> tuple[Step, ...]:
-    """The steps with bodies down to a depth; of deeper ones the number of steps inside."""
-    if depth >= 99:
+def _folded(steps: tuple[Step, ...], depth: int, breadth: int) -> tuple[Step, ...]:
+    """The steps with bodies down to a depth, of which the beginnings; of deeper ones the number of steps inside."""
+    if depth >= _ALL:
         return steps
     folded = []
     for step in steps:
@@ -131,7 +135,10 @@ def _folded(steps: tuple[Step, ...], depth: int) -> tuple[Step, ...]:
             inside = step.inside + sum(_size(way.steps) for way in step.ways)
             step = replace(step, ways=(), inside=inside)
         elif step.ways:
-            step = replace(step, ways=tuple(Way(w.label, _folded(w.steps, depth - 1)) for w in step.ways))
+            ways = [Way(w.label, _cut(_folded(w.steps, depth - 1, breadth), breadth)) for w in step.ways[:breadth]]
+            if (more := len(step.ways) - breadth) > 0:
+                ways.append(Way("", (_more(more, "branch"),)))
+            step = replace(step, ways=tuple(ways))
         folded.append(step)
     return tuple(folded)
 
@@ -141,7 +148,8 @@ def _cut(steps: tuple[Step, ...], most: int) -> tuple[Step, ...]:
 
 
 def _more(count: int, what: str) -> Step:
-    return Step("value", f"… and {count:,} more {what}{'s' if count != 1 else ''}", Span(0, 0))
+    plural = "" if count == 1 else "es" if what.endswith("ch") else "s"
+    return Step("value", f"… and {count:,} more {what}{plural}", Span(0, 0))
 
 
 # ---------------------------------------------------------------- drawing
@@ -220,10 +228,12 @@ class _Drawing:
         self._indent -= 1
         self._lines.append(f"{'  ' * self._indent}end")
 
-    def _node(self, kind: Kind, text: str, mark: Mark | None = None) -> str:
+    def _node(self, kind: Kind, text: str, mark: Mark | None = None, inside: int = 0) -> str:
         self._count += 1
         node, (left, right) = f"n{self._count}", _SHAPES.get(kind, ("[", "]"))
         shown = label(text, self._width) or " "
+        if inside:
+            shown += f"<br/>{label(_inside(inside), 99)}"
         if mark is not None:
             words = ", ".join(filter(None, (mark.words, mark.figures if self._figures else "")))
             shown += f"<br/>{label(words, 99)}"
@@ -232,7 +242,7 @@ class _Drawing:
         return node
 
     def _step_node(self, step: Step, tails: Tails, names: Names) -> str:
-        node = self._node(step.kind, words(step), mark_of(step, self._marks))
+        node = self._node(step.kind, words(step), mark_of(step, self._marks), step.inside)
         for source, said in tails:
             self._control.setdefault((source, node), []).append(said)
         for name in step.reads:
@@ -258,9 +268,7 @@ class _Drawing:
             node = self._node(step.kind, words(step))
         else:
             self._open(words(step))
-            node = self._node("block", step.uses[0] if step.uses else step.text)
-            if step.inside:
-                self._node("value", _inside(step))
+            node = self._node("block", step.uses[0] if step.uses else step.text, inside=step.inside)
             loops, self._loops = self._loops, []
             for way in step.ways:
                 self._sequence(way.steps, [(node, "")], {})
@@ -372,8 +380,8 @@ def words(step: Step) -> str:
     return text
 
 
-def _inside(step: Step) -> str:
-    return f"{step.inside:,} statement{'s' if step.inside != 1 else ''} inside"
+def _inside(count: int) -> str:
+    return f"{count:,} statement{'s' if count != 1 else ''} inside"
 
 
 # ---------------------------------------------------------------- text
@@ -403,7 +411,7 @@ def _outlined(
         if step.binds and step.kind not in ("input", "value", "output"):
             line += f" → {', '.join(step.binds)}"
         if step.inside:
-            line += f" ({_inside(step)})"
+            line += f" ({_inside(step.inside)})"
         if (mark := mark_of(step, marks)) is not None:
             line += f"  [{', '.join(filter(None, (mark.words, mark.figures if figures else '')))}]"
         lines.append("  " * indent + line)
