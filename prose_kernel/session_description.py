@@ -153,10 +153,10 @@ def describe(request: SessionRequest, doors: SessionServices) -> Description:
 
 
 def most_cost(told: Description, doors: SessionServices) -> float | None:
-    """The US dollars that a session costs at most, if it is not repeated: None where that is not known.
+    """The US dollars that the first request of a session costs at most: None where that is not known.
 
-    A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session with
-    tools makes requests as it likes, and what a CLI agent does is its own affair: their cost is not known.
+    A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session without
+    tools makes one request. What a CLI agent does is its own affair.
     """
     choice, options = doors.choice, doors.means.options
     if choice.kind == "nobody" and doors.detected is not None:
@@ -165,7 +165,7 @@ def most_cost(told: Description, doors: SessionServices) -> float | None:
         return 0.0
     if choice.kind in ("human", "scripted", "replay", "dry-run", "nobody"):
         return 0.0
-    if choice.kind != "model" or told.tools or told.problem is not None:
+    if choice.kind != "model" or told.problem is not None:
         return None
     from prose_kernel.sessions.providers.prices import most_of
 

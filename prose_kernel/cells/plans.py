@@ -69,7 +69,9 @@ def _one(number: int, preview: Preview, doors: SessionServices) -> tuple[str, st
             what = f"session: {preview.request.agent}" if preview.request.agent else "session"
             text = preview.request.task
             notes = [f"answered by {told.who}", *([f"model {told.model}"] if told.model else [])]
-            notes.append(f"at most {dollars(cost)}" if cost is not None else "cost unknown")
+            each = " for each request" if cost and told.tools else ""
+            notes.append(f"at most {dollars(cost)}{each}" if cost is not None else "cost unknown")
+            cost = None if each else cost  # a session with tools makes as many requests as it likes
     if preview.unknown:
         notes.append(f"depends on {', '.join(preview.unknown)}")
     head = f"{number}. {what} ({where})" + "".join(f" · {note}" for note in notes)
@@ -80,13 +82,14 @@ def _one(number: int, preview: Preview, doors: SessionServices) -> tuple[str, st
 
 def _total(costs: Sequence[float | None], uncounted: Sequence[str]) -> str:
     """The sum, and what is not in it."""
-    known, unknown = sum(cost for cost in costs if cost is not None), sum(cost is None for cost in costs)
-    said = f"Sessions cost at most {dollars(known)}"
-    if unknown:
-        said += f", and {unknown:,} of them what is not known" if known else ""
-    if unknown and not known:
-        said = f"What {unknown:,} session{'s' if unknown > 1 else ''} cost{'' if unknown > 1 else 's'} is not known"
-    return f"{said}. Not counted: {', '.join(['retries', *uncounted])}."
+    known, unknown = [cost for cost in costs if cost is not None], sum(cost is None for cost in costs)
+    said = [f"{_sessions(len(known))} at most {dollars(sum(known))}"] if known else []
+    said += [f"{_sessions(unknown)} an amount that is not known"] if unknown else []
+    return f"Cost: {', '.join(said)}. Not counted: {', '.join(['retries', *uncounted])}."
+
+
+def _sessions(count: int) -> str:
+    return f"{count:,} session{'s' if count != 1 else ''}"
 
 
 def dollars(cost: float) -> str:
