@@ -9,8 +9,8 @@ from machine.fakes import World, lines, tree_of
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
-from prose_kernel.runtime.foresight import MOST, unknown
 from prose_kernel.runtime.events import SessionStarted
+from prose_kernel.runtime.foresight import MOST, unknown
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.ports import SessionRequest
 

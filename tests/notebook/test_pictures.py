@@ -247,7 +247,7 @@ async def test_plan_knows_the_most_that_a_session_costs(cells: Cells, monkeypatc
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-real-key")
     await shown(cells, "let x = 1")
     cells.choose(provider="anthropic:claude-sonnet-4-5", cassette_mode="off")
-    agent = 'agent w(model="sonnet", permissions=perm(read=[], network=[]))'
+    agent = 'agent w(model="sonnet", permissions=perm(read=[], network="deny"))'
     called = f"%%vvm\n%plan\n{agent}\na = @w `Short`()\nb = @w `About {{}}`(a)"
     text = (await shown(cells, called)).data["text/plain"]
     first, second = (line.rpartition(" · ")[2] for line in text.splitlines() if "session: w (" in line)
