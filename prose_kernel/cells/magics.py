@@ -8,23 +8,19 @@ from __future__ import annotations
 import asyncio
 import difflib
 import importlib.util
-import os
 import re
 import shlex
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells import inspection, picture_magics, session_magics, tables, task_magics
-from prose_kernel.cells.registry import MAGICS, Call, cell_magics, find, magic, run_line, use
+from prose_kernel.cells.registry import MAGICS, Call, below, cell_magics, find, magic, read_program, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
-    from prose_kernel.language.source import Source
-    from prose_kernel.languages import Language
     from prose_kernel.state.registry.resolver import RemotePrograms
 
 __all__ = [
@@ -130,31 +126,9 @@ async def boundaries(call: Call) -> None:
 @magic("%run FILE", "run a program file as a cell of this notebook")
 async def run(call: Call) -> None:
     use(call, run, 1, 1)
-    source, language = read_program(call.cells, call.words[0], "%run")
+    source, language = read_program(call, call.words[0], run)
     value = await call.cells.program(source.text, call.view, call.words[0], language)
     call.view.result_of_part(value)
-
-
-def read_program(cells: Cells, name: str, wanted_by: str) -> tuple[Source, Language]:
-    """A program file that was typed behind a magic, and its language. Raises `UsageError`."""
-    from prose_kernel import languages
-
-    try:
-        data = _below(cells, name).read_bytes()
-    except (OSError, ValueError) as problem:
-        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
-        elsewhere = name.startswith(("http://", "https://", "@"))
-        hint = f'programs from elsewhere are imported: use "{name}" as name' if elsewhere else None
-        raise UsageError(f"{wanted_by}: {name} cannot be read: {reason}", hint=hint) from None
-    language = languages.of_file(name)
-    return language.decode(data, name), language
-
-
-def _below(cells: Cells, given: str) -> Path:
-    """Resolve a path that was typed, relative to the directory in which commands run."""
-    workspace = cells.started
-    base = workspace.cwd if workspace is not None else cells.cwd
-    return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
 
 
 @magic("%input NAME=VALUE", "set the value of an input, from the next statement on")
@@ -271,7 +245,7 @@ async def cd(call: Call) -> None:
     use(call, cd, 0, 1)
     workspace = call.cells.workspace
     if call.words:
-        path = _below(call.cells, call.words[0])
+        path = below(call.cells, call.words[0])
         if not path.is_dir():
             raise UsageError(f"%cd: {call.words[0]} is not a directory")
         workspace.cwd = path.resolve()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells.registry import Call, Magic, magic
+from prose_kernel.cells.registry import Call, Magic, magic, read_program
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display
 
@@ -32,9 +32,7 @@ async def graph(call: Call) -> None:
     if call.below.strip() and not words:
         return call.show(graph_display([_program(call, call.below, "cell", call.view.language)]))
     if words and words[0] != "all":
-        from prose_kernel.cells.magics import read_program
-
-        source, language = read_program(call.cells, words[0], "%graph")
+        source, language = read_program(call, words[0], graph)
         return call.show(graph_display([_program(call, source.text, source.name, language)]))
     cells = _cells(call, whole=bool(words))
     if not cells:

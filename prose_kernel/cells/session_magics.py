@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prose_kernel import languages
-from prose_kernel.cells.registry import Call, magic, use
+from prose_kernel.cells.registry import Call, magic, read_program, use
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, table
 
@@ -211,9 +211,7 @@ async def plan(call: Call) -> None:
 
     text, name, language = call.text or call.below, "cell", call.view.language
     if call.text.endswith(languages.suffixes()) and "\n" not in call.text:
-        from prose_kernel.cells.magics import read_program
-
-        source, language = read_program(call.cells, call.text, "%plan")
+        source, language = read_program(call, call.text, plan)
         text, name = source.text, source.name
     if not text.strip():
         raise UsageError("%plan: a program is needed: below it, behind it or in a file", hint=f"usage: {plan.usage}")
