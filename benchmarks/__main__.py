@@ -19,6 +19,7 @@ def main() -> None:
         "exec_tool.py",
         "tasks.py",
         "remote.py",
+        "stores.py",
     )
     for script in scripts:
         print(f"\n# {script}\n", flush=True)

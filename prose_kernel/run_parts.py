@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.errors import StateError
+
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
@@ -52,8 +54,6 @@ def keep(
         kept = _in_database(settings, home, clock)
     except DatabaseUnavailable as problem:
         if run_id is not None:
-            from prose_kernel.errors import StateError
-
             raise StateError(f"run {run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
         warn(f"{problem}; the run is kept in files [E219]. {problem.hint}".strip())
         kept = None
@@ -132,12 +132,16 @@ def journal_directory(project: Path, home: RunHome | None, answers: AnswerFiles 
     return project / ROOT / "runs" / new_run_id(clock)
 
 
-def answer_files(project: Path, program_file: str, home: RunHome | None, clock: Clock) -> AnswerFiles:
-    """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share."""
+def answer_files(
+    project: Path, program_file: str, home: RunHome | None, clock: Clock, run_id: str | None = None
+) -> AnswerFiles:
+    """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share.
+    Without a `run_id` it is a new one."""
     from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.layout import new_run_id
 
-    return AnswerFiles(project, home.run_id if home is not None else new_run_id(clock), clock, program_file)
+    run_id = home.run_id if home is not None else run_id or new_run_id(clock)
+    return AnswerFiles(project, run_id, clock, program_file)
 
 
 def gatekeeper(
@@ -215,7 +219,8 @@ def remote_programs(
     from prose_kernel.state.registry.lock_file import LockFile, place_of
     from prose_kernel.state.registry.resolver import Options, RemotePrograms
 
-    limits = Limits(settings.programs_size, settings.programs_seconds, settings.programs_private_hosts)
+    private = tuple(host.lower() for host in settings.programs_private_hosts)
+    limits = Limits(settings.programs_size, settings.programs_seconds, private)
     cache = ProgramCache()
     return RemotePrograms(
         Options(settings.programs_registry, limits, settings.programs_most),
@@ -300,6 +305,7 @@ def session_services(
     from prose_kernel.sessions.tools.commands import command_tools
     from prose_kernel.sessions.tools.exec import exec_tools
     from prose_kernel.settings import surroundings
+    from prose_kernel.state.journal_file import is_answered
 
     return connect(
         asker,
@@ -314,4 +320,5 @@ def session_services(
             *exec_tools(request, policy, desk, programs, str(cwd)),
         ),
         before=before,
+        is_answered=is_answered,
     )

@@ -7,9 +7,9 @@ it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import UsageError
 from prose_kernel.judge.chain import Asked, JudgeChain, UnrecordedIsNobody
@@ -19,11 +19,13 @@ from prose_kernel.recordings.recorded_decisions import RecordedJudge, RecordedRa
 from prose_kernel.recordings.recorded_sessions import RecordedSessions
 from prose_kernel.runtime.asker import PersonUser, SerialAsker, serial
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.ports import Clock, Commands, Judge, Races, SessionRequest, Sessions, User
 from prose_kernel.runtime.services import Asker, Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.sessions.digest_memory import DigestMemories
-from prose_kernel.sessions.memory import Memories, RememberingSessions
+from prose_kernel.sessions.memory import Memories, RememberingSessions, again
+from prose_kernel.sessions.memory_undo import IsAnswered
 from prose_kernel.sessions.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
 from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
 from prose_kernel.sessions.providers.unconfigured import Announced, Detected, detect
@@ -66,6 +68,21 @@ class SessionServices:
 
         return describe(request, self)
 
+    def again(self, request: Request, notes: Mapping[str, Any], got: bool) -> None:
+        """An answer of an earlier process of the run has been replayed: what was noted beside it counts here as well.
+
+        `got` tells whether the program got the answer then, or a failure.
+        """
+        self.usage.again(notes.get("usage", ()))
+        if "record" in notes and self._recording:
+            self.cassettes.again(request.at, *notes["record"])
+        if got and "memory" in notes:
+            again(self.memories, self.means.where.cwd, request, notes["memory"])
+
+    @property
+    def _recording(self) -> bool:
+        return self.choice.kind not in ("scripted", "dry-run") and self.cassettes.mode(self.asker) != "off"
+
     async def retire(self) -> None:
         """End the agents' processes. The services that replace these keep the recordings."""
         await self.live.close()
@@ -100,15 +117,19 @@ def connect(
     terminals: Terminals | None = None,
     more_tools: MoreTools | None = None,
     before: SessionServices | None = None,
+    is_answered: IsAnswered | None = None,
 ) -> SessionServices:
     """Make the services for these options.
 
     A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. `guard`
     starts the processes of CLI agents, `terminals` their commands. `before` are the services that these replace in the
-    same run; its recordings stay open. Raises `UsageError` for an unknown provider or judge and for an invalid script;
-    then nothing has changed.
+    same run; its recordings stay open. `is_answered` looks into journals of runs that were killed. Raises `UsageError`
+    for an unknown provider or judge and for an invalid script; then nothing has changed.
     """
-    return _Connecting(asker, options, where, clock, interrupt).doors(guard, terminals, more_tools, before)
+    connecting = _Connecting(asker, options, where, clock, interrupt)
+    if before is None and is_answered is not None:
+        connecting.memories.is_answered = is_answered
+    return connecting.doors(guard, terminals, more_tools, before)
 
 
 class _Connecting:
@@ -127,6 +148,7 @@ class _Connecting:
         self.where = where or Surroundings(".")
         self.clock = clock or SystemClock()
         self.interrupt = interrupt
+        self.memories = Memories(warn=lambda text: self.person.show(f"Warning: {text}"))
         self.choice = choice_of(self.options.provider, self.options)
         self.judges = judge_choice(self.options)
         self.script = self._script()
@@ -150,7 +172,8 @@ class _Connecting:
         desk = before.means.desk if before is not None else PermissionDesk(self.person, self.clock, notes.ask)
         means = ProviderContext(self.options, self.where, self.clock, desk, guard, terminals, more_tools)
         self.desk = desk
-        self.memories = before.memories if before is not None else Memories()
+        if before is not None:
+            self.memories = before.memories
         self.live = LiveProviders(means)
         self.cassettes = self._cassettes(means, before)
         self.announced = Announced(self.detected, self.person, self._notice) if self.detected is not None else None

@@ -14,7 +14,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells import inspection, picture_magics, session_magics, tables, task_magics
+from prose_kernel.cells import history_magics, inspection, picture_magics, session_magics, tables, task_magics
 from prose_kernel.cells.registry import MAGICS, Call, below, cell_magics, find, magic, read_program, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
@@ -27,6 +27,7 @@ __all__ = [
     "MAGICS",
     "cell_magics",
     "find",
+    "history_magics",
     "picture_magics",
     "run_line",
     "session_magics",
@@ -157,7 +158,7 @@ async def trust(call: Call) -> None:
         raise UsageError(problem.message, hint=problem.hint) from None
     if not pins:
         return call.show(paragraph("No programs from elsewhere are pinned here."))
-    rows = [(pin.name or url, pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
+    rows = [(resolver.name(url), pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
     return call.show(table(("program", "sha256", "bytes", "holds"), rows))
 
 

@@ -158,7 +158,6 @@ _INSTEAD = {
     **dict.fromkeys(("matplotlib", "autoreload", "pylab", "config"), "leave it out: this is not a Python notebook"),
     **dict.fromkeys(("load", "loadpy", "include"), "%run FILE runs a program file"),
     "reset_selective": "%reset forgets every name",
-    "history": "%state shows the log of the run",
 }
 
 

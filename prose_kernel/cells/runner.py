@@ -7,7 +7,9 @@ front ends produce the same outputs for the same cell.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.presentation.output_window import Limits
     from prose_kernel.presentation.run_record import RunRecord
+    from prose_kernel.run_journal import Resumption
     from prose_kernel.runtime.services import Asker, TaskFollowUp
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Named, Workspace
 
+_CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
+"""Magics after which other names are known than before."""
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
 
@@ -49,6 +54,7 @@ class Cells:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
         self._record: RunRecord | None = None
+        self.last_journal: Path | None = None  # of the run that has ended here last
         # tasks: what earlier runs left, and the cards that are kept up to date
         self.looked_back = False
         self.earlier_follow_ups: list[tuple[Path, TaskFollowUp]] = []
@@ -69,7 +75,7 @@ class Cells:
         if self._workspace is None:
             from prose_kernel.workspace import Start, Workspace
 
-            start = Start(self.cwd, language=self.language)
+            start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
             self._workspace = Workspace(self.settings, start, asker=self.asker)
         return self._workspace
 
@@ -104,19 +110,59 @@ class Cells:
         await self.workspace.connect(address)
         self.overrides["remote"] = address
 
+    @property
+    def notebook_path(self) -> str:
+        """The notebook's own path, as Jupyter tells it; "" where it does not."""
+        return os.environ.get("JPY_SESSION_NAME", "")
+
+    async def restore(self, how: Resumption) -> None:
+        """Bring a run back: the next cell goes on with it. Nothing of a run has begun here.
+
+        Raises `UsageError` where another process runs it, and `ResumeMismatch`; then no run is here.
+        """
+        from prose_kernel import languages
+        from prose_kernel.workspace import Start, Workspace
+
+        await self.end()
+        head = how.head
+        start = Start(
+            Path(head.directory),
+            supplied=head.supplied,
+            decisions=head.decisions,
+            notebook_path=head.notebook_path,
+            language=languages.LANGUAGES[head.language],
+        )
+        chosen = {**head.settings, "state_dir": how.state_dir or self.settings.state_dir}
+        settings = replace(self.settings, **chosen)  # type: ignore[arg-type]
+        workspace = self._workspace = Workspace(settings, start, asker=self.asker, resumption=how)
+        self._in_program = True
+        try:
+            await workspace.restore()
+        except BaseException:
+            await self.end()
+            raise
+        finally:
+            self._in_program = False
+
+    async def end(self) -> None:
+        """End the run and every process of it; the next cell starts a new one."""
+        workspace, self._workspace = self._workspace, None
+        self._record = None
+        if workspace is not None:
+            self.last_journal = workspace.journal or self.last_journal
+            await workspace.close()
+
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
         self._record = None
         if self._workspace is not None:
+            self.last_journal = self._workspace.journal or self.last_journal
             await self._workspace.reset()
 
     async def close(self) -> None:
-        """End the run and every process of it. The next cell would start a new one."""
-        workspace, self._workspace = self._workspace, None
-        self._record = None
+        """End the run and every process of it, and what goes on between cells."""
         try:
-            if workspace is not None:
-                await workspace.close()
+            await self.end()
         finally:
             await self._let_go()
 
@@ -226,7 +272,7 @@ class Cells:
                 await run_line(self, piece.text, output, view)
                 view.language = language
                 value = None
-            elif _has_statements(piece.text):
+            elif has_statements(piece.text):
                 value = await self.program(piece.text, view, language=language)
         return value
 
@@ -257,7 +303,7 @@ class Cells:
         for piece in pieces:
             if piece.magic:
                 find(piece.text, language)
-        if any(p.magic and p.text.split(None, 1)[:1] in (["run"], ["reset"], ["provider"]) for p in pieces):
+        if any(p.magic and p.text.split(None, 1)[:1] in _CHANGE_ALL for p in pieces):
             return  # what is known will be different by then
         lines: list[str] = []
         for piece in pieces:
@@ -357,7 +403,7 @@ class Cells:
         return found
 
 
-def _has_statements(text: str) -> bool:
+def has_statements(text: str) -> bool:
     """False for blank lines and comments, which need no machine."""
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 

@@ -101,23 +101,34 @@ def _remote(current: Settings) -> Finding:
     return Finding("ok", "remote", text)
 
 
-def _postgres(current: Settings) -> Finding:
-    """Whether runs can be kept in PostgreSQL, where the settings or a URL say that they should."""
+def _postgres(current: Settings) -> Iterator[Finding]:
+    """Whether runs, and memory of the user, can be kept in PostgreSQL, where the settings or a URL say that they
+    should."""
     from prose_kernel import settings
     from prose_kernel.state.database import postgres
-    from prose_kernel.state.database.schema import VERSION, DatabaseError
 
-    subject, wanted = "PostgreSQL", current.state == "postgres"
+    wanted = current.state == "postgres"
     urls = settings.postgres_urls(Path.cwd(), current.state_dir)
     if urls.url is None or (urls.place == "DATABASE_URL" and not wanted):
         if wanted:
-            return Finding("broken", subject, "state is postgres, and no URL is set", postgres.HINT)
-        return Finding("ok", subject, "not used; docs/teams.md says how several people share runs")
-    found = f"URL from {urls.place}"
+            yield Finding("broken", "PostgreSQL", "state is postgres, and no URL is set", postgres.HINT)
+        else:
+            yield Finding("ok", "PostgreSQL", "not used; docs/teams.md says how several people share runs")
+        return
+    yield _database("PostgreSQL", urls.url, urls.place, wanted)
+    if urls.user_url is not None:
+        yield _database("PostgreSQL of the user", urls.user_url, "OPENPROSE_POSTGRES_USER_URL", wanted)
+
+
+def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
+    from prose_kernel.state.database import postgres
+    from prose_kernel.state.database.schema import VERSION, DatabaseError
+
+    found = f"URL from {place}"
     bad: Literal["broken", "note"] = "broken" if wanted else "note"
     if not postgres.is_installed():
         return Finding(bad, subject, f"{found}; the package psycopg is not installed", postgres.INSTALL)
-    database = postgres.PostgresDatabase(urls.url)
+    database = postgres.PostgresDatabase(url)
     try:
         server, tables = database.examine()
     except DatabaseError as problem:
@@ -191,7 +202,7 @@ def _settings() -> Iterator[Finding]:
     yield from doctor_sessions.examine(current, Path.cwd())
     yield from _isolation(current)
     yield _remote(current)
-    yield _postgres(current)
+    yield from _postgres(current)
     yield _programs(current)
 
 

@@ -18,6 +18,7 @@ Commands
   prose examples [NAME]       bundled examples: list them, or print one
   prose programs              programs from elsewhere that were agreed to; prose install TARGET adds one
   prose install, prose doctor the Jupyter kernel: register it, find out why it does not start
+  prose lsp                   serve an editor: findings, completion, names (docs/editors.md)
   prose update                bring an old .prose directory up to date
 
 OpenProse, in files that end with .prose (the other language, VVM: prose help vvm)

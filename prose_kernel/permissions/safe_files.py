@@ -209,7 +209,9 @@ def reason(error: OSError) -> str:
 def keep_out_of_git(directory: str) -> None:
     """Make a directory of state with a `.gitignore` of its own, which excludes all of it. Raises `OSError`."""
     os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-    with contextlib.suppress(FileExistsError):
-        descriptor = os.open(f"{directory}/.gitignore", _CREATE, 0o666)
+    name, unfinished = f"{directory}/.gitignore", f"{directory}/.gitignore.tmp"
+    if not os.path.lexists(name):
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with os.fdopen(descriptor, "w") as file:
             file.write("*\n")
+        os.rename(unfinished, name)  # noqa: PTH104

@@ -145,6 +145,14 @@ class CassetteStore:
         entry.used = True
         self._touched.add(entry.file)
 
+    def again(self, at: str, key: str, recorded_at: str, attempt: int) -> None:
+        """Count a record as used by the request at this path, as an earlier process of the run did."""
+        take = self._index.take(key, recorded_at)
+        entry = take.entry(attempt) if take is not None else None
+        if take is not None and entry is not None:
+            self.use(take, "path" if recorded_at == at else "key", at, entry)
+        self.took_part(at)
+
     def unused(self) -> Iterable[Entry]:
         """Records that would answer something and have not, in the cassettes that this run has used."""
         for entry in self.entries():

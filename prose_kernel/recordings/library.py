@@ -106,6 +106,10 @@ class Cassettes:
         self._mode = self.options.mode or ("auto" if answered else "replay")
         return self._mode
 
+    def again(self, at: str, key: str, recorded_at: str, attempt: int) -> None:
+        """A request of an earlier process of the run was answered by this record, or was written down in it."""
+        self.shelf.again(at, key, recorded_at, attempt)
+
     def note_ask(self, at: str, question: str, answer: str) -> None:
         """Write down a permission question and its answer, for reading; it never grants anything."""
         if self._mode in ("auto", "record"):

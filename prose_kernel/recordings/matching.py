@@ -153,6 +153,10 @@ class Index:
             return self._by_key[key].takes[-1], "reuse"
         return None
 
+    def take(self, key: str, at: str) -> Take | None:
+        """The take that is recorded under a key and a path."""
+        return self._exact.get((key, at))
+
     def count(self, key: str) -> int:
         """How many takes there are of a key."""
         return len(self._takes(key))

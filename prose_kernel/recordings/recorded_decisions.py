@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prose_kernel.errors import Undecided
 from prose_kernel.recordings.library import Cassettes
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.content import quoted
 from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
@@ -86,6 +87,7 @@ class RecordedJudge:
                 take, how, entry = found
                 said, meta = _read(entry)
                 shelf.use(take, how, request.at, entry)
+                _note(entry.record.key, entry.record.at)
                 return again(said, meta.origin, _details(meta, entry.file))
             if mode == "replay":
                 message, hint = shelf.miss(question.what, req, key, request.at, request.program)
@@ -96,6 +98,7 @@ class RecordedJudge:
             out = kept(answer) | {"reason": answer.reason}
             model = answer.details.get("model")
             meta = shelf.meta(origin=answer.by, resolved=str(model) if model else "", ms=max(0, spent))
+            _note(key, request.at)
             await shelf.add("judge", request.at, req, out, meta)
             return answer
         finally:
@@ -135,6 +138,13 @@ def _kept(finding: Finding) -> dict[str, object]:
 
 def _finding(said: Judgement, by: str, details: dict[str, object]) -> Finding:
     return Finding(said.answer, by, said.reason, details)
+
+
+def _note(key: str, recorded_at: str) -> None:
+    """A run that is resumed has to know which record has answered, or was written."""
+    aside = asides.current()
+    if aside is not None:
+        aside.notes["record"] = [key, recorded_at, 1]
 
 
 def _found(

@@ -18,6 +18,7 @@ from prose_kernel.errors import (
 )
 from prose_kernel.permissions.policy import Ask, PermissionDesk
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import (
     SessionProgress,
     SessionRequest,
@@ -103,6 +104,7 @@ class RecordedSessions:
 
         shelf, request = attempt.shelf, attempt.request
         shelf.use(take, how, request.at, entry)
+        attempt.note(entry.record.at)
         realtime = shelf.options.realtime
         meta = records.part(entry.record.meta, records.Meta)
         if realtime and meta.ms > 0:
@@ -197,6 +199,12 @@ class _Attempt:
                 hint="take the key out, or record nothing: `%cassette --mode off`, `--cassette-mode off`",
             )
 
+    def note(self, recorded_at: str) -> None:
+        """A run that is resumed has to know which record has answered, or was written."""
+        aside = asides.current()
+        if aside is not None:
+            aside.notes["record"] = [self.key, recorded_at, self.number]
+
     # ------------------------------------------------------------ recording
 
     def _meta(self, seconds: float, **told: Any) -> Meta:
@@ -222,6 +230,7 @@ class _Attempt:
             effects="partial" if result.origin == "agent" else "",
             usage=_usage(result.usage),
         )
+        self.note(self.request.at)
         await self.shelf.add("session", self.request.at, self.req, answer, meta, self.number)
 
     async def record_failure(self, failure: ProviderError, seconds: float) -> None:
@@ -236,12 +245,14 @@ class _Attempt:
                 getattr(failure, "retry_after", None),
             )
         )
+        self.note(self.request.at)
         await self.shelf.add("error", self.request.at, self.req, out, self._meta(seconds), self.number)
 
     def record_timeout(self, seconds: float) -> None:
         from prose_kernel.recordings.records import Failure, builtins
 
         out = builtins(Failure(RecordedTimeout.__name__, "the session ran into its time limit"))
+        self.note(self.request.at)
         self.shelf.add_at_once("error", self.request.at, self.req, out, self._meta(seconds), self.number)
 
 

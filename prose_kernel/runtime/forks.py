@@ -164,8 +164,8 @@ class Fork(Generic[X]):
         finally:
             self._continue()
         races, journal = self.s.host.ports.races, self.s.host.journal
-        if journal is not None and journal.replaying:
-            return  # it was written down then
+        if journal is not None and journal.has_more:
+            return  # the run went on then: it was written down
         if self._race is not None and races is not None and self.left is None:
             await races.ended(self._race.at, self._race.text, tuple(self._ended_in_order))
 
@@ -219,7 +219,15 @@ class Fork(Generic[X]):
         if race is None or races is None:
             return
         key, kind = f"{race.at}/order", cast("type[tuple[int, ...] | None]", tuple[int, ...] | None)
-        total, recorded = self.join.total, self.s.note(key, kind, lambda: races.recorded(race.at, race.text))
+        looked: list[tuple[int, ...] | None] = []
+
+        def look() -> tuple[int, ...] | None:
+            looked.append(races.recorded(race.at, race.text))
+            return looked[0]
+
+        total, recorded = self.join.total, self.s.note(key, kind, look)
+        if recorded is not None and not looked:
+            races.recorded(race.at, race.text)  # a resumed run has used this record too
         if not recorded or len(set(recorded)) != len(recorded) or not set(recorded) <= set(range(total)):
             return
         self._awaited = deque(recorded)

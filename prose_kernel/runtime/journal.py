@@ -16,15 +16,17 @@ resumes the run wants.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, json, structs
 
 from prose_kernel.errors import ProviderError, ResumeMismatch
+from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.asides import Aside
 from prose_kernel.runtime.journal_codec import Described, Request
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import ExecutionContext
 
 T = TypeVar("T")
+
+OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
+"""Told of each replayed answer that something was noted beside: the request, the notes, whether the program got it."""
 
 UnderWay = Literal["rerun", "fail"]
 """What becomes of a command or session that was under way when the run was killed."""
@@ -72,32 +77,48 @@ class _Parked:
 
 
 class Journal:
-    """Writes the records of a run; with `known`, those of before are replayed first.
+    """Writes the records of a run; with `known`, those of before are replayed first. `run_ids` are that of the run and
+    those of the runs that it branched from.
 
-    `on_live` is called when the records are at their end, with what was under way then.
+    `on_live` is called when the records are at their end, with what was under way then; `on_replayed` for what was
+    noted beside an answer (`runtime/asides.py`). Records before `changed_before` are of a program whose text was
+    changed since: where it does something else than they say, they are at their end. `texts_stay`: another text than
+    the recorded one is an error; else it takes the place of that one. `again` is the key of what is asked again,
+    however what was `under_way` ends. `place` is the path of the journal's file.
     """
 
     def __init__(
         self,
         log: Log,
         turns: Scheduler,
-        run_id: str = "",
+        run_ids: Sequence[str] = (),
         *,
         known: Iterator[tuple[int, Record]] | None = None,
+        changed_before: int = 0,
+        texts_stay: bool = False,
         under_way: UnderWay = "rerun",
+        again: str = "",
         on_live: Callable[[Sequence[Asked]], None] | None = None,
+        on_replayed: OnReplayed | None = None,
+        place: str = "",
     ) -> None:
+        self._on_replayed = on_replayed
+        self._place = place
+        self.rewound = False
         self._log = log
         self._turns = turns
-        self._run_id = run_id
+        self._run_ids = tuple(run_id.encode() for run_id in run_ids)
+        self._changed_before = changed_before
+        self._texts_stay = texts_stay
         self._known = known
         self._coming: Record | None = None
         self._number = 0
-        self._under_way = under_way
+        self._under_way, self._again = under_way, again
         self._on_live = on_live
         self._parked: dict[str, _Parked] = {}
         self._mark = turns.looks
         self.answers = 0
+        self.abandoned = False
         self.task: asyncio.Task[object] | None = None
         if known is not None:
             turns.idle = self._idle
@@ -106,6 +127,11 @@ class Journal:
     @property
     def replaying(self) -> bool:
         return self._known is not None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are records that say what came of what happens now."""
+        return self._coming is not None
 
     # ------------------------------------------------------------ asking
 
@@ -129,9 +155,10 @@ class Journal:
         if self._was_asked(described):
             answered = await self._known_answer(s, described)
             if answered is not None:
+                self._hand_back(request, answered)
                 value = self._value(answered, kind, described)
                 return value if revive is None else await revive(value)
-            if self._under_way == "fail" and (failure := _failure(kind)) is not None:
+            if self._under_way == "fail" and described.key != self._again and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
         return await self._live_answer(s, described, ask, kept)
 
@@ -140,22 +167,38 @@ class Journal:
     ) -> T:
         turns, key = self._turns, described.key
         wait = Suspension(ask(), partial(turns.leave, s))
+        aside = Aside(key, self._place)
         try:
             try:
-                value: T = await wait
+                with asides.asking(aside):
+                    value: T = await wait
             finally:
                 if wait.happened:
                     await turns.regain()
+            written = value if kept is None else kept(value)
         except asyncio.CancelledError:
-            self._write(Answered(key, cancelled=True))
+            self._write_answer(Answered(key, cancelled=True), aside, kept=False)
             raise
         except Exception as error:
             if codec.may_be_kept(error):
-                self._write(Answered(key, error=codec.encode_error(error), at_once=not wait.happened))
+                told = Answered(key, error=codec.encode_error(error), at_once=not wait.happened)
+                self._write_answer(told, aside, kept=False)
+            else:
+                aside.settle(False)
             raise
-        written = value if kept is None else kept(value)
-        self._write(Answered(key, codec.encode(written), at_once=not wait.happened))
+        self._write_answer(Answered(key, codec.encode(written), at_once=not wait.happened), aside, kept=True)
         return value
+
+    def _write_answer(self, answered: Answered, aside: Aside, *, kept: bool) -> None:
+        if aside.notes:
+            answered = structs.replace(answered, aside=codec.encode(aside.notes))
+        self._write(answered)
+        aside.settle(kept)
+
+    def _hand_back(self, request: Request, answered: Answered) -> None:
+        if answered.aside != NOTHING and self._on_replayed is not None:
+            got = answered.error == NOTHING and not answered.cancelled
+            self._on_replayed(request, json.decode(answered.aside), got)
 
     def _given_up(self, described: Described, failure: T | Exception) -> T:
         if isinstance(failure, Exception):
@@ -181,9 +224,7 @@ class Journal:
             if isinstance(coming, Noted) and coming.key == key:
                 self._advance()
                 return codec.decode(coming.value, kind)
-            if coming is not None:
-                raise self._diverged(f"looks something up ({key})")
-            self._go_live()
+            self._leave(f"looks something up ({key})")
         found = look()
         self._write(Noted(key, codec.encode(found)))
         return found
@@ -192,18 +233,17 @@ class Journal:
 
     def _was_asked(self, described: Described) -> bool:
         """Whether the request has a record; without one it is written down now. Raises `ResumeMismatch`."""
-        digest = described.digest(self._run_id)
+        if self.abandoned:
+            raise asyncio.CancelledError
+        digest = described.digest(self._run_ids)
         if self._known is not None:
             coming = self._coming
-            if isinstance(coming, Asked) and coming.key == described.key:
-                if (coming.kind, coming.digest) != (described.kind, digest):
-                    raise _mismatch(_words(coming.kind, coming.said), _words(described.kind, described.shown))
+            known = (described.key, described.kind, digest)
+            if isinstance(coming, Asked) and (coming.key, coming.kind, coming.digest) == known:
                 self._parked[described.key] = _Parked(coming, asyncio.get_running_loop().create_future())
                 self._advance()
                 return True
-            if coming is not None:
-                raise self._diverged(_words(described.kind, described.shown))
-            self._go_live()
+            self._leave(_words(described.kind, described.shown))
         looks = self._looks() if described.kind == "wait" else 0
         self._write(Asked(described.key, described.kind, digest, described.shown, looks))
         return False
@@ -243,12 +283,12 @@ class Journal:
         elif isinstance(coming, Interrupted):
             self._advance()
             self._cancel()
-        elif coming is None:
-            self._go_live()
-        else:  # nobody asks what was asked next: whoever waits first is told so
-            parked = self._parked.pop(next(iter(self._parked)))
-            error = _mismatch(_next_words(coming), "nothing of the kind")
-            self._wake(parked, Answered(parked.asked.key, error=codec.encode_error(error)))
+        else:
+            try:
+                self._leave("nothing of the kind")
+            except ResumeMismatch as error:  # nobody asks what was asked next: whoever waits first is told so
+                parked = self._parked.pop(next(iter(self._parked)))
+                self._wake(parked, Answered(parked.asked.key, error=codec.encode_error(error)))
 
     def _wake(self, parked: _Parked, answered: Answered | None) -> None:
         self._turns.begins()
@@ -258,6 +298,16 @@ class Journal:
         if self.task is not None:
             self._turns.wakes(self.task)
             self.task.cancel()
+
+    def _leave(self, now: str) -> None:
+        """The program does what the next record does not tell of. Raises `ResumeMismatch` when there is one, unless the
+        program was changed since."""
+        if self._coming is not None:
+            if self._number >= self._changed_before:
+                raise _mismatch(_next_words(self._coming), now)
+            self._log.rewind(self._number)
+            self.rewound = True
+        self._go_live()
 
     def _go_live(self) -> None:
         """The records are at their end."""
@@ -278,11 +328,6 @@ class Journal:
         self._mark = self._turns.looks
         looks = getattr(self._coming, "looks", 0)
         self._turns.stop_at = self._mark + looks if looks else 0
-
-    def _diverged(self, now: str) -> ResumeMismatch:
-        coming = self._coming
-        assert coming is not None
-        return _mismatch(_next_words(coming), now)
 
     # ------------------------------------------------------------ computing for long
 
@@ -305,9 +350,22 @@ class Journal:
     # ------------------------------------------------------------ texts
 
     def interrupted(self) -> None:
-        """The person interrupts the text that runs; called right before its task is cancelled."""
-        if self._known is None:
+        """The person interrupts the text that runs; called right before its task is cancelled.
+
+        One that has not caught up with its records yet is abandoned: it ends, and nothing of that is written.
+        """
+        if self._known is not None:
+            self._abandon()
+        else:
             self._write(Interrupted(max(1, self._looks()) if self._turns.is_running else 0))
+
+    def _abandon(self) -> None:
+        self.abandoned = True
+        self._known = self._turns.idle = None
+        self._turns.stop_at = 0
+        parked, self._parked = list(self._parked.values()), {}
+        for one in parked:
+            self._wake(one, Answered(one.asked.key, cancelled=True))
 
     def begins(self, text: Text) -> None:
         """A text begins to run. Where another one did, in a run that is resumed, that one and what followed it are
@@ -318,7 +376,10 @@ class Journal:
                 self._advance()
                 return
             if coming is not None:
+                if self._texts_stay and isinstance(coming, Text):
+                    raise _mismatch(f"{coming.name}: {coming.text.strip()}", f"{text.name}: {text.text.strip()}")
                 self._log.rewind(self._number)
+                self.rewound = True
             self._go_live()
         self._write(text)
 
@@ -336,14 +397,13 @@ class Journal:
             if isinstance(coming, Ended) and (coming.number, coming.status) == (record.number, record.status):
                 self._advance()
                 return
-            if coming is not None:
-                raise self._diverged(f"text {record.number} ends: {record.status}")
-            self._go_live()
+            self._leave(f"text {record.number} ends: {record.status}")
         self._write(record)
 
     def _write(self, record: Record) -> None:
         self._mark = self._turns.looks
-        self._log.append(record)
+        if not self.abandoned:
+            self._log.append(record)
 
 
 def _failure(kind: type[T]) -> T | Exception | None:

@@ -17,8 +17,9 @@ NOTHING: Final = Raw(b"null")
 
 class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     """How the run began. `directory` is where it was started, `program` its file or the notebook's name, `settings`
-    those that decide what the program does. `origin` is the address of a program from elsewhere. A branch tells of
-    which run, and of how many of its records."""
+    those that decide what the program does. `origin` is the address of a program from elsewhere. A branch names the
+    runs that it came from, the nearest last; `branch_at` is the number of records that it shares with that one, and
+    `changed` that its text was changed then."""
 
     run: str
     program: str
@@ -33,8 +34,16 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     supplied: dict[str, str] = field(default_factory=dict)
     decisions: dict[str, bool] = field(default_factory=dict)
     settings: dict[str, str | int | bool | None] = field(default_factory=dict)
-    branch_of: str = ""
+    gate_files: bool = False
+    elsewhere: bool = False
+    branch_of: list[str] = field(default_factory=list)
     branch_at: int = 0
+    changed: bool = False
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person ran it cell by cell: the program of a notebook that was run as a file is that file."""
+        return self.notebook and not self.program.endswith(".ipynb")
 
 
 class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
@@ -63,7 +72,8 @@ class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True)
 class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults=True):
     """The program got its answer: a value or an error, or the branch was cancelled.
 
-    `at_once`: the branch never had to wait. The others have got theirs before when all branches stood still.
+    `at_once`: the branch never had to wait. The others have got theirs before when all branches stood still. `aside`
+    is what those behind the ports have noted (`runtime/asides.py`).
     """
 
     key: str
@@ -71,6 +81,7 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
     error: Raw = NOTHING
     cancelled: bool = False
     at_once: bool = False
+    aside: Raw = NOTHING
 
 
 class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True):

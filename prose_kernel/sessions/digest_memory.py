@@ -14,17 +14,20 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.errors import MemoryLocked, ProviderError
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.safe_files import Place, ToolFailed, ToolRefused
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import Clock, MemoryBinding, MemoryMode, OpenMemory
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.runtime.session_options import MemoryLimits, Surroundings
 from prose_kernel.runtime.text import one_line
-from prose_kernel.sessions.memory import Memories, locked
+from prose_kernel.sessions import memory_undo as undo
+from prose_kernel.sessions.memory import Memories, digest_of, locked
 from prose_kernel.sessions.tools.tool import in_thread
 
 if TYPE_CHECKING:
@@ -76,6 +79,9 @@ class DigestMemories:
                 await in_thread(lambda _stop: self._make(binding, directory))
             if os.path.isdir(directory):  # noqa: PTH112, ASYNC240 - one call of the system
                 await self._lock(binding, directory, held)
+                recover = partial(undo.recover, directory, (DIGEST, LEDGER).__contains__, self._queues.is_answered)
+                await in_thread(lambda _stop: recover())
+                self._queues.compare(directory, _state(directory), f"the memory '{one_line(binding.key)}'")
             told = await in_thread(lambda _stop: self._told(binding, directory, mode))
             memory = _Open(self, binding, directory, told, held.pop_all())
         if not writes:
@@ -162,16 +168,19 @@ class DigestMemories:
     # ------------------------------------------------------------ writing
 
     def _keep(self, directory: str, patches: Sequence[str]) -> str | None:
+        """Apply a patch, with a way back that is needed until the journal knows of it."""
         now = self._clock.now().astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         why: str | None = None
         try:
             patch = _patch(patches, self._limits)
             if patch.digest is not None or patch.retain is not None:
+                undo.remember(directory, (DIGEST,), growing=(LEDGER,))
                 _apply(directory, patch, now)
             why = "unknown keys" if patch.unknown else None
         except _Discarded as discarded:
             why = str(discarded)
-        except (OSError, ToolFailed, ToolRefused) as error:
+        except (OSError, ValueError, ToolFailed, ToolRefused) as error:
+            undo.put_back(directory)
             why = f"not written: {places.reason(error) if isinstance(error, OSError) else error}"
         with contextlib.suppress(OSError, ValueError, ToolFailed, ToolRefused):
             _note(Path(directory, META), now, why)
@@ -192,7 +201,19 @@ class _Open:
     async def keep(self, patches: Sequence[str]) -> str | None:
         if self._held is None:
             return None
-        return await in_thread(lambda _stop: self._memories._keep(self._directory, patches))
+        directory, aside = self._directory, asides.current()
+
+        def settled(kept: bool) -> None:
+            (undo.forget if kept else undo.put_back)(directory)
+
+        if aside is not None:
+            aside.after(settled)
+        why = await in_thread(lambda _stop: self._memories._keep(directory, patches))
+        if aside is None:
+            undo.forget(directory)
+        else:
+            aside.notes["memory"] = {"outside": directory, "digest": _state(directory)}
+        return why
 
     def close(self) -> None:
         held, self._held = self._held, None
@@ -231,6 +252,16 @@ def _place(binding: MemoryBinding) -> str:
 
 
 # ---------------------------------------------------------------- reading
+
+
+def _state(directory: str) -> str | None:
+    """What tells two states of a memory apart; None for an empty one."""
+    try:
+        digest, _ = _data(Path(directory, DIGEST), _TAIL)
+        size = _data(Path(directory, LEDGER), 0)[1]
+    except ValueError:
+        return None
+    return digest_of(b"%d %b" % (size, digest)) if digest or size else None
 
 
 def _data(path: Path, limit: int, *, tail: bool = False) -> tuple[bytes, int]:

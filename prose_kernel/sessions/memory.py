@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.safe_files import Place
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import (
     AgentMemory,
     Clock,
@@ -30,6 +32,7 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import one_line
+from prose_kernel.sessions import memory_undo as undo
 from prose_kernel.sessions.request import next_segment, summarise
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, in_thread
 from prose_kernel.sessions.usage import discarded
@@ -37,12 +40,14 @@ from prose_kernel.sessions.usage import discarded
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
+MEMORY: Final = "memory.md"
 MEMORY_LIMIT: Final = 1024 * 1024
 NOT_RUN: Final = "dry-run"
 """The origin of an answer that nobody gave: it leaves no memory."""
 
 _PROMPT_LENGTH: Final = 2000
 _HEADING: Final = "## Sessions"
+_SEGMENT: Final = re.compile(r".+-\d{3,}\.md")
 _TITLE: Final = re.compile(r"# Segment \d+(?=\n|$)")
 
 
@@ -55,7 +60,7 @@ class MemoryFiles:
 
     def __init__(self, directory: str, memory: AgentMemory) -> None:
         self._memory = memory
-        self._path = Path(directory, "memory.md")
+        self._path = Path(directory, MEMORY)
         try:
             self.former = read(self._path)
         except ValueError as problem:
@@ -82,16 +87,9 @@ class MemoryFiles:
         elif not self._segment.exists():
             self._write(self._segment, segment_text(self._segment.stem, request, result, now))
 
-    def restore(self) -> None:
-        """The memory as it was before; what cannot be put back stays as the session left it."""
-        with contextlib.suppress(OSError, ProviderError):
-            if _mark(self._path) != self._mark:
-                if self.former is None:
-                    self._path.unlink(missing_ok=True)
-                else:
-                    self._write(self._path, self.former)
-        with contextlib.suppress(OSError):
-            self._segment.unlink(missing_ok=True)
+    def texts(self) -> tuple[str | None, str | None]:
+        """The memory and the segment as they are now; None for what is not there, or no text."""
+        return _text(self._path), _text(self._segment)
 
     def _write(self, path: Path, text: str) -> None:
         data = text.encode("utf-8", "replace")
@@ -203,12 +201,47 @@ OnProgress = Callable[[SessionProgress], None]
 class Memories:
     """What sessions of one run share: whose turn it is at each memory, and memories that live with the run alone.
 
-    It outlives a change of provider.
+    It outlives a change of provider. `is_answered` tells whether a journal has the answer to a request, `warn` tells
+    the person something. In a run that is resumed, `known` are the memories as the replayed answers left them, by
+    directory, and `taken_back` tells that the run goes on at an earlier point than it had reached.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, is_answered: undo.IsAnswered = lambda path, key: False, warn: Callable[[str], object] = lambda text: None
+    ) -> None:
         self.turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.of_the_run: dict[str, str] = {}
+        self.is_answered = is_answered
+        self.warn = warn
+        self.known: dict[str, Known] = {}
+        self.taken_back = False
+        self._compared: set[str] = set()
+
+    def compare(self, directory: str, digest: str | None, told: str) -> None:
+        """A session is about to use a memory outside of the run. In a run that went back, it is not as it was then."""
+        if not self.taken_back or directory in self._compared:
+            return
+        self._compared.add(directory)
+        if digest is not None and digest != self.known.get(directory, Known()).digest:
+            self.warn(f"{told} is not taken back with the run: it holds what came later")
+
+
+@dataclasses.dataclass(slots=True)
+class Known:
+    """A memory as replayed answers left it: the digest of one outside of the run, the texts of one that is the run's
+    own."""
+
+    digest: str | None = None
+    text: str | None = None
+    segments: dict[str, str | None] = dataclasses.field(default_factory=dict)
+
+
+def digest_of(text: str | bytes | None) -> str | None:
+    """What tells two states of a memory apart; None for none."""
+    if text is None:
+        return None
+    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 class RememberingSessions:
@@ -242,30 +275,46 @@ class RememberingSessions:
     async def _in_a_directory(
         self, request: SessionRequest, memory: AgentMemory, on_progress: OnProgress
     ) -> SessionResult:
-        directory = self._resolved(memory)
-        async with self._memories.turns[directory], self._locked(directory, memory, on_progress):
-            files = await in_thread(lambda _stop: MemoryFiles(directory, memory))
+        directory = _resolved(self._where.cwd, memory)
+        turn = self._memories.turns[directory]
+        await turn.acquire()
+        with contextlib.ExitStack() as held:
+            held.callback(turn.release)
+            held.callback((await self._lock(directory, memory, on_progress)).release)
             result: SessionResult | None = None
             try:
+                files = await in_thread(lambda _stop: self._opened(directory, memory))
+                if memory.scope != "true":
+                    self._memories.compare(directory, digest_of(files.former), f"the memory of agent '{memory.agent}'")
                 result = answer = await self._inner.run(self._told(request, memory, files), on_progress)
                 await in_thread(lambda _stop: files.keep(request, answer, self._clock.now()))
             except BaseException:
                 if result is not None:
                     discarded(result)
-                files.restore()
+                undo.put_back(directory)
                 raise
+            _settle(directory, memory, files, held.pop_all())
             return answer
 
-    def _resolved(self, memory: AgentMemory) -> str:
-        return os.path.realpath(os.path.join(self._where.cwd, memory.directory))  # noqa: PTH118 - text in, text out
+    def _opened(self, directory: str, memory: AgentMemory) -> MemoryFiles:
+        """The files as no killed process has left them, with a way back. Raises `ProviderError`."""
+        segment = re.compile(re.escape(memory.agent) + r"-\d{3,}\.md")
+        undo.recover(
+            directory, lambda name: name == MEMORY or bool(segment.fullmatch(name)), self._memories.is_answered
+        )
+        files = MemoryFiles(directory, memory)
+        try:
+            undo.remember(directory, (MEMORY, files.segment_name))
+        except OSError as error:
+            raise not_kept(memory, error) from None
+        return files
 
     def _told(self, request: SessionRequest, memory: AgentMemory, files: MemoryFiles) -> SessionRequest:
         segment = f"{memory.directory.rstrip('/')}/{files.segment_name}"
         text = files.former if memory.resume else None
         return structs.replace(request, memory=structs.replace(memory, text=text, segment=segment))
 
-    @contextlib.asynccontextmanager
-    async def _locked(self, directory: str, memory: AgentMemory, on_progress: OnProgress) -> AsyncIterator[None]:
+    async def _lock(self, directory: str, memory: AgentMemory, on_progress: OnProgress) -> BaseFileLock:
         """Hold the directory's lock file, against other processes. Raises `ProviderError` when one keeps it."""
         from filelock import FileLock
 
@@ -276,25 +325,26 @@ class RememberingSessions:
                 f"the memory of agent '{memory.agent}' is in use by another process",
                 hint=f"it was waited for {PATIENCE / 60:g} minutes: let one program at a time use this agent",
             )
-        try:
-            yield
-        finally:
-            lock.release()
+        return lock
 
     # ------------------------------------------------------------ memory in the run
 
     async def _in_the_run(self, request: SessionRequest, memory: AgentMemory, on_progress: OnProgress) -> SessionResult:
         """Memory that nothing is written for: kept as text as long as the run lives."""
-        name = f"{request.program}\n{memory.directory}"
+        name = _name(request, memory)
+        texts = self._memories.of_the_run
         async with self._memories.turns[name]:
-            former = self._memories.of_the_run.get(name)
+            former = texts.get(name)
             told = structs.replace(memory, directory="", text=former if memory.resume else None)
             result = await self._inner.run(structs.replace(request, memory=told), on_progress)
             if result.memory_after is not None:
-                self._memories.of_the_run[name] = result.memory_after
+                texts[name] = result.memory_after
             elif result.origin != NOT_RUN:
-                self._memories.of_the_run[name] = memory_text(told, request, result)
-            return result
+                texts[name] = memory_text(told, request, result)
+        aside = asides.current()
+        if aside is not None and name in texts:
+            aside.notes["memory"] = {"text": texts[name]}
+        return result
 
     # ------------------------------------------------------------ memory as context
 
@@ -310,6 +360,75 @@ class RememberingSessions:
             return item
         path = Path(self._where.cwd, item.location)
         return dataclasses.replace(item, content=await in_thread(lambda _stop: _text(path)))
+
+
+def _resolved(cwd: str, memory: AgentMemory) -> str:
+    return os.path.realpath(os.path.join(cwd, memory.directory))  # noqa: PTH118 - text in, text out
+
+
+def _name(request: SessionRequest, memory: AgentMemory) -> str:
+    return f"{request.program}\n{memory.directory}"
+
+
+def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: contextlib.ExitStack) -> None:
+    """The memory is written: it counts, and others may use it, when the journal has the answer."""
+
+    def settled(kept: bool) -> None:
+        with held:
+            if kept:
+                undo.forget(directory)
+            else:
+                undo.put_back(directory)
+
+    aside = asides.current()
+    if aside is None:
+        settled(True)
+        return
+    text, segment = files.texts()
+    if memory.scope == "true":
+        aside.notes["memory"] = {"text": text, "segment": files.segment_name, "of_segment": segment}
+    else:
+        aside.notes["memory"] = {"outside": directory, "digest": digest_of(text)}
+    aside.after(settled)
+
+
+# ---------------------------------------------------------------- what a resumed run knows again
+
+
+def again(memories: Memories, cwd: str, request: object, note: Mapping[str, Any]) -> None:
+    """An answer has been replayed: what was noted beside it about a memory counts again."""
+    if "outside" in note:
+        memories.known[note["outside"]] = Known(note["digest"])
+        return
+    memory = request.memory if isinstance(request, SessionRequest) else None
+    if not isinstance(request, SessionRequest) or memory is None:
+        return
+    if "segment" not in note:
+        memories.of_the_run[_name(request, memory)] = note["text"]
+        return
+    known = memories.known.setdefault(_resolved(cwd, memory), Known())
+    known.text = note["text"]
+    known.segments[note["segment"]] = note["of_segment"]
+
+
+def restore_memories(run_directory: Path, known: Mapping[str, Known]) -> None:
+    """Give a run that is resumed the memories of its own (`persist: true`) that the replayed answers left: those, and
+    no others. What cannot be written stays as it is."""
+    here = run_directory.resolve()
+    known = {place: memory for place, memory in known.items() if Path(place).is_relative_to(here)}
+    for place in (*run_directory.glob("agents/*"), *run_directory.glob("imports/**/agents/*")):
+        known.setdefault(str(place.resolve()), Known())
+    for directory, memory in known.items():
+        wanted = {MEMORY: memory.text, **memory.segments}
+        there = [entry.name for entry in Path(directory).iterdir()] if Path(directory).is_dir() else []
+        gone = [name for name in there if name == MEMORY or _SEGMENT.fullmatch(name)]
+        undo.tidy(directory)
+        for name, text in (dict.fromkeys(gone) | wanted).items():
+            with contextlib.suppress(OSError, ToolFailed, ToolRefused):
+                if text is None:
+                    Path(directory, name).unlink(missing_ok=True)
+                elif _text(Path(directory, name)) != text:
+                    places.write_whole(Place(name, f"{directory}/{name}"), text.encode("utf-8", "replace"))
 
 
 async def locked(

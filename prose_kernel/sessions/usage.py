@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from msgspec import structs
 
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import (
     Finding,
     Judge,
@@ -78,22 +80,38 @@ class UsageTotals:
 
     def session(self, result: SessionResult) -> None:
         """Count a session's result."""
-        line = self._line(result.provider or result.origin, str(result.details.get("model", "")))
-        self._keep(_with(replace(line, sessions=line.sessions + 1), result.usage, result.replayed))
+        provider, model = result.provider or result.origin, str(result.details.get("model", ""))
+        self._count("session", provider, model, result.usage, result.replayed)
 
     def judgement(self, answer: Verdict | Pick | Finding) -> None:
         """Count a judgement; one by a rule is nobody's, and not counted."""
         if answer.by in ("rules", "dry-run"):
             return
         details = answer.details
-        usage = details.get("usage")
-        line = self._line(str(details.get("provider") or answer.by), str(details.get("model", "")))
-        line = replace(line, judgements=line.judgements + 1)
-        self._keep(_with(line, reported(usage), bool(details.get("replayed"))))
+        provider, model = str(details.get("provider") or answer.by), str(details.get("model", ""))
+        self._count("judgement", provider, model, reported(details.get("usage")), bool(details.get("replayed")))
 
     def consumed(self, provider: str, model: str, usage: Usage) -> None:
         """Count what an attempt consumed that leaves no result."""
-        self._keep(_with(self._line(provider, model), usage, False))
+        self._count("", provider, model, usage, False)
+
+    def again(self, notes: Sequence[Sequence[Any]]) -> None:
+        """Count what was noted in the journal of a run that is resumed: it belongs to the same run."""
+        for what, provider, model, usage, replayed in notes:
+            self._add(what, provider, model, reported(usage), replayed)
+
+    def _count(self, what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
+        self._add(what, provider, model, usage, replayed)
+        aside = asides.current()
+        if aside is not None:
+            note = [what, provider, model, plain(usage) if usage is not None else None, replayed]
+            cast("list[object]", aside.notes.setdefault("usage", [])).append(note)
+
+    def _add(self, what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
+        line = self._lines.get((provider, model)) or Line(provider, model)
+        line = replace(line, sessions=line.sessions + (what == "session"))
+        line = replace(line, judgements=line.judgements + (what == "judgement"))
+        self._lines[provider, model] = _with(line, usage, replayed)
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -106,12 +124,6 @@ class UsageTotals:
         total = Line("total", "")
         numbers = [name for name in Line.__slots__ if name not in ("provider", "model")]
         return replace(total, **{name: sum(getattr(line, name) for line in self.lines) for name in numbers})
-
-    def _line(self, provider: str, model: str) -> Line:
-        return self._lines.get((provider, model)) or Line(provider, model)
-
-    def _keep(self, line: Line) -> None:
-        self._lines[line.provider, line.model] = line
 
 
 def plain(usage: Usage) -> dict[str, object]:

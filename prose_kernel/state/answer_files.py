@@ -8,7 +8,10 @@ it is complete. A run that was interrupted still says `running`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
@@ -19,10 +22,11 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.runtime.text import clipped
+from prose_kernel.state import layout
 from prose_kernel.state.atomic import append, write_whole
 from prose_kernel.state.trace import one_line, timestamp
 
-ROOT: Final = ".vvm"
+ROOT: Final = layout.VVM
 LARGEST: Final = 256 * 1024 * 1024
 """Bytes of a binding."""
 
@@ -30,6 +34,8 @@ _LONGEST_MESSAGE: Final = 160
 _SHORT: Final = 32 * 1024
 """Characters of a log that is written with every line."""
 _GROWTH: Final = 16
+_BINDING: Final = re.compile(r"b\d{6,}\.md")
+_LINE: Final = re.compile(r"(?m)^- \[([0-9TZ:-]+)\] (.*)$")
 _WITHHELD: Final = "(withheld: it looks like a secret)"
 
 Status = Literal["running", "completed", "failed"]
@@ -58,6 +64,8 @@ class AnswerFiles:
         self._written_at = 0.0
         self._made = self._run_started = False
         self._problem: str | None = None
+        self._known: set[str] = set()
+        self._earlier: deque[tuple[str, str]] = deque()
 
     # ------------------------------------------------------------ the run
 
@@ -66,11 +74,13 @@ class AnswerFiles:
         self._make(lambda: write_whole(self.directory / "program.vvm", program))
 
     def record_source(self, text: str) -> None:
-        """Append a cell to the copy of the program. Never raises."""
+        """Add a cell to the copy of the program; the first one begins it anew. Never raises."""
         self._sources += 1
-        separator = "\n" if self._sources > 1 else ""
-        data = f"{separator}{text.rstrip()}\n".encode("utf-8", "replace")
-        self._make(lambda: append(self.directory / "program.vvm", data))
+        program, text = self.directory / "program.vvm", f"{text.rstrip()}\n"
+        if self._sources == 1:
+            self._make(lambda: write_whole(program, text))
+        else:
+            self._make(lambda: append(program, f"\n{text}".encode("utf-8", "replace")))
 
     def __call__(self, event: ev.Event) -> None:
         """Note how the run begins and ends."""
@@ -97,8 +107,9 @@ class AnswerFiles:
 
     def _begin(self) -> None:
         if self._made and self._run_started and not self._started:
-            self._started = timestamp(self._clock)
+            self._earlier.extend(_lines_of(self.directory / "state.md"))
             self._line("Started")
+            self._started = self._updated
 
     def _end(self, error: RunError | None, outputs: int) -> None:
         if error is None:
@@ -113,7 +124,16 @@ class AnswerFiles:
 
     def target(self, number: int) -> Target:
         name = f"b{number:06d}"
+        self._known.add(f"{name}.md")
         return Target(name, f"{self.readable}/{name}.md", "")
+
+    def forget_others(self) -> None:
+        """Remove what calls have left that this run has not made by now: it went back to an earlier point. Never
+        raises."""
+        with contextlib.suppress(OSError):
+            for path in (self.directory / "bindings").iterdir():
+                if _BINDING.fullmatch(path.name) and path.name not in self._known:
+                    path.unlink()
 
     def clear(self, target: Target) -> None:
         self._check()
@@ -175,12 +195,19 @@ class AnswerFiles:
         return f"_anon_{self._anonymous:03d}"
 
     def _line(self, text: str) -> None:
-        self._updated = timestamp(self._clock)
+        self._updated = self._time_then(text) or timestamp(self._clock)
         self._trace.append(f"- [{self._updated}] {text}\n")
         self._grown(len(self._trace[-1]))
         second_over = self._clock.monotonic() >= self._written_at + 1
         if self._size <= _SHORT or self._unwritten * _GROWTH >= self._size or second_over:
             self.flush()
+
+    def _time_then(self, text: str) -> str | None:
+        """When a run that is resumed has written this line before; what the log says from another line on, is void."""
+        if self._earlier and self._earlier[0][1] == text:
+            return self._earlier.popleft()[0]
+        self._earlier.clear()
+        return None
 
     def _grown(self, characters: int) -> None:
         self._size += characters
@@ -208,6 +235,15 @@ class AnswerFiles:
         except OSError as error:
             self._problem = (error.strerror or "it cannot be written").lower()
         self._unwritten, self._written_at = 0, self._clock.monotonic()
+
+
+def _lines_of(log: Path) -> list[tuple[str, str]]:
+    """The lines of the trace of a log, with their times; none of a log that is not there, or damaged."""
+    try:
+        text = log.read_text("utf-8", "replace")
+    except OSError:
+        return []
+    return _LINE.findall(text.partition("\n## Execution Trace\n")[2])
 
 
 def _told(text: str) -> str:

@@ -242,6 +242,39 @@ def test_prose_doctor_says_what_it_finds(
     assert "URL from .prose/.env" in line and "prose@" not in line
 
 
+def test_prose_doctor_tries_the_user_s_database(
+    here: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(postgres_url)
+    monkeypatch.setenv("OPENPROSE_POSTGRES_USER_URL", "postgresql://me:geheim@127.0.0.1:1/mine")
+    main(["doctor", "--no-start"])
+    out = capsys.readouterr().out
+    said = "PostgreSQL of the user: URL from OPENPROSE_POSTGRES_USER_URL; 127.0.0.1:1/mine: connection refused"
+    assert f"note   {said}" in out and "geheim" not in out
+
+
+def test_a_gate_is_found_among_many_runs(here: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(postgres_url)
+    run("p.prose", "--input", "topic=x")
+    rows(
+        postgres_url,
+        "INSERT INTO openprose.run (id, status) SELECT 'r' || n, 'completed' FROM generate_series(100, 400) n;"
+        "INSERT INTO openprose.gates (run_id, id, prompt, status) SELECT id, 'go', 'Go?', 'approved' FROM openprose.run;"
+        "INSERT INTO openprose.gate_audit_log (run_id, gate_id, event_type, principal, timestamp) "
+        "SELECT id, 'go', 'approved', 'lead', now() FROM openprose.run;"
+        "UPDATE openprose.gates SET status = 'pending', timeout_at = now() + interval '1h' WHERE run_id = 'r300'",
+    )
+    capsys.readouterr()
+    assert main(["gates"]) == 0
+    assert capsys.readouterr().out.startswith("go  (run r300)\n")
+    assert main(["gate", "log", "r250", "go"]) == 0
+    assert "lead" in capsys.readouterr().out
+    assert main(["gate", "approve", "r250", "go"]) == 1
+    assert "already resolved: gate go was approved by lead" in capsys.readouterr().err
+    assert main(["gate", "approve", "go"]) == 0
+    assert capsys.readouterr().out == "gate go of run r300: approved by user\n"
+
+
 def test_without_the_extra_it_is_said_how_to_get_it(here: Path, tmp_path: Path) -> None:
     """In a process in which psycopg cannot be imported."""
     configure("postgresql://127.0.0.1:1/runs")

@@ -39,11 +39,12 @@ def log(cwd: Path, run_id: str | None) -> str:
     return (cwd / ".vvm" / "runs" / str(run_id) / "state.md").read_text()
 
 
-async def test_a_cell_in_context_leaves_nothing_but_memory(tmp_path: Path) -> None:
+async def test_a_cell_in_context_leaves_its_journal_and_memory(tmp_path: Path) -> None:
     here = workspace(tmp_path)
     try:
         assert await here.execute(AGENTS + "x = @a `Note`(())\nx") == "Noted. Really."
-        assert here.run_id is None
+        assert here.run_directory == tmp_path / ".vvm" / "runs" / str(here.run_id)
+        assert [path.name for path in here.run_directory.iterdir()] == ["journal.jsonl"]
         assert "✅ x bound" in (here.transcript or "")
     finally:
         await here.close()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.ports import Store
@@ -113,3 +116,16 @@ def backends(kind: str, cwd: Path, url: Callable[[], str]) -> Iterator[Backend]:
 def told(listener: Listener, *events: Any) -> None:
     for event in events:
         listener(event)
+
+
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("no right to mount a file system here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)

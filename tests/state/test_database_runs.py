@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import signal
+import sys
+import textwrap
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,8 @@ from state.backends import Backend, backends
 
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import RunError, StateError
+from prose_kernel.run_journal import Resumption, resumption
+from prose_kernel.runtime.ports import Key
 from prose_kernel.settings import Settings
 from prose_kernel.state.database import sqlite
 from prose_kernel.workspace import Start, Workspace
@@ -66,10 +72,12 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 only = pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
 
 
-def workspace(backend: Backend, person: Nobody | None = None, **options: Any) -> Workspace:
+def workspace(
+    backend: Backend, person: Nobody | None = None, resumption: Resumption | None = None, **options: Any
+) -> Workspace:
     settings = Settings(state=backend.kind, **options)  # type: ignore[arg-type]
     start = Start(backend.cwd, program_file="p.prose", notebook=False)
-    return Workspace(settings, start, asker=person or Nobody())
+    return Workspace(settings, start, asker=person or Nobody(), resumption=resumption)
 
 
 async def test_a_program_leaves_the_same_in_every_backend(backend: Backend) -> None:
@@ -119,6 +127,22 @@ async def test_the_rows_of_a_program(backend: Backend) -> None:
     assert kept == [*files, *(["state.db"] if not backend.url else [])]
 
 
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_the_questions_of_the_documentation_have_answers(backend: Backend) -> None:
+    run = workspace(backend)
+    await run.execute(PROGRAM.replace('"echo hi"', '"echo hi; exit 3"\n  on-fail: "continue"'), "p.prose")
+    lines = run.trace_text.splitlines()[2:]
+    await run.close()
+    page = (Path(__file__).parents[2] / "docs" / "state.md").read_text()
+    (block,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    ((run_id, _),) = backend.rows_of_only_run()
+    outputs, failures, log, codes = (backend.rows(text, run_id) for text in block.strip().split(";\n\n"))
+    assert ("r", None, "hiin 1!<v>") in outputs
+    assert [(row[0], row[2]) for row in failures] == [(7, "oops")]
+    assert set(lines) < {row[0] for row in log}  # the program that it calls has lines of its own
+    assert codes == [("a", 3)]
+
+
 @only
 async def test_a_failed_run_says_so(backend: Backend) -> None:
     run = workspace(backend)
@@ -151,6 +175,63 @@ async def test_sessions_are_told_rows_and_the_run_writes_their_answers(backend: 
     else:
         assert item.location == f".prose/runs/{run_id}/state.db (bindings table, name='plan', execution_id=NULL)"
     assert ("ok", "fine") in backend.rows("SELECT name, value FROM bindings", run_id)
+
+
+# ---------------------------------------------------------------- a run that is resumed
+
+KILLED = """
+let a = exec "echo run >>a.txt; echo a"
+block twice(n):
+  let b = exec "echo run >>b.txt; echo b"
+  output c = b
+let d = do twice("1")
+exec "test -e once || {{ touch once; kill -9 {process}; }}"
+output r = "{{a}}{{d}}"
+"""
+
+
+async def test_a_run_that_was_killed_goes_on_and_leaves_what_an_unbroken_one_leaves(backend: Backend) -> None:
+    """The trace is written again, bindings are put again: nothing is there twice, nothing is missing."""
+    program = "import asyncio, os, sys\n" + textwrap.dedent(f"""
+        from pathlib import Path
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+        from state.backends import Backend
+        from state.test_database_runs import KILLED, workspace
+        async def main():
+            run = workspace(Backend({backend.kind!r}, Path({str(backend.cwd)!r}), {backend.url!r}))
+            await run.execute(KILLED.format(process=os.getpid()), "p.prose")
+        asyncio.run(main())
+    """)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    assert await process.wait() == -signal.SIGKILL
+    (directory,) = (backend.cwd / ".prose" / "runs").iterdir()
+    broken = backend.open(directory.name).store
+    assert [broken.read(Key("a")), broken.read(Key("d"))] == ["a\n", "b\n"]
+
+    how = resumption(directory / "journal.jsonl")
+    run = workspace(backend, resumption=how)
+    try:
+        await run.restore()
+        await run.execute(KILLED.format(process=process.pid), "p.prose")
+        await run.end()
+        lines = run.trace_text.splitlines()
+    finally:
+        await run.close()
+    assert lines[:-1] == [
+        *(f"# run:{directory.name} p.prose", "", "1→ a ✓", "2→ block:twice#1", "  2→ b ✓", "  2→ c ✓"),
+        *("2→ #1 done", "2→ d ✓", "3→ ✓", "4→ r ✓"),
+    ]
+    assert lines[-1].startswith("---end ")
+    again = backend.open(directory.name).store
+    assert {
+        name: again.read(Key(name, frame)) for name, frame in (("a", None), ("b", 1), ("d", None), ("r", None))
+    } == {**{"a": "a\n", "b": "b\n", "d": "b\n", "r": "ab"}}
+    assert [(backend.cwd / name).read_text() for name in ("a.txt", "b.txt")] == ["run\n", "run\n"]
+    if backend.kind != "filesystem":
+        assert backend.rows_of_only_run() == [(directory.name, "completed")]
+        numbers = backend.rows("SELECT id FROM execution ORDER BY id", directory.name)
+        assert numbers == [(n,) for n in range(1, len(lines) - 1)]
+    assert (directory / "program.prose").read_text() == KILLED.format(process=process.pid)
 
 
 # ---------------------------------------------------------------- notebooks

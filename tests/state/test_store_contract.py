@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres import PostgresServer
-from state.backends import RUN, Backend, backends, in_database, told
+from state.backends import RUN, Backend, backends, in_database, tiny_disk, told
 
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.language.source import Source, Span
@@ -51,6 +51,11 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
 @pytest.fixture
 def store(backend: Backend) -> Store:
     return backend.store()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    yield from tiny_disk(tmp_path)
 
 
 every = pytest.mark.parametrize("backend", ["memory", *LASTING], indirect=True)
@@ -704,3 +709,39 @@ async def test_a_state_directory_that_is_a_file(backend: Backend, tmp_path: Path
     assert store.by_value
     assert store.lost == "the state directory '.prose' cannot be written (not a directory); this run is kept in memory"
     assert store.read(Key("x")) == "1"
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_a_full_disk_is_named_and_everything_is_stored_later(backend: Backend, small_disk: Path) -> None:
+    backend.cwd = small_disk
+    store = backend.store()
+    store.put(binding("a", "old"))
+    await store.flush()
+    for n in range(8):
+        store.put(binding(f"v{n}", str(n) * 60_000))
+    with pytest.raises(StateError, match=r"'v0' could not be stored: no space left on the disk \(and 7 more\)"):
+        await store.flush()
+    store.put(binding("large", "x" * 300_000))
+    with pytest.raises(StateError, match="'large' could not be stored: no space left on device"):
+        await store.flush()
+    assert [store.read(Key("a")), store.read(Key("v7"))] == ["old", "7" * 60_000]
+    for n in range(8):
+        store.put(binding(f"v{n}", "small"))
+    store.put(binding("large", "small"))
+    await store.flush()
+    again = backend.store()
+    assert {again.read(Key(name)) for name in (*(f"v{n}" for n in range(8)), "large")} == {"small"}
+    backend.close()
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_a_damaged_database_is_named(backend: Backend) -> None:
+    file = backend.home().directory / "state.db"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"something else, and long enough " * 200)
+    store = backend.store()
+    store.put(binding("b", "2"))
+    with pytest.raises(StateError, match=r"'b' could not be stored: it is not a database"):
+        await store.flush()
+    assert store.read(Key("b")) == "2"
+    assert file.read_bytes().startswith(b"something else")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from state.backends import tiny_disk
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key
@@ -191,16 +192,7 @@ async def test_a_value_nested_without_end_is_an_error_and_not_a_crash(store: Fil
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("no right to mount a file system here")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    yield from tiny_disk(tmp_path)
 
 
 async def test_full_disk(small_disk: Path) -> None:

@@ -13,14 +13,17 @@ from typing import Literal
 
 from prose_kernel.commands.tasks.pointers import Pointer
 from prose_kernel.commands.tasks.records import TaskRecord, may_follow
+from prose_kernel.commands.tasks.recovery import interrupt_all
 from prose_kernel.commands.tasks.store import Owned, Store, StoreError, exists
 from prose_kernel.errors import TaskRefused
+from prose_kernel.runtime.ports import Clock
 
 
 class Ledger:
     """All calls in the engine's loop. `directory` is the run's, None for memory."""
 
-    def __init__(self, directory: Path | None, pointer: Pointer | None) -> None:
+    def __init__(self, directory: Path | None, pointer: Pointer | None, clock: Clock) -> None:
+        self._clock = clock
         self._directory = directory
         self._pointer = pointer
         self._store: Store | None = None
@@ -38,6 +41,7 @@ class Ledger:
                 self._store = Store(self._directory)
             except Owned:
                 raise StoreError("another kernel owns this run") from None
+            interrupt_all(self._store, self._clock)  # of a process that was killed, when the run is resumed
             if self._pointer is not None:
                 self._pointer.leave()
         return self._store

@@ -79,7 +79,7 @@ class Manager:
         self._workspace = workspace
         self._clock = clock
         self._options = options
-        self.ledger = Ledger(run_directory, pointer)
+        self.ledger = Ledger(run_directory, pointer, clock)
         self._commands: dict[Command, None] = {}
         self._tasks: dict[str, Command] = {}
         self._starting = asyncio.Semaphore(options.foreground)

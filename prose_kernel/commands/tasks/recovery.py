@@ -34,12 +34,13 @@ def recover(run_directory: Path, clock: Clock) -> list[TaskRecord]:
     """
     store = Store(run_directory)
     try:
-        return _interrupt_all(store, clock)
+        return interrupt_all(store, clock)
     finally:
         store.close()
 
 
-def _interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
+def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
+    """Record what is unfinished as interrupted: whoever owns the store has started none of it. Raises `StoreError`."""
     now = timestamp(clock.now())
     changed = []
     for record in store.active():
@@ -77,7 +78,7 @@ def recover_all(
         except (Owned, StoreError):
             continue
         try:
-            changed = bool(_interrupt_all(store, clock)) or changed
+            changed = bool(interrupt_all(store, clock)) or changed
             if pointer.notebook == notebook and tell:
                 untold = store.untold()
                 store.tell(untold)

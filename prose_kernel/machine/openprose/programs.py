@@ -31,7 +31,8 @@ _HOISTED = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 @dataclass(slots=True)
 class ImportedProgram:
-    """An entry of the import registry; `imports` are those of the program itself, loaded already."""
+    """An entry of the import registry: `path` as written, or the URL of a program from elsewhere; `imports` are those
+    of the program itself, loaded already."""
 
     alias: str
     path: str
@@ -163,7 +164,7 @@ async def _load(s: ProgramContext, node: tree.Use, importer: Source, chain: tupl
         cycle = " -> ".join([*names, loaded.source.name])
         raise ImportProgramError(f"import cycle: {cycle}", code="E112")
     alias = node.alias.id if node.alias is not None else slug(path) or loaded.slug
-    entry = ImportedProgram(alias, path, loaded, contract(loaded.program))
+    entry = ImportedProgram(alias, loaded.url or path, loaded, contract(loaded.program))
     for item in loaded.program.items:
         if isinstance(item, tree.Use):
             inner = await call(_load(s, item, loaded.source, (*chain, loaded.source)))

@@ -251,7 +251,10 @@ class _MemoryThen:
         self._take = take
 
     async def keep(self, patches: Sequence[str]) -> str | None:
-        memory = await self._take()
+        try:
+            memory = await self._take()
+        except ProviderError as problem:
+            return str(problem)
         return await memory.keep(patches)
 
     def close(self) -> None:

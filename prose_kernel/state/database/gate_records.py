@@ -43,6 +43,7 @@ from prose_kernel.state.layout import file_stem
 _T = TypeVar("_T")
 _BUSY_SECONDS: Final = 10.0
 _BUSY_PAUSE: Final = 0.05
+_LATEST: Final = 20
 _HINT: Final = "look after the database, then start the run again; a gate that was not recorded is not approved"
 
 
@@ -236,14 +237,22 @@ class DatabaseGates:
             return otherwise
 
 
-def runs_with_gates(database: PostgresDatabase) -> list[str]:
-    """The runs of a shared database that have gates, oldest first. Raises `DatabaseError`."""
+def runs_with_gates(database: PostgresDatabase, gate: str | None = None, run: str | None = None) -> list[str]:
+    """The runs of a shared database that have a pending gate, oldest first; with `gate` also the latest ones in which a
+    gate of that id or name was decided. With `run` that run alone, if it has any gate. Raises `DatabaseError`."""
     with contextlib.closing(database.open()) as connection:
         there = {str(name) for (name,) in connection.query(database.dialect.existing)}
         if GATES.name not in there or X_GATES.name not in there:
             return []
-        table = Statements(database.dialect, "").name(GATES)
-        return [str(run) for (run,) in connection.query(f"SELECT DISTINCT run_id FROM {table} ORDER BY run_id")]
+        found = (
+            "SELECT DISTINCT g.run_id FROM openprose.gates g "
+            "LEFT JOIN openprose.x_gates x ON x.run_id = g.run_id AND x.gate_id = g.id "
+            "WHERE (%s::text IS NULL OR g.run_id = %s) AND (%s::text IS NULL OR g.id = %s OR x.name = %s)"
+        )
+        values = (run, run, gate, gate, gate)
+        waiting = connection.query(f"{found} AND g.status = 'pending'", values)
+        decided = connection.query(f"{found} ORDER BY g.run_id DESC LIMIT {_LATEST}", values) if run or gate else []
+        return sorted({str(name) for (name,) in (*waiting, *decided)})
 
 
 def _left(row: GateRow) -> Left:

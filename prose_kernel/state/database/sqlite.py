@@ -70,28 +70,32 @@ class SqliteConnection:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        with _in_words():
-            self._connection.execute("BEGIN IMMEDIATE")
+        self.execute("BEGIN IMMEDIATE")
         try:
             yield
-            with _in_words():
-                self._connection.execute("COMMIT")
+            self.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             raise
 
     def execute(self, statement: str, parameters: Row = ()) -> int:
-        with _in_words():
+        try:
             return self._connection.execute(statement, parameters).rowcount
+        except sqlite3.Error as error:
+            raise _in_words(error) from None
 
     def executemany(self, statement: str, rows: Iterable[Row]) -> None:
-        with _in_words():
+        try:
             self._connection.executemany(statement, rows)
+        except sqlite3.Error as error:
+            raise _in_words(error) from None
 
     def query(self, statement: str, parameters: Row = ()) -> list[tuple[object, ...]]:
-        with _in_words():
+        try:
             return self._connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise _in_words(error) from None
 
     def close(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -103,38 +107,37 @@ def read_only(file: Path) -> Connection:
 
     Raises `DatabaseError`.
     """
-    with _in_words():
-        connection = sqlite3.connect(
-            f"{file.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=_BUSY
-        )
-    return SqliteConnection(connection)
+    place = f"{file.absolute().as_uri()}?mode=ro"
+    try:
+        return SqliteConnection(sqlite3.connect(place, uri=True, isolation_level=None, timeout=_BUSY))
+    except sqlite3.Error as error:
+        raise _in_words(error) from None
 
 
 def _open(file: Path) -> sqlite3.Connection:
     try:  # no link in its place is followed
         file.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
+        connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=_BUSY)
     except OSError as error:
         raise DatabaseError((error.strerror or "it cannot be opened").lower()) from None
-    with _in_words():
-        connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=_BUSY)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            connection.execute("PRAGMA synchronous = NORMAL")
-        except BaseException:
-            connection.close()
-            raise
+    except sqlite3.Error as error:
+        raise _in_words(error) from None
+    try:
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise _in_words(error) from None
+        raise
     return connection
 
 
-@contextlib.contextmanager
-def _in_words() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        reason = _REASONS.get(name) or _REASONS.get("_".join(name.split("_")[:2])) or str(error).lower()
-        raise DatabaseError(reason, busy=name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))) from None
+def _in_words(error: sqlite3.Error) -> DatabaseError:
+    name = getattr(error, "sqlite_errorname", "") or ""
+    reason = _REASONS.get(name) or _REASONS.get("_".join(name.split("_")[:2])) or str(error).lower()
+    return DatabaseError(reason, busy=name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")))
 
 
 # ---------------------------------------------------------------- network drives

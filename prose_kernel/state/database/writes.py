@@ -113,6 +113,7 @@ class DatabaseWrites:
         self._patience = patience
         self._pause = pause
         self._say = Statements(database.dialect, home.run_id)
+        self._upserts: dict[str, str] = {}
         self._connection: Connection | None = None
         self._next = _Batch()
         self._being_written: Mapping[RowKey, Binding] = {}
@@ -332,9 +333,9 @@ class DatabaseWrites:
                 connection.execute(f"DELETE FROM {say.name(table)}{say.where(table)}", say.parameters(table))
         for table, found in batch.rows.items():
             if found:
-                connection.executemany(say.upsert(table), found.values())
+                connection.executemany(self._upsert(table), found.values())
         if rendered:
-            connection.executemany(say.upsert(schema.BINDINGS), rendered)
+            connection.executemany(self._upsert(schema.BINDINGS), rendered)
         for (prefix, _), (memory, prompt) in batch.agents.items():
             if not self._is_elsewhere(memory):
                 self._execute_agent(connection, memory, prompt, prefix)
@@ -342,6 +343,12 @@ class DatabaseWrites:
             mark, where = say.dialect.placeholder, say.where(schema.GATES, "id = {}")
             statement = f"UPDATE {say.name(schema.GATES)} SET execution_id = {mark}{where}"
             connection.execute(statement, say.parameters(schema.GATES, row, gate))
+
+    def _upsert(self, table: Table) -> str:
+        found = self._upserts.get(table.name)
+        if found is None:
+            found = self._upserts[table.name] = self._say.upsert(table)
+        return found
 
     def _execute_run(self, connection: Connection, run: Mapping[str, schema.Value], *, restarted: bool) -> None:
         say, mark = self._say, self._say.dialect.placeholder

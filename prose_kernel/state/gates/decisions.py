@@ -91,9 +91,12 @@ def pending_gates(
     ]
 
 
-def damaged_records(state_dir: Path, clock: Clock, run: str | None = None) -> list[tuple[str, str]]:
+def damaged_records(
+    state_dir: Path, clock: Clock, run: str | None = None, postgres: PostgresDatabase | None = None
+) -> list[tuple[str, str]]:
     """What could not be read among the gate records, each as run and file."""
-    return [(records.run_id, name) for records in _local_runs(state_dir, clock, run) for name in records.damaged()]
+    runs = _runs(state_dir, clock, run, postgres)
+    return [(records.run_id, name) for records in runs for name in records.damaged()]
 
 
 def resolve_gate(
@@ -117,7 +120,7 @@ def resolve_gate(
         raise _from_inside()
     if len(comment) > _LONGEST_COMMENT:
         raise UsageError(f"a comment may have {_LONGEST_COMMENT:,} characters, this one has {len(comment):,}")
-    records, record, how = _find_pending(_runs(state_dir, clock, run, postgres), gate)
+    records, record, how = _find_pending(_runs(state_dir, clock, run, postgres, gate), gate)
     if how == "gone":
         raise GateRefused(
             f"run {record.run} has ended: nobody waits at gate {record.id}", hint="start the program again"
@@ -184,7 +187,7 @@ def gate_log(
     A gate name stands for all its records. Without `run` exactly one run may have such a gate.
     """
     found: list[tuple[str, list[AuditEvent]]] = []
-    for records in _runs(state_dir, clock, run, postgres):
+    for records in _runs(state_dir, clock, run, postgres, gate):
         events = records.events()
         chosen = [event for event in events if event.gate_id == gate]
         chosen = chosen or [event for event in events if _gate_name(event.gate_id) == gate]
@@ -202,9 +205,10 @@ _NAME_RUN: Final = "name the run too, as in: prose gate log RUN GATE"
 
 
 def _runs(
-    state_dir: Path, clock: Clock, run: str | None, postgres: PostgresDatabase | None
+    state_dir: Path, clock: Clock, run: str | None, postgres: PostgresDatabase | None, gate: str | None = None
 ) -> list[FileRecords | DatabaseGates]:
-    """The runs below the state directory, and those in the shared database; or the one of that id."""
+    """The runs below the state directory, and those in the shared database that have gates to list, or the `gate`; or
+    the one of that id."""
     try:
         local = _local_runs(state_dir, clock, run)
     except GateRefused:
@@ -214,7 +218,7 @@ def _runs(
     if postgres is None:
         return local
     try:
-        shared = [name for name in runs_with_gates(postgres) if run in (None, name)]
+        shared = runs_with_gates(postgres, gate, run)
     except DatabaseError as error:
         raise GateRefused(f"PostgreSQL {postgres.place} does not answer: {error}") from None
     if run is not None and not local and not shared:
