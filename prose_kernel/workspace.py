@@ -689,7 +689,12 @@ class Workspace:
         """What agents have left in the run is what the replayed answers have made it, and no more."""
         if run.answers is not None:
             run.answers.forget_others()
-        known = run.doors.memories.known if run.doors is not None else {}
+        known = {}
+        if run.doors is not None:
+            from prose_kernel.sessions.memory import forget_answered
+
+            known = run.doors.memories.known
+            forget_answered(run.doors.memories)
         directory = run.home.directory if run.home is not None else None
         if directory is not None and (known or any((directory / name).is_dir() for name in ("agents", "imports"))):
             from prose_kernel.sessions.memory import restore_memories
