@@ -433,7 +433,7 @@ class Workspace:
                 self._asker.show(f"Warning: {self._warnings.popleft()}")
 
     async def preview(self, compiled: Compiled, language: Language | None = None) -> tuple[Preview, ...]:
-        """What each session of a compiled text would be asked; nothing runs."""
+        """What each session, command and gate of a compiled text would be asked; nothing runs."""
         language = self._running = language or self.language
         return await self.machine_of(language).preview(compiled.program, compiled.source)
 

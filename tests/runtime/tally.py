@@ -363,6 +363,7 @@ TALLY = Language(
     compile=compile_text,
     format_program=format_text,
     report=lambda program, name: f"{name} counts\n",
+    flow=lambda program, source: (),
     contract=lambda program: program,
     index=lambda program, source: Index(),
     fixes=lambda compiled, diagnostic: (),
