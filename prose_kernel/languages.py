@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
     from prose_kernel.language.fixes import Fix
+    from prose_kernel.language.flow import Step
     from prose_kernel.language.source import Source
     from prose_kernel.language.symbols import Index
     from prose_kernel.language.words import Completion, Entry
@@ -120,6 +121,8 @@ class Language:
 
     `elsewhere`: programs may come from a registry or URL.
 
+    `flow` is what a program is made of, for pictures of it.
+
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
     `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
@@ -144,6 +147,7 @@ class Language:
     compile: CompileText = field(repr=False)
     format_program: Callable[[Any], str] = field(repr=False)
     report: Callable[[Any, str], str] = field(repr=False)
+    flow: Callable[[Any, Source], tuple[Step, ...]] = field(repr=False)
     contract: Callable[[Any], Any] = field(repr=False)
     index: Callable[[Any, Source], Index] = field(repr=False)
     fixes: Callable[[Any, Diagnostic], Iterable[Fix]] = field(repr=False)
@@ -213,6 +217,7 @@ OPENPROSE: Final = Language(
     compile=_later("language.openprose:compile_source"),
     format_program=_later("language.openprose:format_program"),
     report=lambda program, name: _later("language.openprose:format_program")(program),
+    flow=_later("language.openprose.flow:flow"),
     index=_later("language.openprose.symbols:index"),
     fixes=_later("language.openprose.fixes:fixes"),
     known_in=_later("language.openprose.contract:known_in"),
@@ -263,6 +268,7 @@ VVM: Final = Language(
     format_program=_later("language.vvm:format_program"),
     report=_later("language.vvm.contract:report"),
     contract=_later("language.vvm.contract:contract"),
+    flow=_later("language.vvm.flow:flow"),
     index=_later("language.vvm.symbols:index"),
     fixes=_later("language.vvm.fixes:fixes"),
     known_in=_later("language.vvm.contract:known_in"),

@@ -96,8 +96,8 @@ def _magic(cells: Cells, line: str, cursor: int, language: Language) -> Completi
     word = re.search(r"\S*\Z", line)
     typed = word.group() if word else ""
     head = line[: len(line) - len(typed)].split()
-    if head[0] in ("%run", "%cd", "%cwd"):
-        found = _path(cells, line, len(line), 0, "programs" if head[0] == "%run" else "directories")
+    if head[0] in ("%run", "%cd", "%cwd", "%graph", "%plan"):
+        found = _path(cells, line, len(line), 0, "directories" if head[0] in ("%cd", "%cwd") else "programs")
         return found.moved(cursor - len(line))
     offers = [Offer(text, "value") for text in _arguments(cells, head, language)]
     return _matching(offers, typed, cursor - len(typed), cursor)
@@ -125,6 +125,8 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
             return _codes()
         case ["%warnings"]:
             return ["on", "off"]
+        case ["%timeline" | "%profile"]:
+            return ["all", "--times"]
         case ["%restore"]:
             from prose_kernel.cells.history_magics import restorable
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language
     from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.presentation.output_window import Limits
+    from prose_kernel.presentation.run_record import RunRecord
     from prose_kernel.run_journal import Resumption
     from prose_kernel.runtime.services import Asker, TaskFollowUp
     from prose_kernel.settings import Settings
@@ -52,6 +53,7 @@ class Cells:
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
+        self._record: RunRecord | None = None
         self.last_journal: Path | None = None  # of the run that has ended here last
         # tasks: what earlier runs left, and the cards that are kept up to date
         self.looked_back = False
@@ -145,12 +147,14 @@ class Cells:
     async def end(self) -> None:
         """End the run and every process of it; the next cell starts a new one."""
         workspace, self._workspace = self._workspace, None
+        self._record = None
         if workspace is not None:
             self.last_journal = workspace.journal or self.last_journal
             await workspace.close()
 
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
+        self._record = None
         if self._workspace is not None:
             self.last_journal = self._workspace.journal or self.last_journal
             await self._workspace.reset()
@@ -179,12 +183,21 @@ class Cells:
     def warm_up(self) -> None:
         """Import what the first cell needs, ahead of time."""
         from prose_kernel.language.source import Source
-        from prose_kernel.presentation import cell_view
+        from prose_kernel.presentation import cell_view, run_record
         from prose_kernel.workspace import load_what_cells_need
 
-        _ = cell_view
+        _ = cell_view, run_record
         self.language.compile(Source.of(self.language.sample, "cell"))
         load_what_cells_need(self.language)
+
+    @property
+    def record(self) -> RunRecord:
+        """What the cells of the run did, in little space."""
+        if self._record is None:
+            from prose_kernel.presentation.run_record import RunRecord
+
+            self._record = RunRecord()
+        return self._record
 
     # ------------------------------------------------------------ a cell
 
@@ -272,16 +285,16 @@ class Cells:
             await tell_news(self, output, live=view.live)
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
-        """Preview a cell that begins with `%prompt`, without running it."""
+        """Run the magic that a cell begins with on the program below it, which does not run."""
         from prose_kernel.cells.magics import run_line
 
+        name, _, first = pieces[0].text.partition(" ")
         for piece in pieces[1:]:
             if piece.magic:
                 hint = f"move %{piece.text} to another cell"
-                raise UsageError(f"%prompt previews the program below it and cannot run %{piece.text}", hint=hint)
-        first = pieces[0].text.removeprefix("prompt").lstrip()
+                raise UsageError(f"%{name} previews the program below it and cannot run %{piece.text}", hint=hint)
         below = "".join(piece.text for piece in pieces[1:])
-        await run_line(self, "prompt", output, view, first + below)
+        await run_line(self, name, output, view, first.lstrip() + below)
 
     def _check_whole(self, pieces: list[Segment], language: Language) -> None:
         """Check all magics and programs of a cell before any of it runs."""
@@ -326,6 +339,9 @@ class Cells:
         return await self._listen(workspace, compiled, view)
 
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
+        record = self.record
+        record.begin(compiled.source, view.language)
+        workspace.add_listener(record)
         workspace.add_listener(view)
         self._in_program = True
         try:
@@ -333,6 +349,8 @@ class Cells:
         finally:
             self._in_program = False
             workspace.remove_listener(view)
+            workspace.remove_listener(record)
+            record.end()
 
     def _directory_name(self, path: str) -> str:
         """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""
@@ -390,13 +408,17 @@ def has_statements(text: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
+_LOOK_AHEAD = frozenset({"prompt", "plan", "graph"})
+"""Magics which alone on the first line look at the program below them, so that it does not run."""
+
+
 def _looks_ahead(pieces: list[Segment]) -> bool:
-    """Whether a cell begins with `%prompt` alone, or with a statement behind it whose body stands below."""
+    """Whether a cell begins with such a magic alone, or with a statement behind it whose body stands below."""
     word, _, statement = pieces[0].text.partition(" ")
-    if word != "prompt":
+    if word not in _LOOK_AHEAD:
         return False
     below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
-    return not statement.strip() or below[:1].isspace()
+    return not statement.strip() or (word != "graph" and below[:1].isspace())
 
 
 def _help_wanted(code: str) -> str | None:

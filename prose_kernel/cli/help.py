@@ -12,6 +12,7 @@ Commands
   prose compile FILE...       check programs; nothing is run
   prose fmt FILE...           print the canonical form
   prose check FILE            which conditions can be decided without a model
+  prose graph FILE            draw a program; nothing is run
   prose gates                 what waits for a decision; prose gate approve|reject|log
   prose explain CODE          what an error code (E004, vvm E040) or a section (3.7) of the reference means
   prose examples [NAME]       bundled examples: list them, or print one

@@ -24,6 +24,7 @@ COMMANDS = {
     "compile": "prose_kernel.cli.compile:compile_",
     "fmt": "prose_kernel.cli.compile:fmt",
     "check": "prose_kernel.cli.check:check",
+    "graph": "prose_kernel.cli.graph:graph",
     "gates": "prose_kernel.cli.gates:gates",
     "gate": "prose_kernel.cli.gates:gate",
     "approve": "prose_kernel.cli.gates:approve_alias",

@@ -411,6 +411,12 @@ def again(memories: Memories, cwd: str, request: object, note: Mapping[str, Any]
     known.segments[note["segment"]] = note["of_segment"]
 
 
+def forget_answered(memories: Memories) -> None:
+    """Of memories outside of the run: what a killed process had left to do when its answer was in the journal."""
+    for directory in [directory for directory, known in memories.known.items() if known.digest is not None]:
+        undo.forget_answered(directory, (LOCK, "lock"), memories.is_answered)
+
+
 def restore_memories(run_directory: Path, known: Mapping[str, Known]) -> None:
     """Give a run that is resumed the memories of its own (`persist: true`) that the replayed answers left: those, and
     no others. What cannot be written stays as it is."""

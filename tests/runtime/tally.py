@@ -130,10 +130,7 @@ class Function(shared_names.Function):
 
     async def invoke(self, caller: ExecutionContext, node: Any, arguments: Sequence[Value]) -> Value:
         s = Context(self.run, caller.source, caller.cwd, caller.path).go_on_from(caller)
-        try:
-            return await call(invoke(s, self, arguments[0]))
-        finally:
-            s.host.scheduler.hand_on(s, caller)
+        return await call(invoke(s, self, arguments[0]))
 
 
 class Nothing(LanguageValue):
@@ -366,6 +363,7 @@ TALLY = Language(
     compile=compile_text,
     format_program=format_text,
     report=lambda program, name: f"{name} counts\n",
+    flow=lambda program, source: (),
     contract=lambda program: program,
     index=lambda program, source: Index(),
     fixes=lambda compiled, diagnostic: (),

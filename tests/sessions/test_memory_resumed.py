@@ -168,7 +168,8 @@ def test_a_run_killed_at_any_instant_leaves_what_an_unbroken_one_leaves(tmp_path
     instants = in_a_child(cwd, work)
     assert instants is not None
     unbroken, calls = left(cwd), Path("calls").read_text().split()
-    for at in range(1, instants + 1, 1 if EVERY_INSTANT else max(1, instants // 6)):
+    sample = {*range(1, instants + 1, max(1, instants // 6)), *range(instants - 9, instants + 1)}
+    for at in range(1, instants + 1) if EVERY_INSTANT else sorted(sample):
         prepare(cwd)
         if in_a_child(cwd, work, at) is None:
             if journal_in(cwd) is None:  # nothing was asked yet: the program begins anew
