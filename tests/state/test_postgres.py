@@ -71,6 +71,10 @@ def test_7_2_where_the_url_is_looked_for(
             "postgresql://me:geh%eim@127.0.0.1:1/runs",
             "its URL cannot be read; special characters in it are written as %XX",
         ),
+        (
+            "postgresql://me:ge@heim@127.0.0.1:1/runs",
+            "its URL cannot be read; special characters in it are written as %XX",
+        ),
         ("mysql://me:geheim@127.0.0.1/runs", "its URL does not begin with postgresql://"),
         ("postgresql+psycopg://me:geheim@127.0.0.1:1/runs", "connection refused"),
         ("SERVER/nowhere", 'database "nowhere" does not exist'),
