@@ -14,7 +14,17 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.state.database.schema import POSTGRES, X_META, Connection, DatabaseError, Dialect, Row, prepare
+from prose_kernel.state.database.schema import (
+    OF_A_RUN,
+    POSTGRES,
+    RUN,
+    X_META,
+    Connection,
+    DatabaseError,
+    Dialect,
+    Row,
+    prepare,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -71,6 +81,18 @@ class PostgresDatabase:
             connection.close()
             raise
         return connection
+
+    def test(self) -> None:
+        """See that a run can be kept here: the tables are there, or can be made, and this user may write them.
+
+        Raises as `connect` does.
+        """
+        with contextlib.closing(self.connect()) as connection:
+            for table in (RUN, *OF_A_RUN):
+                name = POSTGRES.prefix + table.name
+                may = "SELECT has_table_privilege(%s, 'INSERT')"
+                if connection.query(may, (name,)) != [(True,)]:
+                    raise DatabaseError(f"permission denied for table {table.name}")
 
     def open(self) -> PostgresConnection:
         """Open a connection and look at nothing. Raises `DatabaseError`: the extra is missing, the URL means nothing,

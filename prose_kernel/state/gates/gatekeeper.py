@@ -243,6 +243,7 @@ class Gatekeeper:
                     raise
             except asyncio.CancelledError:
                 await asyncio.wait([calling])
+                self._away = isinstance(calling.exception(), RecordsAway)
                 raise
             await self._clock.sleep(POLL_SECONDS)
 
