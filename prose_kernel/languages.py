@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
+    from prose_kernel.language.fixes import Fix
+    from prose_kernel.language.flow import Step
     from prose_kernel.language.source import Source
+    from prose_kernel.language.symbols import Index
     from prose_kernel.language.words import Completion, Entry
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest
@@ -45,6 +48,10 @@ class Programs(Protocol):
     def load_contract(self) -> Callable[[str], Any]: ...
 
     async def load_program(self, request: LoadRequest) -> LoadedProgram: ...
+
+    def file_of(self, path: str) -> Path | None:
+        """The local file that an import path leads to, whether there is one or not; None for any other path."""
+        ...
 
 
 class RemotePrograms(Programs, Protocol):
@@ -79,9 +86,11 @@ class OpenPrograms(Protocol):
         profile: Profile = "default",
         resolver: Callable[[], Any] | None = None,
         origin: str = "",
+        texts: Mapping[str, str] | None = None,
     ) -> Programs:
         """The programs around a directory, or around a program file, or around the program at the address `origin`.
-        `resolver` makes what provides programs from elsewhere; a language without such programs never calls it."""
+        `resolver` makes what provides programs from elsewhere; a language without such programs never calls it.
+        `texts` are read in the place of files; a text is found by the name that `file_of` gives the file."""
         ...
 
 
@@ -106,7 +115,13 @@ class Language:
     `string`, a `triple` quoted one or a `marker`, where that literal begins, what the machine knows and the values of
     its names. The front end filters by what is typed.
 
+    `index` gives the names of a compiled program and their places, `fixes` the changes that apply the hint of a finding
+    of it; whoever offers one checks it first (`language.fixes.holds`). `known_in` is what a program defines for all of
+    its text, given what imports lead to. `grammar` is a TextMate grammar for editors that colour by one.
+
     `elsewhere`: programs may come from a registry or URL.
+
+    `flow` is what a program is made of, for pictures of it.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
@@ -132,9 +147,14 @@ class Language:
     compile: CompileText = field(repr=False)
     format_program: Callable[[Any], str] = field(repr=False)
     report: Callable[[Any, str], str] = field(repr=False)
+    flow: Callable[[Any, Source], tuple[Step, ...]] = field(repr=False)
     contract: Callable[[Any], Any] = field(repr=False)
+    index: Callable[[Any, Source], Index] = field(repr=False)
+    fixes: Callable[[Any, Diagnostic], Iterable[Fix]] = field(repr=False)
+    known_in: Callable[[Any, Callable[[str], Any]], Any] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
+    grammar: Callable[[], dict[str, Any]] = field(repr=False, default=dict)
     complete: Callable[[str, str, int, Any, Mapping[str, Any]], Completion] = field(repr=False)
     machine: Callable[[], type[Machine]] = field(repr=False)
     configure: Callable[[Any, Settings], None] = field(repr=False, default=lambda machine, settings: None)
@@ -197,9 +217,14 @@ OPENPROSE: Final = Language(
     compile=_later("language.openprose:compile_source"),
     format_program=_later("language.openprose:format_program"),
     report=lambda program, name: _later("language.openprose:format_program")(program),
+    flow=_later("language.openprose.flow:flow"),
+    index=_later("language.openprose.symbols:index"),
+    fixes=_later("language.openprose.fixes:fixes"),
+    known_in=_later("language.openprose.contract:known_in"),
     completeness=_later("language.openprose.completion:completeness"),
     complete=_later("language.openprose.completion:complete"),
     words=_words_later("language.openprose.word_docs"),
+    grammar=_later("language.openprose.textmate:grammar"),
     machine=_class_later("machine.openprose.machine:Machine"),
     programs=_later("state.programs:LocalPrograms"),
     contract=_later("language.openprose.contract:contract"),
@@ -216,10 +241,10 @@ OPENPROSE: Final = Language(
 # ---------------------------------------------------------------- VVM
 
 
-def _modules(base: Path, *, program: Path | None = None, **_: Any) -> Programs:
+def _modules(base: Path, *, program: Path | None = None, texts: Mapping[str, str] | None = None, **_: Any) -> Programs:
     from prose_kernel.state.modules import LocalModules
 
-    return LocalModules(base, program=program)  # VVM has one profile, and modules in files alone
+    return LocalModules(base, program=program, texts=texts)  # VVM has one profile, and modules in files alone
 
 
 def _configure(machine: Any, settings: Settings) -> None:
@@ -243,8 +268,13 @@ VVM: Final = Language(
     format_program=_later("language.vvm:format_program"),
     report=_later("language.vvm.contract:report"),
     contract=_later("language.vvm.contract:contract"),
+    flow=_later("language.vvm.flow:flow"),
+    index=_later("language.vvm.symbols:index"),
+    fixes=_later("language.vvm.fixes:fixes"),
+    known_in=_later("language.vvm.contract:known_in"),
     completeness=_later("language.vvm.completion:completeness"),
     words=_words_later("language.vvm.word_docs"),
+    grammar=_later("language.vvm.textmate:grammar"),
     complete=_later("language.vvm.completion:complete"),
     machine=_class_later("machine.vvm.machine:Machine"),
     configure=_configure,

@@ -32,6 +32,12 @@ class Heading:
     start: int
     end: int
 
+    @property
+    def anchor(self) -> str:
+        """The fragment by which Markdown viewers find it."""
+        text = f"{self.key}: {self.title}" if self.key[0].isalpha() else f"{self.key} {self.title}"
+        return re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")
+
 
 def directory() -> Path:
     """Where the pages are: in an installed package, or in a checkout. Raises `UsageError` when they are missing."""
@@ -73,6 +79,19 @@ def headings(page: str) -> tuple[Heading, ...]:
     return tuple(
         Heading(page, key, title, start, end) for (_, start, key, title), end in zip(found, ends, strict=True) if key
     )
+
+
+def heading(page: str, key: str) -> Heading | None:
+    """The heading of a code or section in a page; None without one, or without pages."""
+    try:
+        return _by_key(page).get(key)
+    except (OSError, UsageError):
+        return None
+
+
+@cache
+def _by_key(page: str) -> dict[str, Heading]:
+    return {one.key: one for one in reversed(headings(page))}
 
 
 def section(wanted: str, prefer: str = DEFAULT) -> str:

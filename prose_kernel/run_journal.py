@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.runtime.journal import Journal, OnReplayed, UnderWay
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Text
-from prose_kernel.state.journal_file import JournalFile, JournalRead, read
+from prose_kernel.state.journal_file import NAME, JournalFile, JournalRead, read
+from prose_kernel.state.layout import VVM
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import Host
@@ -24,13 +27,16 @@ if TYPE_CHECKING:
 class Resumption:
     """A run that is to go on: what its journal holds, and what becomes of what was under way when it ended.
 
-    `rewind` is the number of the record from which on nothing counts any more: the answer that the run failed for, or
-    the interrupt. Made by `resumption`.
+    `rewind` is the number of the record from which on nothing counts any more: the answer that the run failed for
+    (`cause`), or the interrupt. `texts_stay`: a text that differs from the recorded one is an error, else it takes its
+    place. Made by `resumption`.
     """
 
     journal: JournalRead
     under_way: UnderWay = "rerun"
     rewind: int | None = None
+    cause: Asked | None = None
+    texts_stay: bool = False
 
     @property
     def head(self) -> Head:
@@ -42,37 +48,115 @@ class Resumption:
         return self.journal.path.parent
 
     @property
+    def state_dir(self) -> str | None:
+        """Its state directory, relative to where it was begun if it is below that; None for a run of VVM, which keeps
+        its files elsewhere."""
+        directory, base = self.directory.resolve().parent.parent, Path(self.head.directory).resolve()
+        if directory.name == VVM:
+            return None
+        return str(directory.relative_to(base)) if directory.is_relative_to(base) else str(directory)
+
+    @property
     def complete(self) -> bool:
         """Whether the run has come to its end: nothing of it is left to do."""
         finished = self.journal.finished
         return finished is not None and finished.status == "done"
 
+    @property
+    def lost(self) -> list[Asked]:
+        """What was under way when the run ended."""
+        return self.journal.under_way()
 
-def resumption(path: Path, under_way: UnderWay = "rerun") -> Resumption:
-    """How the run with this journal goes on. Raises `UsageError` when it cannot, with the reason."""
-    found = read(path)
-    last = found.texts[-1].ended if found.texts else None
-    if last is None or last.status == "done" or found.head.notebook:
-        return Resumption(found, under_way)
-    at = _last_record(found, last)
-    if at is None:
+
+def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Resumption:
+    """How a run goes on. Raises `UsageError` when it cannot, with the reason."""
+    if not isinstance(journal, JournalRead):
+        journal = read(journal)
+    if journal.head.interactive:
+        return Resumption(journal, under_way)
+    last = journal.texts[-1].ended if journal.texts else None
+    if last is None or last.status == "done":
+        return Resumption(journal, under_way, texts_stay=True)
+    found = _last_record(journal, last)
+    if found is None:
         raise UsageError(
-            f"run {found.head.run} ended with an error of the program itself: {last.message}",
-            hint="nothing from outside made it fail, so it would fail again; mend the program and run it anew",
+            f"run {journal.head.run} ended with an error of the program itself: {last.message}",
+            hint="it would fail again: nothing from outside made it fail. Mend the program and resume with --changed",
         )
-    return Resumption(found, under_way, at)
+    return Resumption(journal, under_way, *found, texts_stay=True)
 
 
-def _last_record(found: JournalRead, last: Ended) -> int | None:
-    """The number of the answer that the text failed for, or of its interrupt."""
-    at = None
-    for number, record in found.records(found.texts[-1].number):
+def _last_record(journal: JournalRead, last: Ended) -> tuple[int, Asked | None] | None:
+    """The number of the answer that the text failed for, with what was asked, or of its interrupt."""
+    at: tuple[int, Asked | None] | None = None
+    asked = None
+    for number, record in journal.records(journal.texts[-1].number):
         match record:
+            case Asked(key=key) if key == last.cause:
+                asked = record
             case Answered(key=key) if last.status == "failed" and key == last.cause:
-                at = number
+                at = number, asked
             case Interrupted() if last.status == "interrupted":
-                at = number
+                at = number, None
     return at
+
+
+# ---------------------------------------------------------------- branches
+
+
+def point_of(journal: JournalRead, at: str) -> int:
+    """The number of the record right before which a cell (`c3`) or a request of a statement (`c1/4`) begins.
+
+    Raises `UsageError` when there is no such one.
+    """
+    near: list[str] = []
+    for number, record in journal.records(1):
+        match record:
+            case Text() if at == f"c{record.number}":
+                return number
+            case Asked(key=key):
+                if key == at or key.startswith((f"{at}/", f"{at}#")):
+                    return number
+                near.append(key)
+    shown = ", ".join([*near[:3], "…", *near[-3:]] if len(near) > 6 else near) or "nothing"
+    cells = "c1" if len(journal.texts) == 1 else f"c1 to c{len(journal.texts)}"
+    hint = f"it has the cells {cells}; asked was {shown}"
+    raise UsageError(f"run {journal.head.run} asked nothing at {at}", hint=hint)
+
+
+def branch(journal: JournalRead, before: int, run_id: str, started: datetime, text: str | None = None) -> JournalRead:
+    """Begin another run with the records of this one before the one with that number; `text` takes the place of that
+    of the last file or cell. It lies beside the other one; large values are copied, all else comes with the replay.
+
+    Raises `UsageError` when it cannot be written.
+    """
+    head, directory = journal.head, journal.path.parent
+    records = [record for _, record in journal.records(1, before)]
+    new = structs.replace(
+        head,
+        run=run_id,
+        started=f"{started:%Y-%m-%dT%H:%M:%S.%fZ}",
+        branch_of=[*head.branch_of, head.run],
+        branch_at=len(records) + 1,
+        changed=text is not None,
+    )
+    if text is not None:
+        last = max(index for index, record in enumerate(records) if isinstance(record, Text))
+        records[last] = structs.replace(cast("Text", records[last]), text=text)
+    file = JournalFile(directory.with_name(run_id) / NAME)
+    try:
+        if (directory / "attachments").is_dir():
+            shutil.copytree(directory / "attachments", directory.with_name(run_id) / "attachments", dirs_exist_ok=True)
+        file.copy([new, *records])
+    except OSError as error:
+        reason = (error.strerror or "it did not work").lower()
+        raise UsageError(f"no branch of run {head.run} can be begun: {reason}") from None
+    finally:
+        file.close()
+    return read(file.path)
+
+
+# ---------------------------------------------------------------- the journal of a workspace
 
 
 @dataclass(slots=True)
@@ -93,7 +177,7 @@ class RunJournal:
     def begin(cls, file: JournalFile, host: Host, head: Head) -> RunJournal:
         """The journal of a new run."""
         file.append(head)
-        journal = host.journal = Journal(file, host.scheduler, head.run, place=str(file.path))
+        journal = host.journal = Journal(file, host.scheduler, (head.run,), place=str(file.path))
         return cls(file, journal)
 
     @classmethod
@@ -112,14 +196,16 @@ class RunJournal:
             file.rewind(how.rewind)
             found.lines = file.lines
             found.rewound(how.rewind)
-        records = found.records(1)
-        run = how.head.branch_of or how.head.run
+        head = how.head
         journal = host.journal = Journal(
             file,
             host.scheduler,
-            run,
-            known=records,
+            (head.run, *head.branch_of),
+            known=found.records(1),
+            changed_before=head.branch_at if head.changed else 0,
+            texts_stay=how.texts_stay,
             under_way=how.under_way,
+            again=how.cause.key if how.cause is not None else "",
             on_live=on_live,
             on_replayed=on_replayed,
             place=str(file.path),
@@ -162,8 +248,7 @@ class RunJournal:
             return
         self._finished = True
         status = "done" if error is None else "failed"
-        if self.resumed is None or not self.resumed.complete:
-            self.journal.finish(Finished(status))  # type: ignore[arg-type]
+        self.journal.finish(Finished(status))  # type: ignore[arg-type]
 
     def close(self) -> None:
         self.file.close()
@@ -174,6 +259,7 @@ def texts_of(how: Resumption) -> list[Text]:
     return [text.record for text in how.journal.texts if text.ended is not None]
 
 
-def settings_of(head: Head) -> Mapping[str, object]:
-    """The settings that decide what the program of a run does: it is resumed with the same ones."""
-    return head.settings
+def interrupted_text(how: Resumption) -> Text | None:
+    """The text that was running when the run ended, if one was."""
+    last = how.journal.texts[-1] if how.journal.texts else None
+    return last.record if last is not None and last.ended is None else None

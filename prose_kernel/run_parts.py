@@ -220,7 +220,8 @@ def remote_programs(
     from prose_kernel.state.registry.lock_file import LockFile, place_of
     from prose_kernel.state.registry.resolver import Options, RemotePrograms
 
-    limits = Limits(settings.programs_size, settings.programs_seconds, settings.programs_private_hosts)
+    private = tuple(host.lower() for host in settings.programs_private_hosts)
+    limits = Limits(settings.programs_size, settings.programs_seconds, private)
     cache = ProgramCache()
     return RemotePrograms(
         Options(settings.programs_registry, limits, settings.programs_most),

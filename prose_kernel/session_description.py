@@ -152,6 +152,31 @@ def describe(request: SessionRequest, doors: SessionServices) -> Description:
     )
 
 
+def most_cost(told: Description, doors: SessionServices) -> float | None:
+    """The US dollars that the first request of a session costs at most: None where that is not known.
+
+    A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session without
+    tools makes one request. What a CLI agent does is its own affair.
+    """
+    choice, options = doors.choice, doors.means.options
+    if choice.kind == "nobody" and doors.detected is not None:
+        choice = doors.detected.choice
+    if isinstance(told.found, Hit) and told.mode in ("auto", "replay"):
+        return 0.0
+    if choice.kind in ("human", "scripted", "replay", "dry-run", "nobody"):
+        return 0.0
+    if choice.kind != "model" or told.problem is not None:
+        return None
+    from prose_kernel.sessions.providers.prices import most_of
+
+    server = vendors.find(choice.name, options)
+    model = vendors.model_id(choice.name, server, told.request.model, choice.model)
+    limits = [server.max_tokens, told.request.settings.get("max_tokens")]
+    known = [limit for limit in limits if isinstance(limit, int)]
+    sent = len(f"{told.system or ''}{told.message.text}".encode("utf-8", "replace"))
+    return most_of(choice.name, model, sent, min(known) if known else None)
+
+
 def who(doors: SessionServices) -> str:
     """Who answers sessions now, in a few words."""
     choice = doors.choice

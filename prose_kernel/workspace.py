@@ -24,7 +24,7 @@ from prose_kernel.errors import CompileError, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import PersonUser, serial
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.events import Event, Listener
+from prose_kernel.runtime.events import Event, Listener, Untold
 from prose_kernel.runtime.journal_records import Asked, Head, Text
 from prose_kernel.runtime.ports import Clock, Commands, Ports
 from prose_kernel.runtime.values import Value
@@ -58,9 +58,9 @@ class Start:
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
     given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
     somebody else writes decide gates. `elsewhere` tells that the program is nobody's own file, but an example of the
-    package: its sessions work in `cwd`. `origin` is the registry name or URL of a program that is fetched; `trust` what
-    was agreed to beforehand about programs from elsewhere. `language` is that of a text which says nothing else;
-    without it, that of the program file.
+    package: its sessions work in `cwd`. `notebook_path` is the notebook's own, where it is known. `origin` is the
+    registry name or URL of a program that is fetched; `trust` what was agreed to beforehand about programs from
+    elsewhere. `language` is that of a text which says nothing else; without it, that of the program file.
     """
 
     cwd: Path
@@ -70,6 +70,7 @@ class Start:
     decisions: Mapping[str, bool] = field(default_factory=dict)
     gate_files: bool = False
     elsewhere: bool = False
+    notebook_path: str = ""
     origin: str = ""
     trust: Sequence[str] = ()
     language: Language | None = None
@@ -180,6 +181,8 @@ class Workspace:
         self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
         self._muted = resumption is not None  # what is replayed was shown when it happened
+        self._untold = Untold()
+        self.texts = 0  # of the run that have begun
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -277,6 +280,23 @@ class Workspace:
         home, journal = run.home or run.answers, run.journal.file.path.parent if run.journal is not None else None
         directory = home.directory if home is not None else journal
         return directory if directory is not None and directory.is_dir() else None
+
+    @property
+    def begun(self) -> bool:
+        """Whether a text of the run has begun to run."""
+        return self.texts > 0
+
+    @property
+    def keeps_journal(self) -> bool:
+        """Whether the run writes down what happens."""
+        return self._run is not None and self._run.journal is not None
+
+    @property
+    def journal(self) -> Path | None:
+        """The journal of the run, with which it can be resumed; None where it has none, or none yet."""
+        run = self._run
+        path = run.journal.file.path if run is not None and run.journal is not None else None
+        return path if path is not None and path.is_file() else None
 
     @property
     def database(self) -> str | None:
@@ -397,6 +417,7 @@ class Workspace:
         self._inputs.update(language.inputs(compiled.program))
         await self._retire()
         self._running = language
+        self.texts += 1
         if self._remote is None and self.settings.on_other_machines:
             self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
             self._plug_in(run, run.doors)
@@ -419,7 +440,7 @@ class Workspace:
             self._task = None
 
     async def preview(self, compiled: Compiled, language: Language | None = None) -> tuple[Preview, ...]:
-        """What each session of a compiled text would be asked; nothing runs."""
+        """What each session, command and gate of a compiled text would be asked; nothing runs."""
         language = self._running = language or self.language
         return await self.machine_of(language).preview(compiled.program, compiled.source)
 
@@ -498,17 +519,21 @@ class Workspace:
         try:
             await self._end(None)
         finally:
-            self._run = self._resumption = None
-            self._muted = False
+            self._forget()
             self._supplied = dict(self.start.supplied)
             self._inputs.clear()
+
+    def _forget(self) -> None:
+        """The run is over; another one is none that is resumed."""
+        self._run = self._resumption = None
+        self._muted, self._untold, self.texts = False, Untold(), 0
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
         try:
             await self._end(error)
         finally:
-            self._run = None
+            self._forget()
             opened = (self._remote, self._engine)
             self._remote = self._engine = None
             await asyncio.gather(*(asyncio.to_thread(one.close) for one in opened if one is not None))
@@ -540,36 +565,52 @@ class Workspace:
 
     # ------------------------------------------------------------ what survives
 
-    async def restore(self) -> Resumption:
+    async def restore(self) -> None:
         """Bring a run back: its finished texts run again, with the answers that they got then. A text that was
         running is not among them; the next one that is run goes on where that one was, if it is the same.
 
         Raises `ResumeMismatch` when the program asks something else than it did.
         """
+        from prose_kernel.run_journal import interrupted_text, texts_of
+
         how = self._resumption
         assert how is not None
         with self._interruptible():
             await self._prepare()
-        run = self._open(languages.LANGUAGES[how.head.language])
-        from prose_kernel.run_journal import texts_of
-
+        texts = how.journal.texts
+        machine = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language]).any_machine
         for text in texts_of(how):
             language = languages.LANGUAGES[text.language]
-            for name, value in text.supplied.items():
-                self.supply(name, value)
-            run.any_machine.cwd = text.directory
+            self._goes_on_as(text, machine)
             compiled = self.compile(text.text, text.name, language)
             try:
                 await self.run(compiled, text.inputs, language)
             except ResumeMismatch:
                 raise
-            except (RunError, asyncio.CancelledError):
+            except RunError:
+                pass
+            except asyncio.CancelledError:
+                if self._abandoned:
+                    raise
                 stay()
-        self._caught_up()
-        if run.journal is not None and not run.journal.journal.has_more:
+        if (unfinished := interrupted_text(how)) is not None:
+            self._goes_on_as(unfinished, machine)
+        self._caught_up()  # a cell that goes on is shown as one that runs
+        run = self._run
+        if run is not None and run.journal is not None and not run.journal.journal.has_more:
             self._give_back(run)
-        await run.any_machine.ports.store.flush()
-        return how
+        await machine.ports.store.flush()
+
+    @property
+    def _abandoned(self) -> bool:
+        journal = self._run.journal if self._run is not None else None
+        return journal is not None and journal.journal.abandoned
+
+    def _goes_on_as(self, text: Text, machine: Machine) -> None:
+        """What a person had set before the text."""
+        for name, value in text.supplied.items():
+            self.supply(name, value)
+        machine.cwd = text.directory
 
     @contextlib.contextmanager
     def _written_down(
@@ -584,9 +625,9 @@ class Workspace:
         with run.journal.text(text):
             yield
 
-    def _journal(self, run: _Run, language: Language) -> RunJournal | None:
+    def _journal(self, run: _Run) -> RunJournal | None:
         settings, how = self.settings, self._resumption
-        in_memory = run.kept is None and language.state == "state"
+        in_memory = run.kept is None and self.language.state == "state"
         if settings.journal == "off" or in_memory or settings.provider == "dry-run":
             return None
         from prose_kernel.run_journal import RunJournal
@@ -603,20 +644,24 @@ class Workspace:
             on_lost=self._journal_lost,
             out_of_git=None if run.home is not None else self._project / ".vvm",
         )
-        return RunJournal.begin(file, host, self._head(directory.name, language))
+        return RunJournal.begin(file, host, self._head(directory.name))
 
-    def _head(self, run_id: str, language: Language) -> Head:
+    def _head(self, run_id: str) -> Head:
         settings, start = self.settings, self.start
         deciding: dict[str, str | int | bool | None] = {name: getattr(settings, name) for name in DECIDES}
         return Head(
             run_id,
             start.program_file,
-            language.name,
+            self.language.name,
             str(start.cwd),
             package=__version__,
             notebook=start.notebook,
+            notebook_path=start.notebook_path,
+            gate_files=start.gate_files,
+            elsewhere=start.elsewhere,
             origin=start.origin,
-            started=f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
+            supplied=dict(start.supplied),
+            started=f"{self._clock.now():%Y-%m-%dT%H:%M:%S.%fZ}",
             decisions=dict(start.decisions),
             settings=deciding,
         )
@@ -637,19 +682,32 @@ class Workspace:
         if run.doors is not None:
             went_back = how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
             run.doors.memories.taken_back = bool(went_back)
-        self._muted = False
-        self._caught_up()
         self._on_live(under_way)
+        self._caught_up()
+        for event in self._untold.take():
+            self._tell(event)
+
+    def _caught_up(self) -> None:
+        """The run is where it was: what happens from now on is told, and kept at once."""
+        self._muted = False
+        if self._run is not None and self._run.kept is not None:
+            self._run.kept.store.hold(False)
 
     def _give_back(self, run: _Run) -> None:
         """What agents have left in the run is what the replayed answers have made it, and no more."""
         if run.answers is not None:
             run.answers.forget_others()
+        known = {}
+        if run.doors is not None:
+            from prose_kernel.sessions.memory import forget_answered
+
+            known = run.doors.memories.known
+            forget_answered(run.doors.memories)
         directory = run.home.directory if run.home is not None else None
-        if run.doors is not None or (directory is not None and (directory / "agents").exists()):
+        if directory is not None and (known or any((directory / name).is_dir() for name in ("agents", "imports"))):
             from prose_kernel.sessions.memory import restore_memories
 
-            restore_memories(directory, self._services_of(run).memories)
+            restore_memories(directory, known)
 
     # ------------------------------------------------------------ plugging in
 
@@ -709,7 +767,7 @@ class Workspace:
         if settings.exec_enabled:
             programs = run_parts.agent_programs(settings, home, self._engine_of(), self._clock, self._warnings.append)
         run = _Run(machines, gates, commands, programs, kept, transcript, answers)
-        run.journal = self._journal(run, language)
+        run.journal = self._journal(run)
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self._plug_in(run, self._services_of(run))
         return run
@@ -739,11 +797,6 @@ class Workspace:
     def _open_store(self, warn: Callable[[str], None]) -> Kept | None:
         run_id = self._resumption.head.run if self._resumption is not None else None
         return run_parts.keep(self.settings, self.start.cwd, self._clock, warn, run_id)
-
-    def _caught_up(self) -> None:
-        """A resumed run writes again what happens when it happens."""
-        if self._run is not None and self._run.kept is not None:
-            self._run.kept.store.hold(False)
 
     def _warn(self, text: str) -> None:
         self._asker.show(f"Warning: {text}")
@@ -841,6 +894,7 @@ class Workspace:
 
     def _tell(self, event: Event) -> None:
         if self._muted:
+            self._untold.note(event)
             return
         for listener in self._listeners:
             listener(event)

@@ -19,6 +19,9 @@ HEAVY = (
     "httpx2",
     "dask",
     "distributed",
+    "pygls",
+    "lsprotocol",
+    "prose_kernel.lsp",
     "psycopg",
     "prose_kernel.remote",
 )

@@ -10,21 +10,18 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel import languages
 from prose_kernel.cells.scan import segments, spoken
 from prose_kernel.errors import UsageError
 from prose_kernel.language.half_typed import inside
 from prose_kernel.language.words import Offer
 from prose_kernel.languages import Language
+from prose_kernel.presentation.words import matching, paths
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
 
-_PATHS = 200
-"""Entries of one directory that are offered."""
 _STATEMENT = "%prompt "
 
 
@@ -65,20 +62,12 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
 
 
 def _matching(offers: Iterable[Offer], prefix: str, start: int, end: int) -> Completions:
-    found: dict[str, Offer] = {}
-    for match in offers:
-        if match.text.startswith(prefix) and match.text != prefix:
-            found.setdefault(match.text, match)
-    order = {"variable": 0, "property": 1, "value": 2, "agent": 3, "block": 4, "function": 4, "keyword": 5}
-    return Completions(start, end, tuple(sorted(found.values(), key=lambda m: (order.get(m.kind, 9), m.text))))
+    return Completions(start, end, tuple(matching(offers, prefix)))
 
 
 def _known(cells: Cells, language: Language) -> Any:
     workspace = cells.started
     return workspace.machine_of(language).known() if workspace is not None else None
-
-
-# ---------------------------------------------------------------- paths
 
 
 # ---------------------------------------------------------------- texts
@@ -88,29 +77,9 @@ def _path(cells: Cells, code: str, cursor: int, start: int, kind: str) -> Comple
     """The last word of the text as a path below the directory that commands run in."""
     word = re.search(r"[^\s\"'|&;<>()=]*\Z", code[start:cursor])
     typed = word.group() if word else ""
-    workspace = cells.started
-    base = workspace.cwd if workspace is not None else cells.cwd
-    parent, _, prefix = typed.rpartition("/")
-    named = parent + "/" if parent or typed.startswith("/") else ""
-    folder = Path(os.path.expanduser(named))  # noqa: PTH111 - a home directory of nobody stays as it is
-    matches = list(_entries(base / folder, prefix, kind)) if typed or kind != "files" else []
-    begin = cursor - len(prefix)
-    return Completions(begin, cursor, tuple(matches))
-
-
-def _entries(folder: Path, prefix: str, kind: str) -> Iterable[Offer]:
-    try:
-        with os.scandir(folder) as entries:
-            found = sorted((e for e in entries if e.name.startswith(prefix)), key=lambda e: e.name)[:_PATHS]
-    except (OSError, ValueError):
-        return
-    for entry in found:
-        if entry.name.startswith(".") and not prefix.startswith("."):
-            continue
-        if entry.is_dir():
-            yield Offer(entry.name + "/", "path")
-        elif kind == "files" or (kind == "programs" and entry.name.endswith((*languages.suffixes(), ".md"))):
-            yield Offer(entry.name, "path")
+    base = cells.started.cwd if cells.started is not None else cells.cwd
+    begin = cursor - len(typed.rpartition("/")[2])
+    return Completions(begin, cursor, tuple(paths(base, typed, kind)))
 
 
 # ---------------------------------------------------------------- magics
@@ -127,8 +96,8 @@ def _magic(cells: Cells, line: str, cursor: int, language: Language) -> Completi
     word = re.search(r"\S*\Z", line)
     typed = word.group() if word else ""
     head = line[: len(line) - len(typed)].split()
-    if head[0] in ("%run", "%cd", "%cwd"):
-        found = _path(cells, line, len(line), 0, "programs" if head[0] == "%run" else "directories")
+    if head[0] in ("%run", "%cd", "%cwd", "%graph", "%plan"):
+        found = _path(cells, line, len(line), 0, "directories" if head[0] in ("%cd", "%cwd") else "programs")
         return found.moved(cursor - len(line))
     offers = [Offer(text, "value") for text in _arguments(cells, head, language)]
     return _matching(offers, typed, cursor - len(typed), cursor)
@@ -156,6 +125,14 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
             return _codes()
         case ["%warnings"]:
             return ["on", "off"]
+        case ["%timeline" | "%profile"]:
+            return ["all", "--times"]
+        case ["%restore"]:
+            from prose_kernel.cells.history_magics import restorable
+
+            return restorable(cells)
+        case ["%back"]:
+            return [str(number) for number in range(1, cells.started.texts if cells.started is not None else 1)]
         case ["%tasks"]:
             return ["--all"]
         case ["%task", _]:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells import tables
 from prose_kernel.cells.registry import MAGICS
 from prose_kernel.cells.scan import spoken
 from prose_kernel.language.half_typed import inside
-from prose_kernel.language.words import Entry
 from prose_kernel.languages import Language
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced, preview
+from prose_kernel.presentation.words import documentation, entry_of, is_property, word_at
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
     from prose_kernel.workspace import Named
-
-_WORD = re.compile(r"%?[A-Za-z_][\w-]*")
 
 
 def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> Display | None:
@@ -34,31 +31,11 @@ def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> Display | 
     where, _ = inside(code, start, language.delimiters)
     if where == "comment" or (where != "code" and not _interpolated(code, start)):
         return None
-    return describe(cells, word, language, whole=detail > 0, property_first=_is_property(code, start, word))
-
-
-def word_at(code: str, cursor: int) -> tuple[str, int]:
-    """The word at a cursor position and where it starts; an empty word when there is none."""
-    begin = code.rfind("\n", 0, max(cursor, 0)) + 1
-    end = code.find("\n", cursor)
-    line = code[begin : end if end >= 0 else len(code)]
-    for match in _WORD.finditer(line):
-        if match.start() <= cursor - begin <= match.end():
-            return match.group(), begin + match.start()
-    return "", cursor
+    return describe(cells, word, language, whole=detail > 0, property_first=is_property(code, start, word))
 
 
 def _interpolated(code: str, start: int) -> bool:
     return start > 0 and code[start - 1] == "{"
-
-
-def _is_property(code: str, start: int, word: str) -> bool:
-    """Whether the word names a property: alone before a `:`, or before a `=` in brackets."""
-    after = code[start + len(word) :].lstrip(" ")
-    line = code[code.rfind("\n", 0, start) + 1 : start]
-    if after.startswith("=") and not after.startswith("=="):
-        return code[:start].rstrip()[-1:] in ("(", ",", "{")
-    return line != "" and not line.strip() and after.startswith(":")
 
 
 def describe(
@@ -69,7 +46,7 @@ def describe(
         return _magic(word[1:])
     word = word.removeprefix("@")
     if property_first and word in language.words().properties:
-        return _entry(word, language.words().properties[word], language)
+        return documentation(word, language.words().properties[word], language)
     return _defined(cells, word, whole) or _word(word, language) or _magic(word)
 
 
@@ -95,22 +72,8 @@ def _brief(name: str, named: Named) -> Display:
 
 
 def _word(word: str, language: Language) -> Display | None:
-    words = language.words()
-    entry = words.keywords.get(word) or words.properties.get(word.replace("on_fail", "on-fail"))
-    return _entry(word, entry, language) if entry else None
-
-
-def _entry(word: str, entry: Entry, language: Language) -> Display:
-    notes = [f"In: {', '.join(entry.owners)}."] if entry.owners else []
-    if entry.values:
-        notes.append(f"Values: {', '.join(entry.values)}.")
-    text = " ".join([entry.summary, *notes])
-    return Display(
-        {
-            "text/markdown": f"**{word}**: {text}\n\n{fenced(entry.example, language.magic)}",
-            "text/plain": f"{word}: {text}\n\n{entry.example}",
-        }
-    )
+    entry = entry_of(language, word)
+    return documentation(word, entry, language) if entry else None
 
 
 def _magic(word: str) -> Display | None:

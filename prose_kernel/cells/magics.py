@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 import difflib
 import importlib.util
-import os
 import re
 import shlex
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells import inspection, session_magics, tables, task_magics
-from prose_kernel.cells.registry import MAGICS, Call, cell_magics, find, magic, run_line, use
+from prose_kernel.cells import history_magics, inspection, picture_magics, session_magics, tables, task_magics
+from prose_kernel.cells.registry import MAGICS, Call, below, cell_magics, find, magic, read_program, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
 
@@ -29,6 +27,8 @@ __all__ = [
     "MAGICS",
     "cell_magics",
     "find",
+    "history_magics",
+    "picture_magics",
     "run_line",
     "session_magics",
     "task_magics",
@@ -127,27 +127,9 @@ async def boundaries(call: Call) -> None:
 @magic("%run FILE", "run a program file as a cell of this notebook")
 async def run(call: Call) -> None:
     use(call, run, 1, 1)
-    from prose_kernel import languages
-
-    path = _below(call.cells, call.words[0])
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as problem:
-        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
-        elsewhere = call.words[0].startswith(("http://", "https://", "@"))
-        hint = f'programs from elsewhere are imported: use "{call.words[0]}" as name' if elsewhere else None
-        raise UsageError(f"%run: {call.words[0]} cannot be read: {reason}", hint=hint) from None
-    language = languages.of_file(call.words[0])
-    source = language.decode(data, call.words[0])
+    source, language = read_program(call, call.words[0], run)
     value = await call.cells.program(source.text, call.view, call.words[0], language)
     call.view.result_of_part(value)
-
-
-def _below(cells: Cells, given: str) -> Path:
-    """Resolve a path that was typed, relative to the directory in which commands run."""
-    workspace = cells.started
-    base = workspace.cwd if workspace is not None else cells.cwd
-    return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
 
 
 @magic("%input NAME=VALUE", "set the value of an input, from the next statement on")
@@ -176,7 +158,7 @@ async def trust(call: Call) -> None:
         raise UsageError(problem.message, hint=problem.hint) from None
     if not pins:
         return call.show(paragraph("No programs from elsewhere are pinned here."))
-    rows = [(pin.name or url, pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
+    rows = [(resolver.name(url), pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
     return call.show(table(("program", "sha256", "bytes", "holds"), rows))
 
 
@@ -264,7 +246,7 @@ async def cd(call: Call) -> None:
     use(call, cd, 0, 1)
     workspace = call.cells.workspace
     if call.words:
-        path = _below(call.cells, call.words[0])
+        path = below(call.cells, call.words[0])
         if not path.is_dir():
             raise UsageError(f"%cd: {call.words[0]} is not a directory")
         workspace.cwd = path.resolve()

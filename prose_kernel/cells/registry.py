@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextvars
 import difflib
+import os
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel import languages
@@ -15,6 +17,7 @@ from prose_kernel.presentation.display import Display, Output
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
+    from prose_kernel.language.source import Source
     from prose_kernel.languages import Language
     from prose_kernel.presentation.cell_view import CellView
 
@@ -93,6 +96,26 @@ def use(call: Call, magic: Magic, least: int, most: int) -> None:
         )
 
 
+def below(cells: Cells, given: str) -> Path:
+    """Resolve a path that was typed, relative to the directory in which commands run."""
+    workspace = cells.started
+    base = workspace.cwd if workspace is not None else cells.cwd
+    return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
+
+
+def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Language]:
+    """A program file that was typed behind a magic, and its language. Raises `UsageError`."""
+    try:
+        data = below(call.cells, name).read_bytes()
+    except (OSError, ValueError) as problem:
+        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
+        elsewhere = name.startswith(("http://", "https://", "@"))
+        hint = f'programs from elsewhere are imported: use "{name}" as name' if elsewhere else None
+        raise UsageError(f"%{wanted_by.name}: {name} cannot be read: {reason}", hint=hint) from None
+    language = languages.of_file(name)
+    return language.decode(data, name), language
+
+
 def find(line: str, language: Language | None = None) -> Magic:
     """The magic of a line (without its `%`) in a cell of a language. Raises `UsageError` for an unknown one."""
     name = line.partition(" ")[0].strip()
@@ -135,7 +158,6 @@ _INSTEAD = {
     **dict.fromkeys(("matplotlib", "autoreload", "pylab", "config"), "leave it out: this is not a Python notebook"),
     **dict.fromkeys(("load", "loadpy", "include"), "%run FILE runs a program file"),
     "reset_selective": "%reset forgets every name",
-    "history": "%state shows the log of the run",
 }
 
 

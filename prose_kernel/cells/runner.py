@@ -7,7 +7,9 @@ front ends produce the same outputs for the same cell.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +24,14 @@ if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language
     from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.presentation.output_window import Limits
+    from prose_kernel.presentation.run_record import RunRecord
+    from prose_kernel.run_journal import Resumption
     from prose_kernel.runtime.services import Asker, TaskFollowUp
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Named, Workspace
 
+_CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
+"""Magics after which other names are known than before."""
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
 
@@ -47,6 +53,8 @@ class Cells:
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
+        self._record: RunRecord | None = None
+        self.last_journal: Path | None = None  # of the run that has ended here last
         # tasks: what earlier runs left, and the cards that are kept up to date
         self.looked_back = False
         self.earlier_follow_ups: list[tuple[Path, TaskFollowUp]] = []
@@ -67,7 +75,7 @@ class Cells:
         if self._workspace is None:
             from prose_kernel.workspace import Start, Workspace
 
-            start = Start(self.cwd, language=self.language)
+            start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
             self._workspace = Workspace(self.settings, start, asker=self.asker)
         return self._workspace
 
@@ -102,17 +110,59 @@ class Cells:
         await self.workspace.connect(address)
         self.overrides["remote"] = address
 
+    @property
+    def notebook_path(self) -> str:
+        """The notebook's own path, as Jupyter tells it; "" where it does not."""
+        return os.environ.get("JPY_SESSION_NAME", "")
+
+    async def restore(self, how: Resumption) -> None:
+        """Bring a run back: the next cell goes on with it. Nothing of a run has begun here.
+
+        Raises `UsageError` where another process runs it, and `ResumeMismatch`; then no run is here.
+        """
+        from prose_kernel import languages
+        from prose_kernel.workspace import Start, Workspace
+
+        await self.end()
+        head = how.head
+        start = Start(
+            Path(head.directory),
+            supplied=head.supplied,
+            decisions=head.decisions,
+            notebook_path=head.notebook_path,
+            language=languages.LANGUAGES[head.language],
+        )
+        chosen = {**head.settings, "state_dir": how.state_dir or self.settings.state_dir}
+        settings = replace(self.settings, **chosen)  # type: ignore[arg-type]
+        workspace = self._workspace = Workspace(settings, start, asker=self.asker, resumption=how)
+        self._in_program = True
+        try:
+            await workspace.restore()
+        except BaseException:
+            await self.end()
+            raise
+        finally:
+            self._in_program = False
+
+    async def end(self) -> None:
+        """End the run and every process of it; the next cell starts a new one."""
+        workspace, self._workspace = self._workspace, None
+        self._record = None
+        if workspace is not None:
+            self.last_journal = workspace.journal or self.last_journal
+            await workspace.close()
+
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
+        self._record = None
         if self._workspace is not None:
+            self.last_journal = self._workspace.journal or self.last_journal
             await self._workspace.reset()
 
     async def close(self) -> None:
-        """End the run and every process of it. The next cell would start a new one."""
-        workspace, self._workspace = self._workspace, None
+        """End the run and every process of it, and what goes on between cells."""
         try:
-            if workspace is not None:
-                await workspace.close()
+            await self.end()
         finally:
             await self._let_go()
 
@@ -133,12 +183,21 @@ class Cells:
     def warm_up(self) -> None:
         """Import what the first cell needs, ahead of time."""
         from prose_kernel.language.source import Source
-        from prose_kernel.presentation import cell_view
+        from prose_kernel.presentation import cell_view, run_record
         from prose_kernel.workspace import load_what_cells_need
 
-        _ = cell_view
+        _ = cell_view, run_record
         self.language.compile(Source.of(self.language.sample, "cell"))
         load_what_cells_need(self.language)
+
+    @property
+    def record(self) -> RunRecord:
+        """What the cells of the run did, in little space."""
+        if self._record is None:
+            from prose_kernel.presentation.run_record import RunRecord
+
+            self._record = RunRecord()
+        return self._record
 
     # ------------------------------------------------------------ a cell
 
@@ -213,7 +272,7 @@ class Cells:
                 await run_line(self, piece.text, output, view)
                 view.language = language
                 value = None
-            elif _has_statements(piece.text):
+            elif has_statements(piece.text):
                 value = await self.program(piece.text, view, language=language)
         return value
 
@@ -226,16 +285,16 @@ class Cells:
             await tell_news(self, output, live=view.live)
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
-        """Preview a cell that begins with `%prompt`, without running it."""
+        """Run the magic that a cell begins with on the program below it, which does not run."""
         from prose_kernel.cells.magics import run_line
 
+        name, _, first = pieces[0].text.partition(" ")
         for piece in pieces[1:]:
             if piece.magic:
                 hint = f"move %{piece.text} to another cell"
-                raise UsageError(f"%prompt previews the program below it and cannot run %{piece.text}", hint=hint)
-        first = pieces[0].text.removeprefix("prompt").lstrip()
+                raise UsageError(f"%{name} previews the program below it and cannot run %{piece.text}", hint=hint)
         below = "".join(piece.text for piece in pieces[1:])
-        await run_line(self, "prompt", output, view, first + below)
+        await run_line(self, name, output, view, first.lstrip() + below)
 
     def _check_whole(self, pieces: list[Segment], language: Language) -> None:
         """Check all magics and programs of a cell before any of it runs."""
@@ -244,7 +303,7 @@ class Cells:
         for piece in pieces:
             if piece.magic:
                 find(piece.text, language)
-        if any(p.magic and p.text.split(None, 1)[:1] in (["run"], ["reset"], ["provider"]) for p in pieces):
+        if any(p.magic and p.text.split(None, 1)[:1] in _CHANGE_ALL for p in pieces):
             return  # what is known will be different by then
         lines: list[str] = []
         for piece in pieces:
@@ -280,6 +339,9 @@ class Cells:
         return await self._listen(workspace, compiled, view)
 
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
+        record = self.record
+        record.begin(compiled.source, view.language)
+        workspace.add_listener(record)
         workspace.add_listener(view)
         self._in_program = True
         try:
@@ -287,6 +349,8 @@ class Cells:
         finally:
             self._in_program = False
             workspace.remove_listener(view)
+            workspace.remove_listener(record)
+            record.end()
 
     def _directory_name(self, path: str) -> str:
         """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""
@@ -339,18 +403,22 @@ class Cells:
         return found
 
 
-def _has_statements(text: str) -> bool:
+def has_statements(text: str) -> bool:
     """False for blank lines and comments, which need no machine."""
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
+_LOOK_AHEAD = frozenset({"prompt", "plan", "graph"})
+"""Magics which alone on the first line look at the program below them, so that it does not run."""
+
+
 def _looks_ahead(pieces: list[Segment]) -> bool:
-    """Whether a cell begins with `%prompt` alone, or with a statement behind it whose body stands below."""
+    """Whether a cell begins with such a magic alone, or with a statement behind it whose body stands below."""
     word, _, statement = pieces[0].text.partition(" ")
-    if word != "prompt":
+    if word not in _LOOK_AHEAD:
         return False
     below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
-    return not statement.strip() or below[:1].isspace()
+    return not statement.strip() or (word != "graph" and below[:1].isspace())
 
 
 def _help_wanted(code: str) -> str | None:

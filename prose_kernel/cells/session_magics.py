@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells.registry import Call, magic, use
+from prose_kernel import languages
+from prose_kernel.cells.registry import Call, magic, read_program, use
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, table
 
 if TYPE_CHECKING:
+    from prose_kernel.languages import Compiled, Language
+    from prose_kernel.runtime.machine import Preview
     from prose_kernel.sessions.usage import Line
 
 RULES = ("first", "only", "off")
@@ -192,9 +195,37 @@ async def prompt(call: Call) -> None:
     text = call.text or call.below
     if not text.strip():
         raise UsageError("%prompt: a statement is needed, behind it or below it", hint=f"usage: {prompt.usage}")
+    _, found = await _previewed(call, text, "cell", call.view.language)
+    call.show(prompts_display([one for one in found if one.kind == "session"], call.cells.workspace.doors))
+
+
+@magic(
+    "%plan [STATEMENT|FILE]",
+    "what a program would run: sessions, commands and gates with their texts, and what it costs at most; "
+    "alone on the first line: this cell",
+    raw=True,
+)
+async def plan(call: Call) -> None:
+    from prose_kernel.cells.plans import plan_display
+    from prose_kernel.language.flow import kinds_of
+
+    text, name, language = call.text or call.below, "cell", call.view.language
+    if call.text.endswith(languages.suffixes()) and "\n" not in call.text:
+        source, language = read_program(call, call.text, plan)
+        text, name = source.text, source.name
+    if not text.strip():
+        raise UsageError("%plan: a program is needed: below it, behind it or in a file", hint=f"usage: {plan.usage}")
+    compiled, found = await _previewed(call, text, name, language)
+    uncounted = ["conditions that a model decides"] if list(language.judged_texts(compiled.program)) else []
+    if "loop" in kinds_of(language.flow(compiled.program, compiled.source)):
+        uncounted.append("further passes of loops whose length is not known")
+    call.show(plan_display(found, uncounted, call.cells.workspace.doors))
+
+
+async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:
+    """A text and what it would ask. Raises `CompileError`."""
     workspace = call.cells.workspace
-    compiled = workspace.compile(text, language=call.view.language)
+    compiled = workspace.compile(text, name, language)
     if not compiled.ok:
         raise CompileError(compiled.diagnostics)
-    found = await workspace.preview(compiled, call.view.language)
-    call.show(prompts_display(found, workspace.doors))
+    return compiled, await workspace.preview(compiled, language)

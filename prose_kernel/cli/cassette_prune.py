@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prose_kernel import settings
-from prose_kernel.cli import execution, files, report, run
+from prose_kernel.cli import execution, files, report, run, run_options
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
 from prose_kernel.cli.notebook_file import NotebookRun
 from prose_kernel.cli.terminal import Screen, TerminalAsker
@@ -54,12 +54,12 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
     cwd, name = Path.cwd(), files.find_program(program)
     chosen = settings.load(
         cwd,
-        file=run.settings_file(cwd, name),
+        file=run_options.settings_file(cwd, name),
         gates="deny",
         provider="replay",
         cassette_mode="replay",
     )
-    request = Request(name, run.pairs(inputs), run.decisions(yes, no), chosen, cwd)
+    request = Request(name, run_options.pairs(inputs), run_options.decisions(yes, no), chosen, cwd)
     screen = Screen(io.StringIO(), sys.stderr)
     cells, language = run.read(name)
     if name.endswith(".ipynb"):

@@ -92,7 +92,7 @@ def compile_file(name: str, profile: Profile = "default") -> Compiled:
 
     `name` may be a program that was installed from elsewhere. Raises `UsageError` when it cannot be read.
     """
-    if not Path(name).is_file() and files.is_remote(name, strict=profile == "strict"):
+    if not files.is_file(name) and files.is_remote(name, strict=profile == "strict"):
         return _compile_installed(name, profile)
     if name.endswith(".ipynb"):
         raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")

@@ -25,6 +25,8 @@ from prose_kernel.workspace import Start, Workspace, stay
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language
+    from prose_kernel.run_journal import Resumption
+    from prose_kernel.runtime.journal_records import Asked
     from prose_kernel.settings import Settings
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
@@ -49,6 +51,7 @@ class Request:
     json: bool = False
     usage: bool = False
     gate_files: bool = False
+    resumption: Resumption | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a run ended. `products` are the texts printed at the end; `text_name` is the program or cell that was the
-    last to run; `signal` is set for an interrupted run; `notes` are said last, about what sessions have consumed."""
+    last to run; `signal` is set for an interrupted run; `journal` is the one with which it can be resumed, if it can;
+    `notes` are said last, about what sessions have consumed."""
 
     status: int
     run_id: str | None = None
@@ -74,6 +78,7 @@ class Ended:
     error: ProseError | None = None
     text_name: str = ""
     signal: int | None = None
+    journal: Path | None = None
     stderr_shown: bool = False
     notes: tuple[str, ...] = ()
 
@@ -108,14 +113,28 @@ class ProgramRun:
         settings = given.settings
         if not (self.screen.shares_terminal("stdout") and self.screen.shares_terminal("stderr")):
             settings = replace(settings, display_cap=0)  # a pipe gets everything, and a command waits for a slow reader
-        return Workspace(settings, start, asker=self.asker, listeners=[self.narrator])
+        return self.plugged(settings, start)
+
+    def plugged(self, settings: Settings, start: Start) -> Workspace:
+        """A workspace for this run, which is told of here; it goes on where the request resumes one."""
+        how = self.request.resumption
+        return Workspace(
+            settings, start, asker=self.asker, listeners=[self.narrator], resumption=how, on_live=self._caught_up
+        )
+
+    def _caught_up(self, lost: Sequence[Asked]) -> None:
+        how = self.request.resumption
+        for remark in report.under_way(lost, how) if how is not None else ():
+            self.screen.note(remark)
 
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
         compiled = self.compile(cell.text, cell.name)
         self._known_inputs(compiled)
         self.narrator.language = self.language
-        await self.workspace.run(compiled)
+        value = await self.workspace.run(compiled)
+        if self.request.resumption is not None and self.request.resumption.complete:
+            self.narrator.unshown = value  # nothing of it was told
 
     def _known_inputs(self, compiled: Compiled) -> None:
         """Raises `UsageError` for an `--input` that the program does not ask for."""
@@ -147,7 +166,7 @@ class ProgramRun:
             try:
                 if self.request.trust:
                     _ = self.workspace.programs_from_elsewhere  # nonsense is an error, whatever the program uses
-                if self.request.origin:
+                if self.request.origin and self.request.resumption is None:
                     cells = [Cell(await self.workspace.fetch_program(), self.request.name)]
                 for cell in cells:
                     self.text_name = cell.name
@@ -192,6 +211,7 @@ class ProgramRun:
                 products=self._products(outputs),
                 error=None if received else error,
                 text_name=self.text_name,
+                journal=workspace.journal if received or (isinstance(error, RunError) and error.answer) else None,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
                 notes=report.session_notes(workspace.started_doors, usage=self.request.usage) if started else (),

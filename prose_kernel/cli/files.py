@@ -65,7 +65,7 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
         or (_REMOTE.match(target) and not _is_local(target))
     ):
         return False
-    if Path(target).is_file():
+    if is_file(target):
         hint = f"for the file of that name: prose run ./{target}"
         raise UsageError(f"{target} is the name of a program in the registry, and of a file here", hint=hint)
     path = urlsplit(target).path if "://" in target else target
@@ -83,12 +83,17 @@ def find_program(target: str) -> str:
 
     Raises `UsageError` for what is neither.
     """
-    if target == STDIN or _is_local(target) or Path(target).is_file():
+    if target == STDIN or _is_local(target) or is_file(target):
         return target
     found = find_example(target) if not _REMOTE.match(target) else None
     if found is None:
         raise UsageError(f"there is no file and no bundled example {target}", hint="prose examples lists the examples")
     return str(found)
+
+
+def is_file(name: str) -> bool:
+    """Also for a name that no file can have."""
+    return os.path.isfile(name)  # noqa: PTH113 - that of `Path` raises for a long one
 
 
 def _is_path(target: str) -> bool:

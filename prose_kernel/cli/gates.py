@@ -40,7 +40,7 @@ def gates(run: str | None, state_dir: str | None) -> None:
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.state.gates.decisions import damaged_records, pending_gates
 
-    directory, postgres = _places(state_dir)
+    directory, postgres = places_of_runs(state_dir)
     found = pending_gates(directory, SystemClock(), run, postgres)
     click.echo("\n\n".join(map(_pending_text, found)) if found else "no gate waits for a decision")
     for damaged_run, name in damaged_records(directory, SystemClock(), run, postgres):
@@ -110,7 +110,7 @@ def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None
     from prose_kernel.state.gates.decisions import gate_log
 
     run, name = _run_and_gate(target, run)
-    directory, postgres = _places(state_dir)
+    directory, postgres = places_of_runs(state_dir)
     for event in gate_log(directory, name, run, clock=SystemClock(), postgres=postgres):
         comment = f"  {event.comment}" if event.comment else ""
         metadata = f"  {json.dumps(dict(event.metadata))}" if event.metadata else ""
@@ -126,7 +126,7 @@ def _resolve(
     from prose_kernel.state.gates.decisions import resolve_gate
 
     run, name = _run_and_gate(target, run)
-    directory, postgres = _places(state_dir)
+    directory, postgres = places_of_runs(state_dir)
     done = resolve_gate(
         directory,
         verb,
@@ -150,7 +150,7 @@ def _run_and_gate(target: tuple[str, ...], run: str | None) -> tuple[str | None,
     return target
 
 
-def _places(state_dir: str | None) -> tuple[Path, PostgresDatabase | None]:
+def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, PostgresDatabase | None]:
     """Where runs are kept: the directory, and the shared database where one is configured for them.
 
     `DATABASE_URL` may be that of any program, so that it counts only where the settings choose PostgreSQL.
@@ -174,5 +174,5 @@ def _places(state_dir: str | None) -> tuple[Path, PostgresDatabase | None]:
         if version in (None, str(VERSION)):
             return directory, postgres
         problem = f"it has tables of version {version}, this version of prose_kernel uses {VERSION}"
-    click.echo(f"Warning: gates in PostgreSQL are not shown: {postgres.place}: {problem}", err=True)
+    click.echo(f"Warning: {wanted} in PostgreSQL are not shown: {postgres.place}: {problem}", err=True)
     return directory, None

@@ -12,11 +12,13 @@ Commands
   prose compile FILE...       check programs; nothing is run
   prose fmt FILE...           print the canonical form
   prose check FILE            which conditions can be decided without a model
+  prose graph FILE            draw a program; nothing is run
   prose gates                 what waits for a decision; prose gate approve|reject|log
   prose explain CODE          what an error code (E004, vvm E040) or a section (3.7) of the reference means
   prose examples [NAME]       bundled examples: list them, or print one
   prose programs              programs from elsewhere that were agreed to; prose install TARGET adds one
   prose install, prose doctor the Jupyter kernel: register it, find out why it does not start
+  prose lsp                   serve an editor: findings, completion, names (docs/editors.md)
   prose update                bring an old .prose directory up to date
 
 OpenProse, in files that end with .prose (the other language, VVM: prose help vvm)

@@ -20,9 +20,11 @@ from prose_kernel.errors import CompileError, GateRefused, UsageError
 
 COMMANDS = {
     "run": "prose_kernel.cli.run:run",
+    "runs": "prose_kernel.cli.runs:runs",
     "compile": "prose_kernel.cli.compile:compile_",
     "fmt": "prose_kernel.cli.compile:fmt",
     "check": "prose_kernel.cli.check:check",
+    "graph": "prose_kernel.cli.graph:graph",
     "gates": "prose_kernel.cli.gates:gates",
     "gate": "prose_kernel.cli.gates:gate",
     "approve": "prose_kernel.cli.gates:approve_alias",
@@ -32,6 +34,7 @@ COMMANDS = {
     "help": "prose_kernel.cli.help:help_",
     "explain": "prose_kernel.cli.explain:explain",
     "examples": "prose_kernel.cli.examples:examples",
+    "lsp": "prose_kernel.cli.lsp:lsp",
     "install": "prose_kernel.cli.install:install",
     "programs": "prose_kernel.cli.programs:programs",
     "doctor": "prose_kernel.cli.doctor:doctor",

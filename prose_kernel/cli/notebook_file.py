@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from prose_kernel import languages
 from prose_kernel.cells.runner import Cells
@@ -23,6 +24,9 @@ from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import Value
 from prose_kernel.workspace import Start, Workspace
+
+if TYPE_CHECKING:
+    from prose_kernel.run_journal import Resumption
 
 _KERNEL = (("kernelspec", "language"), ("language_info", "name"))
 MAY_FAIL = "raises-exception"
@@ -109,6 +113,7 @@ class NotebookCells(Cells):
             notebook.name,
             supplied=given.inputs,
             decisions=given.decisions,
+            notebook_path=str(notebook),
             trust=given.trust,
             language=run.language,
         )
@@ -122,9 +127,13 @@ class NotebookCells(Cells):
     @property
     def workspace(self) -> Workspace:
         if self._workspace is None:
-            listeners = [self._told_by.narrator]
-            self._workspace = Workspace(self.settings, self._start, asker=self.asker, listeners=listeners)
+            self._workspace = self._told_by.plugged(self.settings, self._start)
         return self._workspace
+
+    async def restore(self, how: Resumption) -> None:
+        raise UsageError(
+            "%restore and %back are for a notebook in a kernel", hint="prose run --resume lets a run go on"
+        )
 
     async def feed(self, cell: Cell) -> None:
         """Run one cell. Raises `CompileError`, `RunError` and `UsageError`."""

@@ -12,6 +12,7 @@ import click
 
 from prose_kernel.cli import files
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError
+from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
     from prose_kernel.languages import RemotePrograms as Programs
@@ -29,32 +30,38 @@ def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: b
     """Fetch programs with all that they import, let the person agree, pin them. Raises `UsageError`."""
     resolver = _resolver(asks=True, upgrade=upgrade, trust=trust)
     if upgrade and not targets:
-        targets = [pin.name or url for url, pin in _pins(resolver).items()]
+        targets = list(_pins(resolver))
     for target in targets:
         if not files.is_remote(target):
             raise UsageError(f"{target} is no program from elsewhere", hint="write handle/name, or https://…")
     before = dict(_pins(resolver))
     status = 0
-    for target in targets:
-        try:
-            _done(_programs(resolver, target).load_root())
-        except CompileError as error:
-            from prose_kernel.cli import report
-
-            click.echo(
-                f"{target} has errors, it is not installed:\n{report.diagnostics_text(error.diagnostics)}", err=True
-            )
-            status = 1
-    pins = _pins(resolver)
-    if not status and any(_address(resolver, target) not in pins for target in targets):
-        raise UsageError(f"nothing is installed: {resolver.lock.path.name} cannot be written")
-    for url, pin in pins.items():
-        old = before.get(url)
-        if old is None or old.sha256 != pin.sha256:
-            click.echo(f"{'pinned' if old is None else 'replaced'} {pin.name or url}  sha256 {pin.sha256}")
-    if dict(pins) == before and not status:
+    try:
+        for target in targets:
+            status = max(status, _install(resolver, target))
+    finally:
+        changed = [pin for url, pin in _pins(resolver).items() if before.get(url) != pin]
+        for pin in changed:
+            done = "replaced" if pin.url in before else "pinned"
+            click.echo(f"{done} {resolver.name(pin.url)}  sha256 {pin.sha256}")
+    if not changed and not status:
         click.echo(f"{resolver.lock.path.name}: up to date, nothing to do")
     return status
+
+
+def _install(resolver: RemotePrograms, target: str) -> int:
+    """The exit status. Raises `UsageError` for what is not fetched, agreed to, or pinned."""
+    try:
+        _done(_programs(resolver, target).load_root())
+    except CompileError as error:
+        from prose_kernel.cli import report
+
+        found = report.diagnostics_text(error.diagnostics)
+        click.echo(f"{target} has errors, it is not installed:\n{found}", err=True)
+        return 1
+    if _address(resolver, target) not in _pins(resolver):
+        raise UsageError(f"{target} is not installed: {resolver.lock.path.name} cannot be written")
+    return 0
 
 
 # ---------------------------------------------------------------- programs
@@ -77,11 +84,12 @@ def _list(resolver: RemotePrograms) -> None:
     kept = dict(resolver.cache.entries())
     if not pins:
         click.echo("no programs from elsewhere are pinned here; prose install TARGET adds one")
-    width = max((len(pin.name or url) for url, pin in pins.items()), default=0)
+    width = max((len(resolver.name(url)) for url in pins), default=0)
     for url, pin in pins.items():
         at_hand = "cached" if pin.sha256 in kept else "not cached"
-        holds = ", ".join(pin.holds) or "nothing that acts"
-        click.echo(f"{pin.name or url:<{width}}  {pin.sha256[:_SHORT]}  {pin.size:>9,} bytes  {at_hand:<10}  {holds}")
+        holds = escaped(", ".join(pin.holds)) or "nothing that acts"
+        size = f"{pin.size:>9,} bytes"
+        click.echo(f"{resolver.name(url):<{width}}  {pin.sha256[:_SHORT]}  {size}  {at_hand:<10}  {holds}")
     if kept:
         click.echo(f"cache: {len(kept):,} programs, {sum(kept.values()):,} bytes in {resolver.cache.directory}")
 
@@ -91,7 +99,8 @@ def _list(resolver: RemotePrograms) -> None:
 def show(target: str) -> None:
     """Print the text of a program, to read it before it runs; nothing is run or agreed to.
 
-    TARGET is a name, a URL, or the SHA-256 of a program that was fetched. What is not pinned is fetched now.
+    TARGET is a name, a URL, or the SHA-256 of a program that was fetched. What is not pinned is fetched now. At a
+    terminal, characters that do not show are written as escapes; a file or pipe gets exactly the bytes.
     """
     resolver = _resolver()
     digest = target.removeprefix("sha256:")
@@ -99,12 +108,22 @@ def show(target: str) -> None:
         data = resolver.cache.get(digest)
         if data is None:
             raise UsageError(f"no program with SHA-256 {digest} is in the cache", hint="name its URL")
-        click.echo(data.decode("utf-8"), nl=False)
+        _print(data)
         return
     found = _done(resolver.fetch(_address(resolver, target)))
     pinned = "pinned" if found.url in _pins(resolver) else "not pinned"
     click.echo(f"# {found.location}\n# sha256 {found.digest}, {len(found.data):,} bytes, {pinned}", err=True)
-    click.echo(found.data.decode("utf-8"), nl=False)
+    _print(found.data)
+
+
+def _print(data: bytes) -> None:
+    """Exactly these bytes; for the eyes of a person everything in them is made visible."""
+    from prose_kernel.state.registry.consent import legible
+
+    if sys.stdout.isatty():
+        click.echo(legible(data))
+    else:
+        click.echo(data, nl=False)
 
 
 @programs.command()

@@ -17,6 +17,8 @@ from prose_kernel.runtime.json_text import json_text
 if TYPE_CHECKING:
     from prose_kernel.languages import Language
     from prose_kernel.recordings.library import Unused
+    from prose_kernel.run_journal import Resumption
+    from prose_kernel.runtime.journal_records import Asked
     from prose_kernel.runtime.values import Value
     from prose_kernel.session_services import SessionServices
     from prose_kernel.sessions.usage import Line
@@ -249,3 +251,24 @@ def _unused(unused: tuple[Unused, ...]) -> str:
     )
     more = f" and {len(unused) - UNUSED_SHOWN} more" if len(unused) > UNUSED_SHOWN else ""
     return f"unused records: {named}{more}; `prose cassette prune` removes them"
+
+
+# ---------------------------------------------------------------- a run that goes on
+
+
+def told(asked: Asked) -> str:
+    """A request for people: `command c1/2/x0: make all`."""
+    from prose_kernel.presentation.safety import clip
+
+    return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
+
+
+def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
+    """What is said of what was under way, when a run has caught up."""
+    lost = [asked for asked in lost if how.cause is None or asked.key != how.cause.key]
+    again = [asked for asked in lost if how.under_way == "rerun" or asked.kind not in ("command", "session")]
+    failed = [asked for asked in lost if asked not in again]
+    return [
+        *(f"Was under way and is asked again: {told(asked)}" for asked in again),
+        *(f"Was under way and fails now: {told(asked)}" for asked in failed),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,17 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.cli import files, report
+from prose_kernel.cli import files, report, run_options
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import ProseError, RunError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+    from prose_kernel.cli.resuming import Resumed
     from prose_kernel.languages import Language
+    from prose_kernel.runtime.journal import UnderWay
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
-@click.argument("target", metavar="TARGET")
+@click.argument("target", metavar="TARGET", required=False)
+@click.option(
+    "--resume",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value="",
+    help="Let a run go on, by the beginning of its id; without RUN the last one that did not finish.",
+)
+@click.option(
+    "--interrupted",
+    type=click.Choice(["rerun", "fail"]),
+    help="With --resume: what becomes of commands and sessions that were under way.  [default: rerun]",
+)
+@click.option("--from", "at", metavar="AT", help="With --resume: a branch of the run that begins before c3 or c1/4.")
+@click.option("--stored", is_flag=True, help="With --resume: the program's text as it was when the run began.")
+@click.option("--changed", is_flag=True, help="With --resume: a branch of the run with the program's text as it is.")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
 @click.option(
@@ -66,8 +84,16 @@ if TYPE_CHECKING:
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
 )
+@click.pass_context
 def run(
-    target: str,
+    ctx: click.Context,
+    /,
+    target: str | None,
+    resume: str | None = None,
+    interrupted: UnderWay | None = None,
+    at: str | None = None,
+    stored: bool = False,
+    changed: bool = False,
     inputs: Sequence[str] = (),
     yes: Sequence[str] = (),
     no: Sequence[str] = (),
@@ -103,13 +129,27 @@ def run(
     from prose_kernel import languages, settings
     from prose_kernel.cli.execution import Request
 
+    if resume is not None:
+        if stored and changed:
+            raise UsageError("--stored and --changed exclude each other")
+        from prose_kernel.cli import resuming
+
+        wanted = resuming.Wanted(resume, at, interrupted or "rerun", stored, changed)
+        return _resume(resuming.resume(target, wanted, ctx.params, Path.cwd()))
+    if at is not None or stored or changed or interrupted is not None:
+        option = "--from" if at is not None else "--stored" if stored else "--changed" if changed else "--interrupted"
+        raise UsageError(
+            f"{option} is about a run that is resumed", hint="write --resume RUN too; prose runs lists them"
+        )
+    if target is None:
+        raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     cwd, fetched = Path.cwd(), files.is_remote(target, strict=strict)
     name = target if fetched else files.find_program(target)
     cells, language = ([], languages.default()) if fetched else read(name)
-    kept: dict[str, Any] = {language.state: _state(state, in_context)}
+    kept: dict[str, Any] = {language.state: run_options.backend_of(state, in_context)}
     chosen = settings.load(
         cwd,
-        file=settings_file(cwd, name),
+        file=run_options.settings_file(cwd, name),
         **kept,
         state_dir=state_dir,
         profile="strict" if strict else None,
@@ -125,8 +165,8 @@ def run(
     )
     request = Request(
         name,
-        pairs(inputs),
-        decisions(yes, no),
+        run_options.pairs(inputs),
+        run_options.decisions(yes, no),
         chosen,
         cwd,
         origin=name if fetched else "",
@@ -141,6 +181,14 @@ def run(
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     return _report(request, run_of(request, screen, language).execute(cells), screen)
+
+
+def _resume(resumed: Resumed) -> int:
+    request = resumed.request
+    screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
+    for remark in resumed.remarks:
+        screen.note(remark)
+    return _report(request, run_of(request, screen, resumed.language).execute(resumed.cells), screen)
 
 
 def read(name: str) -> tuple[list[Cell], Language]:
@@ -167,41 +215,6 @@ def run_of(request: Request, screen: Screen, language: Language) -> ProgramRun:
 
         return NotebookRun(request, screen, language)
     return ProgramRun(request, screen, language)
-
-
-def settings_file(cwd: Path, name: str) -> Path | None:
-    """A notebook has the `prose.toml` beside it, as in Jupyter; where there is none, that of the working directory."""
-    beside = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - a home directory of nobody stays as it is
-    return beside if name.endswith(".ipynb") and beside.is_file() else None
-
-
-def pairs(inputs: Sequence[str]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for item in inputs:
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{item!r} is not of the form NAME=VALUE", param_hint="--input")
-        if name in values:
-            raise click.BadParameter(f"{name} is given twice", param_hint="--input")
-        values[name] = value
-    return values
-
-
-def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
-    both = set(yes) & set(no)
-    if both:
-        raise click.UsageError(f"--yes and --no for the same gate: {', '.join(sorted(both))}")
-    return {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
-
-
-def _state(state: str | None, in_context: bool) -> str | None:
-    """The backend asked for; `sqlite+` is sqlite or better."""
-    wanted = state.removesuffix("+") if state else None
-    if in_context:
-        if wanted not in (None, "in-context"):
-            raise click.UsageError(f"--in-context and --state {state} exclude each other")
-        return "in-context"
-    return wanted
 
 
 # ---------------------------------------------------------------- the end of a run
@@ -234,9 +247,22 @@ def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
 
 
 def _where(request: Request, ended: Ended) -> str:
-    if ended.run_directory is None:
-        return ""
-    return f"\nrun directory: {_shortest(ended.run_directory, request.cwd)}"
+    """Where the run is, and the command that lets it go on (docs/reference/openprose.md 8)."""
+    cwd = Path.cwd()
+    lines = [f"\nrun directory: {_shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
+    if ended.journal is not None:
+        lines.append(f"\nto resume it: prose run --resume {_named(ended.journal.parent, cwd)}")
+    return "".join(lines)
+
+
+def _named(directory: Path, cwd: Path) -> str:
+    """A run as `--resume` finds it from here: by its id, else by its directory."""
+    from prose_kernel import settings
+    from prose_kernel.state.runs import places
+
+    here = [place.path for place in places(cwd, settings.load(cwd, problems=[]).state_dir)]
+    name = _shortest(directory, cwd)
+    return directory.name if directory.parent in here else shlex.quote(name if "/" in name else f"./{name}")
 
 
 def _shortest(path: Path, cwd: Path) -> str:

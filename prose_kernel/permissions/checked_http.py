@@ -160,6 +160,8 @@ async def body(response: Any, limit: int) -> tuple[bytes, bool]:
             raise HttpFailed("the answer is packed, and cannot be unpacked") from None
         if len(found) > limit:
             return bytes(found[:limit]), True
+        if unpack is not None and unpack.eof:
+            break  # what follows is not looked at
     if unpack is not None and found and not unpack.eof:
         raise HttpFailed("the answer is packed, and its end is missing", again=True)
     return bytes(found), False

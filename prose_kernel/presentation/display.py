@@ -16,14 +16,17 @@ ROWS = 1000
 @dataclass(frozen=True, slots=True)
 class Display:
     """A MIME bundle. `facts` holds what varies from run to run (durations, models, run ids): it becomes the output's
-    metadata under the key `prose` and takes no part in comparisons of notebooks."""
+    metadata under the key `prose` and takes no part in comparisons of notebooks. `person` is the same bundle with such
+    figures in it: it goes into the metadata too, and front ends with our extension show it instead."""
 
     data: Mapping[str, str]
     facts: Mapping[str, object] = field(default_factory=dict)
+    person: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def metadata(self) -> dict[str, object]:
-        return {"prose": dict(self.facts)} if self.facts else {}
+        found = {**self.facts, "person": dict(self.person)} if self.person else dict(self.facts)
+        return {"prose": found} if found else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,3 +328,36 @@ class Warned(Event, frozen=True):
 
 
 Listener = Callable[[Event], None]
+
+
+class Untold:
+    """What has begun and not ended, of events that nobody was told: whoever hears the next ones has to know of it."""
+
+    def __init__(self) -> None:
+        self._open: dict[object, list[Event]] = {}
+
+    def note(self, event: Event) -> None:
+        match event:
+            case CommandStarted() | SessionStarted():
+                self._open[event.spawn] = [event]
+            case CommandFinished() | SessionFinished():
+                self._open.pop(event.spawn, None)
+            case ParallelStarted():
+                self._open["parallel", event.parallel] = [event]
+            case BranchFinished():
+                self._open.get(("parallel", event.parallel), []).append(event)
+            case ParallelJoined():
+                self._open.pop(("parallel", event.parallel), None)
+            case GateOpened():
+                self._open["gate", event.request.id] = [event]
+            case GateResolved():
+                self._open.pop(("gate", event.request.id), None)
+            case RunStarted() | CellStarted():
+                self._open[type(event)] = [event]
+            case _:
+                pass
+
+    def take(self) -> list[Event]:
+        """These events, in order; from then on there are none."""
+        found, self._open = [event for events in self._open.values() for event in events], {}
+        return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -27,8 +27,13 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.values import Value
 
+if TYPE_CHECKING:
+    from prose_kernel.runtime.machine import Preview
+
 MOST: Final = 200
 """Sessions that a preview tells of."""
+COMMANDS: Final = 1000
+"""Commands and gates that it tells of."""
 PASSES: Final = 20
 """Items of a known collection that a loop is run for."""
 STEPS: Final = 20_000
@@ -52,6 +57,29 @@ def unknown(name: str) -> str:
 def is_unknown(text: str) -> bool:
     """Whether a text depends on a value that is not known."""
     return _UNKNOWN.search(text) is not None
+
+
+class Told:
+    """What a preview has told of so far, in source order, and no more than it is to tell of."""
+
+    def __init__(self) -> None:
+        self.found: list[Preview] = []
+        self._sessions = 0
+        self._others = 0
+
+    @property
+    def full(self) -> bool:
+        return self._sessions >= MOST
+
+    def add(self, preview: Preview) -> None:
+        if preview.kind == "session":
+            if self._sessions < MOST:
+                self.found.append(preview)
+            self._sessions += 1
+        else:
+            if self._others < COMMANDS:
+                self.found.append(preview)
+            self._others += 1
 
 
 def unknown_in(request: SessionRequest) -> Iterator[str]:

@@ -77,20 +77,27 @@ class _Parked:
 
 
 class Journal:
-    """Writes the records of a run; with `known`, those of before are replayed first.
+    """Writes the records of a run; with `known`, those of before are replayed first. `run_ids` are that of the run and
+    those of the runs that it branched from.
 
     `on_live` is called when the records are at their end, with what was under way then; `on_replayed` for what was
-    noted beside an answer (`runtime/asides.py`). `place` is the path of the journal's file.
+    noted beside an answer (`runtime/asides.py`). Records before `changed_before` are of a program whose text was
+    changed since: where it does something else than they say, they are at their end. `texts_stay`: another text than
+    the recorded one is an error; else it takes the place of that one. `again` is the key of what is asked again,
+    however what was `under_way` ends. `place` is the path of the journal's file.
     """
 
     def __init__(
         self,
         log: Log,
         turns: Scheduler,
-        run_id: str = "",
+        run_ids: Sequence[str] = (),
         *,
         known: Iterator[tuple[int, Record]] | None = None,
+        changed_before: int = 0,
+        texts_stay: bool = False,
         under_way: UnderWay = "rerun",
+        again: str = "",
         on_live: Callable[[Sequence[Asked]], None] | None = None,
         on_replayed: OnReplayed | None = None,
         place: str = "",
@@ -100,15 +107,18 @@ class Journal:
         self.rewound = False
         self._log = log
         self._turns = turns
-        self._run_id = run_id
+        self._run_ids = tuple(run_id.encode() for run_id in run_ids)
+        self._changed_before = changed_before
+        self._texts_stay = texts_stay
         self._known = known
         self._coming: Record | None = None
         self._number = 0
-        self._under_way = under_way
+        self._under_way, self._again = under_way, again
         self._on_live = on_live
         self._parked: dict[str, _Parked] = {}
         self._mark = turns.looks
         self.answers = 0
+        self.abandoned = False
         self.task: asyncio.Task[object] | None = None
         if known is not None:
             turns.idle = self._idle
@@ -148,7 +158,7 @@ class Journal:
                 self._hand_back(request, answered)
                 value = self._value(answered, kind, described)
                 return value if revive is None else await revive(value)
-            if self._under_way == "fail" and (failure := _failure(kind)) is not None:
+            if self._under_way == "fail" and described.key != self._again and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
         return await self._live_answer(s, described, ask, kept)
 
@@ -214,9 +224,7 @@ class Journal:
             if isinstance(coming, Noted) and coming.key == key:
                 self._advance()
                 return codec.decode(coming.value, kind)
-            if coming is not None:
-                raise self._diverged(f"looks something up ({key})")
-            self._go_live()
+            self._leave(f"looks something up ({key})")
         found = look()
         self._write(Noted(key, codec.encode(found)))
         return found
@@ -225,18 +233,17 @@ class Journal:
 
     def _was_asked(self, described: Described) -> bool:
         """Whether the request has a record; without one it is written down now. Raises `ResumeMismatch`."""
-        digest = described.digest(self._run_id)
+        if self.abandoned:
+            raise asyncio.CancelledError
+        digest = described.digest(self._run_ids)
         if self._known is not None:
             coming = self._coming
-            if isinstance(coming, Asked) and coming.key == described.key:
-                if (coming.kind, coming.digest) != (described.kind, digest):
-                    raise _mismatch(_words(coming.kind, coming.said), _words(described.kind, described.shown))
+            known = (described.key, described.kind, digest)
+            if isinstance(coming, Asked) and (coming.key, coming.kind, coming.digest) == known:
                 self._parked[described.key] = _Parked(coming, asyncio.get_running_loop().create_future())
                 self._advance()
                 return True
-            if coming is not None:
-                raise self._diverged(_words(described.kind, described.shown))
-            self._go_live()
+            self._leave(_words(described.kind, described.shown))
         looks = self._looks() if described.kind == "wait" else 0
         self._write(Asked(described.key, described.kind, digest, described.shown, looks))
         return False
@@ -276,12 +283,12 @@ class Journal:
         elif isinstance(coming, Interrupted):
             self._advance()
             self._cancel()
-        elif coming is None:
-            self._go_live()
-        else:  # nobody asks what was asked next: whoever waits first is told so
-            parked = self._parked.pop(next(iter(self._parked)))
-            error = _mismatch(_next_words(coming), "nothing of the kind")
-            self._wake(parked, Answered(parked.asked.key, error=codec.encode_error(error)))
+        else:
+            try:
+                self._leave("nothing of the kind")
+            except ResumeMismatch as error:  # nobody asks what was asked next: whoever waits first is told so
+                parked = self._parked.pop(next(iter(self._parked)))
+                self._wake(parked, Answered(parked.asked.key, error=codec.encode_error(error)))
 
     def _wake(self, parked: _Parked, answered: Answered | None) -> None:
         self._turns.begins()
@@ -291,6 +298,16 @@ class Journal:
         if self.task is not None:
             self._turns.wakes(self.task)
             self.task.cancel()
+
+    def _leave(self, now: str) -> None:
+        """The program does what the next record does not tell of. Raises `ResumeMismatch` when there is one, unless the
+        program was changed since."""
+        if self._coming is not None:
+            if self._number >= self._changed_before:
+                raise _mismatch(_next_words(self._coming), now)
+            self._log.rewind(self._number)
+            self.rewound = True
+        self._go_live()
 
     def _go_live(self) -> None:
         """The records are at their end."""
@@ -311,11 +328,6 @@ class Journal:
         self._mark = self._turns.looks
         looks = getattr(self._coming, "looks", 0)
         self._turns.stop_at = self._mark + looks if looks else 0
-
-    def _diverged(self, now: str) -> ResumeMismatch:
-        coming = self._coming
-        assert coming is not None
-        return _mismatch(_next_words(coming), now)
 
     # ------------------------------------------------------------ computing for long
 
@@ -338,9 +350,22 @@ class Journal:
     # ------------------------------------------------------------ texts
 
     def interrupted(self) -> None:
-        """The person interrupts the text that runs; called right before its task is cancelled."""
-        if self._known is None:
+        """The person interrupts the text that runs; called right before its task is cancelled.
+
+        One that has not caught up with its records yet is abandoned: it ends, and nothing of that is written.
+        """
+        if self._known is not None:
+            self._abandon()
+        else:
             self._write(Interrupted(max(1, self._looks()) if self._turns.is_running else 0))
+
+    def _abandon(self) -> None:
+        self.abandoned = True
+        self._known = self._turns.idle = None
+        self._turns.stop_at = 0
+        parked, self._parked = list(self._parked.values()), {}
+        for one in parked:
+            self._wake(one, Answered(one.asked.key, cancelled=True))
 
     def begins(self, text: Text) -> None:
         """A text begins to run. Where another one did, in a run that is resumed, that one and what followed it are
@@ -351,6 +376,8 @@ class Journal:
                 self._advance()
                 return
             if coming is not None:
+                if self._texts_stay and isinstance(coming, Text):
+                    raise _mismatch(f"{coming.name}: {coming.text.strip()}", f"{text.name}: {text.text.strip()}")
                 self._log.rewind(self._number)
                 self.rewound = True
             self._go_live()
@@ -370,14 +397,13 @@ class Journal:
             if isinstance(coming, Ended) and (coming.number, coming.status) == (record.number, record.status):
                 self._advance()
                 return
-            if coming is not None:
-                raise self._diverged(f"text {record.number} ends: {record.status}")
-            self._go_live()
+            self._leave(f"text {record.number} ends: {record.status}")
         self._write(record)
 
     def _write(self, record: Record) -> None:
         self._mark = self._turns.looks
-        self._log.append(record)
+        if not self.abandoned:
+            self._log.append(record)
 
 
 def _failure(kind: type[T]) -> T | Exception | None:

@@ -45,11 +45,11 @@ class Described(msgspec.Struct, frozen=True):
     said: str
     parts: tuple[object, ...] = ()
 
-    def digest(self, without: str) -> str:
-        """Of all that decides the answer; `without` is the run's id, which a branch of the run has not."""
+    def digest(self, without: Sequence[bytes]) -> str:
+        """Of all that decides the answer, `without` the ids of the run and of those that it branched from."""
         data = _ENCODER.encode((self.kind, self.said, self.parts))
-        if without:
-            data = data.replace(without.encode(), b"*")
+        for run_id in without:
+            data = data.replace(run_id, b"*")
         return hashlib.blake2b(data, digest_size=8).hexdigest()
 
     @property

@@ -17,8 +17,9 @@ NOTHING: Final = Raw(b"null")
 
 class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     """How the run began. `directory` is where it was started, `program` its file or the notebook's name, `settings`
-    those that decide what the program does. `origin` is the address of a program from elsewhere. A branch tells of
-    which run, and of how many of its records."""
+    those that decide what the program does. `origin` is the address of a program from elsewhere. A branch names the
+    runs that it came from, the nearest last; `branch_at` is the number of records that it shares with that one, and
+    `changed` that its text was changed then."""
 
     run: str
     program: str
@@ -33,8 +34,16 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     supplied: dict[str, str] = field(default_factory=dict)
     decisions: dict[str, bool] = field(default_factory=dict)
     settings: dict[str, str | int | bool | None] = field(default_factory=dict)
-    branch_of: str = ""
+    gate_files: bool = False
+    elsewhere: bool = False
+    branch_of: list[str] = field(default_factory=list)
     branch_at: int = 0
+    changed: bool = False
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person ran it cell by cell: the program of a notebook that was run as a file is that file."""
+        return self.notebook and not self.program.endswith(".ipynb")
 
 
 class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):

@@ -11,7 +11,7 @@ from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime.events import CellStarted, Listener, Place, RunEnded, RunStarted
 from prose_kernel.runtime.execution_context import Before, ExecutionContext, Host, Run
-from prose_kernel.runtime.ports import Key, LoadProgram, Ports, SessionRequest
+from prose_kernel.runtime.ports import CommandRequest, GateRequest, Key, LoadProgram, Ports, SessionRequest
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
@@ -49,11 +49,11 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """One session that a text would run: where it stands, what it would be asked at first, and what of it is not known
-    before the text runs.
+    """One session, command or gate that a text would come to: where it stands, what it would be asked at first, and
+    what of it is not known before the text runs.
 
     `problem` is the error that it would raise instead, `note` why nothing can be told of what stands there; then the
-    request is None.
+    request is None. A session has `request`, a command `command`, a gate `gate`.
     """
 
     source: Source
@@ -63,6 +63,9 @@ class Preview:
     unknown: tuple[str, ...] = ()
     problem: RunError | None = None
     note: str = ""
+    kind: Literal["session", "command", "gate"] = "session"
+    command: CommandRequest | None = None
+    gate: GateRequest | None = None
 
 
 @dataclass(slots=True)
@@ -159,7 +162,8 @@ class Machine:
         raise NotImplementedError
 
     async def preview(self, program: Any, source: Source) -> tuple[Preview, ...]:
-        """What each session of a checked text would be asked, without running anything or changing any state."""
+        """What each session, command and gate of a checked text would be asked, without running anything or changing
+        any state."""
         raise NotImplementedError
 
     def adopt(self, name: str, value: Value) -> None:

@@ -403,7 +403,7 @@ def again(memories: Memories, cwd: str, request: object, note: Mapping[str, Any]
     memory = request.memory if isinstance(request, SessionRequest) else None
     if not isinstance(request, SessionRequest) or memory is None:
         return
-    if request.target is None:
+    if "segment" not in note:
         memories.of_the_run[_name(request, memory)] = note["text"]
         return
     known = memories.known.setdefault(_resolved(cwd, memory), Known())
@@ -411,12 +411,17 @@ def again(memories: Memories, cwd: str, request: object, note: Mapping[str, Any]
     known.segments[note["segment"]] = note["of_segment"]
 
 
-def restore_memories(run_directory: Path | None, memories: Memories) -> None:
+def forget_answered(memories: Memories) -> None:
+    """Of memories outside of the run: what a killed process had left to do when its answer was in the journal."""
+    for directory in [directory for directory, known in memories.known.items() if known.digest is not None]:
+        undo.forget_answered(directory, (LOCK, "lock"), memories.is_answered)
+
+
+def restore_memories(run_directory: Path, known: Mapping[str, Known]) -> None:
     """Give a run that is resumed the memories of its own (`persist: true`) that the replayed answers left: those, and
     no others. What cannot be written stays as it is."""
-    if run_directory is None:
-        return
-    known = {place: one for place, one in memories.known.items() if Path(place).is_relative_to(run_directory.resolve())}
+    here = run_directory.resolve()
+    known = {place: memory for place, memory in known.items() if Path(place).is_relative_to(here)}
     for place in (*run_directory.glob("agents/*"), *run_directory.glob("imports/**/agents/*")):
         known.setdefault(str(place.resolve()), Known())
     for directory, memory in known.items():

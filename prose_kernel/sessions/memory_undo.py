@@ -93,6 +93,23 @@ def recover(directory: str, own: Callable[[str], bool], is_answered: IsAnswered)
     tidy(directory)
 
 
+def forget_answered(directory: str, locks: tuple[str, ...], is_answered: IsAnswered) -> None:
+    """Remove the record of a killed process whose answer is in the journal after all; any other one is left to whoever
+    uses the memory next. Does nothing while another process has one of the memory's locks."""
+    from filelock import FileLock, Timeout
+
+    if not os.path.isfile(os.path.join(directory, FILE)):  # noqa: PTH113, PTH118
+        return
+    with contextlib.suppress(OSError, Timeout), contextlib.ExitStack() as held:
+        for name in locks:
+            path = os.path.join(directory, name)  # noqa: PTH118
+            if os.path.isfile(path) and not os.path.islink(path):  # noqa: PTH113, PTH114
+                held.enter_context(FileLock(path, timeout=0, thread_local=False))
+        record = _read(directory)
+        if record is not None and is_answered(Path(record.journal), record.key):
+            tidy(directory)
+
+
 def tidy(directory: str) -> None:
     """Remove what a killed process has left here. Never raises."""
     with contextlib.suppress(OSError):

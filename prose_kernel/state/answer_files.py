@@ -22,10 +22,11 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.runtime.text import clipped
+from prose_kernel.state import layout
 from prose_kernel.state.atomic import append, write_whole
 from prose_kernel.state.trace import one_line, timestamp
 
-ROOT: Final = ".vvm"
+ROOT: Final = layout.VVM
 LARGEST: Final = 256 * 1024 * 1024
 """Bytes of a binding."""
 

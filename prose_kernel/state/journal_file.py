@@ -12,10 +12,12 @@ import fcntl
 import json
 import os
 import stat
+import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +42,10 @@ _ENCODER: Final = msgspec.json.Encoder()
 _PREFIX: Final = 9
 """Bytes of a line before its record: eight digits of the checksum and a space."""
 
+_BATCH: Final = 1000
+_LOCK_ATTEMPTS: Final = 5
+_LOCK_PAUSE: Final = 0.01
+_ANSWER: Final = b'{"k":"answered"'
 _TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
 
 
@@ -87,6 +93,27 @@ class JournalRead:
 
     def records(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, Record]]:
         """The records that count, with the numbers of their lines, from `begin` on and before `end`."""
+        for number, line in self._bodies(begin, end):
+            yield number, _record(self.path, line, number)
+
+    def answers(self) -> int:
+        """How many answers are known."""
+        return sum(body.startswith(_ANSWER) for _, body in self._bodies())
+
+    def under_way(self, before: int | None = None) -> list[Asked]:
+        """What was asked and not answered; with `before`, what of it was so at the record with that number."""
+        waiting: dict[str, Asked] = {}
+        for _, record in self.records(self.texts[-1].number if self.texts and before is None else 0, before):
+            match record:
+                case Asked() if record.kind != "wait":
+                    waiting[record.key] = record
+                case Answered():
+                    waiting.pop(record.key, None)
+                case Ended():
+                    waiting.clear()
+        return list(waiting.values())
+
+    def _bodies(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
         parts = self._counting()
         with self.path.open("rb") as file:
             for number, line in enumerate(file):
@@ -97,7 +124,7 @@ class JournalRead:
                 if not parts or number >= self.lines:
                     return
                 if number >= begin and number >= parts[0][0]:
-                    yield number, _decoder().decode(line[_PREFIX:])
+                    yield number, line[_PREFIX:]
 
     def _counting(self) -> list[tuple[int, int]]:
         return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
@@ -151,12 +178,35 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
             found = JournalRead(path, _head(run, body))
             found._parts = [(0, 0)]
         elif body.startswith(_TOLD):
-            _note(found, _decoder().decode(body), number)
+            _note(found, _record(path, body, number), number)
         found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
     if found is None:
         raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
     found.torn = 0 if line.endswith(b"\n") else len(line)
     return found
+
+
+def _record(path: Path, body: bytes, number: int) -> Record:
+    try:
+        record: Record = _decoder().decode(body)
+        return record
+    except msgspec.MsgspecError:
+        raise UsageError(f"line {number + 1} of the journal of run {path.parent.name} is no record") from None
+
+
+def is_written(path: Path) -> bool:
+    """Whether some process, this one perhaps, runs the run of this journal now."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _head(run: str, body: bytes) -> Head:
@@ -235,6 +285,13 @@ class JournalFile:
         except OSError as error:
             self._give_up((error.strerror or type(error).__name__).lower())
 
+    def copy(self, records: Iterable[Record]) -> None:
+        """Write many records at once. Raises `OSError`."""
+        self._open()
+        coming = iter(records)
+        while batch := list(islice(coming, _BATCH)):
+            self._write(batch)
+
     def rewind(self, to: int) -> None:
         """The record with this number, and all behind it, count no more. Never raises."""
         self.append(Rewound(to))
@@ -263,13 +320,15 @@ class JournalFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path, flags, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise UsageError(
-                f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
-            ) from None
+        for attempt in range(_LOCK_ATTEMPTS):  # somebody who only looks holds the lock for a moment
+            try:
+                return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_LOCK_PAUSE if attempt < _LOCK_ATTEMPTS - 1 else 0)
+        self.close()
+        raise UsageError(
+            f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
+        )
 
     def _give_up(self, reason: str) -> None:
         self._lost = True

@@ -11,6 +11,9 @@ from typing import Final
 
 from prose_kernel.runtime.ports import Clock, Key
 
+VVM: Final = ".vvm"
+"""The directory that holds the files of agents' answers."""
+
 RUN_ID: Final = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
 _ALPHABET: Final = "0123456789abcdef"
 _LONGEST_STEM: Final = 200

@@ -32,7 +32,7 @@ class _Text:
     """A file that was read and parsed, with the paths of its imports."""
 
     file: _File
-    stamp: program_files.Stamp
+    stamp: program_files.Stamp | str
     source: Source
     program: Program
     findings: tuple[Finding, ...]
@@ -49,14 +49,14 @@ class LocalModules:
     as a cycle. A file is read again if it has changed; otherwise its module is the same object as before.
     """
 
-    def __init__(self, base: Path, *, program: Path | None = None) -> None:
+    def __init__(self, base: Path, *, program: Path | None = None, texts: Mapping[str, str] | None = None) -> None:
         name = program.name if program else ""
         self._root = _File(os.path.abspath(base / name), name)  # noqa: PTH100 - links are not resolved
         self._directory = os.path.abspath(base)  # noqa: PTH100
         self._shown_from = "" if base.is_absolute() else str(base)
         self._texts: dict[str, _Text] = {}
         self._modules: dict[str, tuple[_Text, Module]] = {}
-        self._given: Mapping[str, str] = {}
+        self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the two calls
 
@@ -83,6 +83,13 @@ class LocalModules:
         texts = {one.path: one.source.text for one in execution_order([module])}
         return LoadedProgram(module, module.source, "local", Path(module.path).stem, texts=texts)
 
+    def file_of(self, path: str) -> Path | None:
+        """The file that an import path of the root leads to; None for one that names no file."""
+        try:
+            return Path(self._resolve(path, self._root).path)
+        except ImportProgramError:
+            return None
+
     # ------------------------------------------------------------ reading
 
     def _resolve(self, path: str, importer: _File) -> _File:
@@ -97,7 +104,9 @@ class LocalModules:
         """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (E090)."""
         known = self._texts.get(file.path)
         if (given := self._given.get(file.path)) is not None:
-            return _parsed(file, (0, 0, 0), given.encode("utf-8", "replace"))
+            if known is None or (known.stamp, known.file) != (given, file):
+                known = self._texts[file.path] = _parsed(file, given, given.encode("utf-8", "replace"))
+            return known
         try:
             stamp = program_files.stamp(file.path)
             if known is not None and (known.stamp, known.file) == (stamp, file):
@@ -178,7 +187,7 @@ class LocalModules:
         return module
 
 
-def _parsed(file: _File, stamp: program_files.Stamp, data: bytes) -> _Text:
+def _parsed(file: _File, stamp: program_files.Stamp | str, data: bytes) -> _Text:
     from prose_kernel.language.vvm import decode, parse
 
     try:

@@ -40,6 +40,11 @@ class Resolver(Protocol):
         """How many programs from elsewhere one import may lead to."""
         ...
 
+    @property
+    def size(self) -> int:
+        """How many bytes these may have together."""
+        ...
+
     def cached(self, url: str) -> Fetched | None:
         """Return the program if it is available without a connection, else None."""
         ...
@@ -107,6 +112,7 @@ class LocalPrograms:
         resolver: Callable[[], Resolver] | None = None,
         origin: str = "",
         home: Path | None = None,
+        texts: Mapping[str, str] | None = None,
     ) -> None:
         self._profile: Profile = profile
         self._make_resolver = resolver
@@ -121,7 +127,8 @@ class LocalPrograms:
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
         self._met_remote = False  # during the last check
-        self._given: Mapping[str, str] = {}  # by address: what a resumed run has read before
+        # By address: what an editor holds, or what a resumed run has read before.
+        self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the calls
 
@@ -140,14 +147,17 @@ class LocalPrograms:
         Raises `ImportProgramError` as `load_contract` does, and for a remote program that cannot be fetched.
         """
         path, source = request.path, request.importer
-        self._given = request.texts or {}
+        held, self._given = self._given, request.texts or {}
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
         where = self.resolve(path, chain[-1])
         if where in chain:
             raise _cycle((*chain[chain.index(where) :], where))
-        checked, remote = await self._complete(where, chain)
-        if remote and len(chain) == 1:
-            remote = await self._with_others(source, where, remote)
+        try:
+            checked, remote = await self._complete(where, chain)
+            if remote and len(chain) == 1:
+                remote = await self._with_others(source, where, remote)
+        finally:
+            self._given = held  # what is compiled next belongs to the present
         await self._admit(remote)
         text = checked.text
         self._loaded[id(text.source)] = text.source, (*chain, where)
@@ -155,6 +165,14 @@ class LocalPrograms:
         found = remote[where].fetched if where in remote else None
         url, digest = (found.url, found.digest) if found else ("", "")
         return LoadedProgram(text.program, text.source, handle, slug, url, digest, _texts(checked))
+
+    def file_of(self, path: str) -> Path | None:
+        """The local file that a `use` path of the root leads to; None for any other path."""
+        try:
+            where = self.resolve(path)
+        except ImportProgramError:
+            return None
+        return None if where.remote else Path(where.address)
 
     async def load_root(self) -> Source:
         """The text of the program at `origin`, when everything that it leads to has been agreed to.
@@ -207,9 +225,15 @@ class LocalPrograms:
                 return checked, {}
         remote: dict[Where, Candidate] = {}
         missing: list[Where] = []
+        resolver, size = self._resolver, 0
         seen = {where}
         ahead: list[tuple[Where, tuple[str, ...]]] = [(where, ())]
         for at, via in ahead:
+            agreed = at.address in self._given  # when the run began
+            fetched = resolver.cached(at.address) if at.remote and not agreed and resolver else None
+            size += len(fetched.data) if fetched is not None else 0
+            if resolver is not None and size > resolver.size:
+                raise _leads_to(where, f"{resolver.size:,} bytes of programs", "size")
             try:
                 text = self._read(at)
             except ImportProgramError:
@@ -217,19 +241,17 @@ class LocalPrograms:
             if text is None:
                 missing.append(at)
                 continue
-            agreed = at.address in self._given  # when the run began
-            fetched = self._resolver.cached(at.address) if at.remote and not agreed and self._resolver else None
             if fetched is not None:
+                if fetched.digest != text.stamp:
+                    return []  # the pin has changed in between
                 remote[at] = Candidate(fetched, abilities(text.program), via)
                 via = (*via, at.address)
             for inner in self._uses_of(text):
                 if inner not in seen:
                     seen.add(inner)
                     ahead.append((inner, via))
-        most = self._resolver.most if (remote or missing) and self._resolver is not None else None
-        if most is not None and len(remote) + len(missing) > most:
-            why = f"it leads to more than {most} programs from elsewhere"
-            raise urls.unfetchable(where.shown, why, "[programs] most in prose.toml changes the limit")
+        if resolver is not None and len(remote) + len(missing) > resolver.most:
+            raise _leads_to(where, f"{resolver.most} programs", "most")
         if missing:
             return missing
         text = self._read(where)
@@ -425,6 +447,11 @@ def handle_and_slug(path: str, where: Where, registry: str = urls.REGISTRY) -> t
         handle, _, rest = where.address.removeprefix(registry).partition("/")
         return handle, rest.rpartition("/")[2].removesuffix(".prose") or "program"
     return "url", Path(urlsplit(where.address).path).stem or "program"
+
+
+def _leads_to(where: Where, much: str, setting: str) -> ImportProgramError:
+    hint = f"[programs] {setting} in prose.toml changes the limit"
+    return urls.unfetchable(where.shown, f"it leads to more than {much} from elsewhere", hint)
 
 
 def _texts(checked: _Checked) -> dict[str, str]:

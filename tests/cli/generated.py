@@ -130,8 +130,7 @@ def codes(page: str) -> str:
             last = "R" if page == "vvm" else "E2"
             at_run = "*Found while" in entry or "Reported while" in entry or heading.key.startswith(last)
             when = "while it runs" if at_run else "before, strict" if "\n*Strict.*" in entry else "before"
-            anchor = re.sub(r"[^\w -]", "", f"{heading.key}: {heading.title}".lower()).replace(" ", "-")
-            rows.append(f"| [{heading.key}](#{anchor}) | {severity} | {when} | {heading.title} |")
+            rows.append(f"| [{heading.key}](#{heading.anchor}) | {severity} | {when} | {heading.title} |")
     return "\n".join(rows)
 
 

@@ -139,7 +139,7 @@ def printed(command: str, directory: Path, *, remarks: bool = True) -> str:
     return "\n".join([f"$ {command}", *ran.stdout.splitlines(), *told, *status]) + "\n"
 
 
-NOT_SHOWN = ("run directory: ", "replayed: ", "usage: ")
+NOT_SHOWN = ("run directory: ", "to resume it: ", "replayed: ", "usage: ")
 
 
 def test_the_same_tasks_in_both_languages_print_what_the_page_says(tmp_path: Path) -> None:

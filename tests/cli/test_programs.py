@@ -84,7 +84,7 @@ def test_nobody_there_means_that_nothing_runs(shelf: Shelf, prose) -> None:
     assert (status, out) == (2, "")
     assert err == (
         f'Error: "{url}" cannot be loaded: it has not run here before, and nobody is here to agree to that [E215]\n'
-        f"hint: read it (prose programs show {url}), then agree: --trust {url}\n"
+        f"hint: read it (prose programs show {url}), then agree: --trust {digest(HELLO)}\n"
     )
     assert not (shelf.directory / ".prose").exists() and not shelf.lock.path.exists()
     status, out, _ = prose("run", "dana/hello", "--format", "json")
@@ -165,6 +165,7 @@ def test_an_input_value_and_a_program_cannot_agree(shelf: Shelf, prose) -> None:
         ("https://example.org/x.ipynb?raw", "only programs of OpenProse run from elsewhere"),
         ("@dana", "@dana is no program of the registry"),
         ("dana/here", "dana/here is the name of a program in the registry, and of a file here"),
+        ("a" * 300 + "/x", "no such program (404)"),
         ("a/b/c", "there is no file and no bundled example a/b/c"),
         ("https://user:secret@example.org/x", "a URL with a user name or password is not loaded"),
         ("http://example.org/x", "only https is fetched"),
@@ -175,7 +176,7 @@ def test_targets_that_are_not_run(shelf: Shelf, prose, target: str, says: str) -
     Path("dana/here").write_text(QUIET)
     status, _, err = prose("run", target)
     assert status == 2 and says in err and "secret" not in err
-    assert shelf.server.requests == []
+    assert shelf.server.requests == ([f"/{target}"] if "404" in says else [])
 
 
 def test_strict_reads_the_third_row_of_6_1_literally(shelf: Shelf, prose) -> None:
@@ -274,24 +275,44 @@ def test_install_list_show_upgrade_remove_clean(shelf: Shelf, prose) -> None:
     assert out.count("pinned ") == 3
     assert prose("install", "dana/hello") == (0, "prose.lock: up to date, nothing to do\n", "")
     listed = prose("programs")[1].splitlines()
-    assert listed[0] == f"dana/hello      {digest(HELLO)[:12]}  {len(HELLO):>9,} bytes  cached      exec (1)"
-    assert listed[2] == f"kim/part.prose  {digest(QUIET)[:12]}  {len(QUIET):>9,} bytes  cached      nothing that acts"
+    assert listed[0] == f"dana/hello       {digest(HELLO)[:12]}  {len(HELLO):>9,} bytes  cached      exec (1)"
+    assert listed[2] == f"@kim/part.prose  {digest(QUIET)[:12]}  {len(QUIET):>9,} bytes  cached      nothing that acts"
     assert listed[3].startswith("cache: 3 programs, ")
 
-    shelf.put("dana/hello", QUIET)
+    newer = QUIET + "# newer\n"
+    shelf.put("dana/hello", newer)
     status, out, err = prose("install", "--upgrade")
-    assert status == 2 and "nobody is here to agree" not in out and shelf.pin(url).sha256 == digest(HELLO)  # type: ignore[union-attr]
-    status, out, _ = prose("install", "--upgrade", "dana/hello", "--trust", "all")
-    assert (status, out) == (0, f"replaced dana/hello  sha256 {digest(QUIET)}\n")
+    assert status == 2 and "nobody is here to agree" in err and shelf.pin(url).sha256 == digest(HELLO)  # type: ignore[union-attr]
+    status, out, _ = prose("install", "--upgrade", "--trust", "all")
+    assert (status, out) == (0, f"replaced dana/hello  sha256 {digest(newer)}\n")
 
     assert prose("programs", "remove", "dana/hello")[1] == "removed dana/hello\n"
     assert shelf.pin(url) is None and shelf.pin(part) is not None
     assert prose("programs", "remove", "dana/hello")[0] == 2
-    assert prose("programs", "clean")[1] == f"deleted 1 programs, {len(HELLO)} bytes\n"
+    assert prose("programs", "clean")[1] == f"deleted 2 programs, {len(HELLO + newer)} bytes\n"
     assert prose("programs", "clean", "--all")[1].startswith("deleted 2 programs")
     assert "not cached" in prose("programs")[1]
     assert prose("programs", "show", digest(HELLO))[0] == 2
-    assert err
+
+
+def test_a_program_is_shown_as_it_is_to_a_pipe_and_without_tricks_to_a_person(shelf: Shelf, prose) -> None:
+    text = 'output a = "1" # \x1b[8m\r\nexec "\u202e"\n'
+    shelf.put("dana/x", text)
+    assert prose("programs", "show", "dana/x")[1] == text
+    command = shelf.command()
+    child = pexpect.spawn(command[0], [*command[1:], "programs", "show", "dana/x"], encoding="utf-8", timeout=30)
+    try:
+        child.expect_exact('output a = "1" # \\x1b[8m\r\nexec "\\u202e"\r\n')
+        child.expect(pexpect.EOF)
+    finally:
+        child.close(force=True)
+
+
+def test_what_was_installed_before_a_failure_is_said(shelf: Shelf, prose) -> None:
+    url = shelf.put("dana/hello", QUIET)
+    status, out, err = prose("install", "dana/hello", "dana/gone", "--trust", "all")
+    assert (status, out) == (2, f"pinned dana/hello  sha256 {digest(QUIET)}\n") and "dana/gone" in err
+    assert shelf.pin(url) is not None
 
 
 def test_what_has_errors_is_not_installed(shelf: Shelf, prose) -> None:
@@ -306,7 +327,7 @@ def test_an_install_that_cannot_be_noted_is_a_failure(shelf: Shelf, prose) -> No
     shelf.put("dana/hello", QUIET)
     (shelf.directory / ".prose.lock.tmp").mkdir()
     status, out, err = prose("install", "dana/hello", "--trust", "all")
-    assert (status, out) == (2, "") and "Error: nothing is installed: prose.lock cannot be written" in err
+    assert (status, out) == (2, "") and "Error: dana/hello is not installed: prose.lock cannot be written" in err
 
 
 @pytest.mark.parametrize(
@@ -356,7 +377,7 @@ async def test_without_an_input_box_the_error_names_the_magic(shelf: Shelf) -> N
     url = shelf.put("dana/hello", HELLO)
     cells = Cells(shelf.directory, ScriptedPerson(available=False))
     code = 'use "dana/hello"\nlet a = hello(name: "Ada")'
-    assert f"%trust {url}" in "\n".join(await wrong(cells, code))
+    assert f"%trust {digest(HELLO)}" in "\n".join(await wrong(cells, code))
     await fine(cells, f"%trust {url}")
     await fine(cells, code)
     shown = (await fine(cells, "%trust")).texts[-1]

@@ -172,8 +172,9 @@ def test_an_uncaught_error_shows_line_caret_and_run_directory(run: Run) -> None:
     assert rest[1].strip() == "^"
     assert "build" in rest[2]
     assert "  broken" in rest
-    assert rest[-1].startswith("run directory: .prose/runs/")
-    assert Path(rest[-1].partition(": ")[2]).is_dir()
+    assert rest[-2].startswith("run directory: .prose/runs/")
+    assert rest[-1] == f"to resume it: prose run --resume {Path(rest[-2]).name}"
+    assert Path(rest[-2].partition(": ")[2]).is_dir()
 
 
 def test_stderr_that_was_passed_through_is_not_repeated(run: Run) -> None:

@@ -51,6 +51,15 @@ def test_exports_are_printed_as_outputs_are(capsys: pytest.CaptureFixture[str]) 
     assert sorted(path.name for path in Path().iterdir()) == ["bad.vvm", "p.prose", "s.yaml", "v.vvm"]
 
 
+def test_the_run_id_in_json_names_the_journal_of_a_run_that_asked_something(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("v.vvm").write_text("agent a()\nx = @a `Say`(())\nexport x\n")
+    assert main(["run", "v.vvm", "--format", "json", "--provider", "scripted", "--script", "s.yaml"]) == 0
+    found = result(capsys)
+    assert found["outputs"] == {"x": "an answer"}
+    assert [*Path(".vvm").glob("runs/*/*")] == [Path(f".vvm/runs/{found['run_id']}/journal.jsonl")]
+    assert Path(".vvm/.gitignore").read_text() == "*\n"
+
+
 def test_without_exports_the_last_value_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     Path("v.vvm").write_text("x = 1\nx + 1.5\n")
     assert main(["run", "v.vvm"]) == 0

@@ -31,13 +31,18 @@ class Stream {
 }
 
 const parsers = {};
-const registered = { languages: {} };
+const former = { safe: true, createRenderer: () => ({ renderModel: (model) => model.data }) };
+const registered = {
+  languages: {},
+  factories: { 'text/markdown': former, 'image/svg+xml': { ...former, safe: false }, 'text/plain': former },
+};
 const stubs = {
   '@jupyterlab/codemirror': {
     IEditorLanguageRegistry: 'languages',
     IEditorExtensionRegistry: 'extensions',
     EditorExtensionRegistry: { createImmutableExtension: (extension) => extension },
   },
+  '@jupyterlab/rendermime': { IRenderMimeRegistry: 'rendermime' },
   '@codemirror/language': {
     LanguageSupport: class { constructor(language) { this.language = language; } },
     StreamLanguage: { define: (defined) => (parsers[defined.name] = defined) },
@@ -88,6 +93,11 @@ const answers = {
   },
   plugins: () => ({ ...registered, languageData: Object.values(parsers).map((one) => one.languageData.commentTokens) }),
   reindents: ({ line, language = 'prose' }) => parsers[language].languageData.indentOnInput.test(line),
+  // What a renderer of JupyterLab's is given to show instead of an output.
+  shown: ({ mime, data, metadata }) => {
+    const factory = registered.factories[mime];
+    return { data: factory.createRenderer().renderModel({ data, metadata }), rank: factory.rank, safe: factory.safe };
+  },
   // The language that a cell's magic gives it with each of its texts, one after the other.
   cell: ({ texts }) => {
     const [slot, { extend }] = registered.magics.factory();
@@ -114,6 +124,12 @@ const answers = {
       addLanguage: (language) => {
         registered[plugin.id] = plugin.requires;
         registered.languages[language.name] = language;
+      },
+      getFactory: (mime) => registered.factories[mime],
+      getRank: () => 60,
+      addFactory: (factory, rank) => {
+        registered[plugin.id] = plugin.requires;
+        registered.factories[factory.mimeTypes[0]] = { ...factory, rank };
       },
       addExtension: (magics) => Object.assign(registered, { [plugin.id]: plugin.requires, magics }),
     });

@@ -314,7 +314,22 @@ def test_the_languages_are_found_by_the_names_that_the_kernels_say() -> None:
         assert language["mime"] == info["mimetype"]
         assert [f".{extension}" for extension in language["extensions"]] == [info["file_extension"]]
     assert plugins["prose-kernel:language"] == ["languages"] and plugins["prose-kernel:magics"] == ["extensions"]
+    assert plugins["prose-kernel:figures"] == ["rendermime"]
     assert plugins["languageData"] == [{"line": "#"}] * 2
+
+
+def test_figures_for_a_person_are_shown_from_the_metadata() -> None:
+    asked = {"do": "shown", "mime": "text/markdown", "data": {"text/markdown": "saved", "text/plain": "saved"}}
+    with_figures = {"prose": {"person": {"text/markdown": "3 s"}}}
+    personal, without, strange, other = ask(
+        {**asked, "metadata": with_figures},
+        {**asked, "metadata": {}},
+        {**asked, "metadata": {"prose": {"person": {"text/markdown": 3}}}},
+        {**asked, "mime": "image/svg+xml", "data": {"image/svg+xml": "saved"}, "metadata": with_figures},
+    )
+    assert personal == {"data": {"text/markdown": "3 s", "text/plain": "saved"}, "rank": 60, "safe": True}
+    assert without["data"] == strange["data"] == asked["data"]
+    assert other == {"data": {"image/svg+xml": "saved"}, "rank": 60, "safe": False}  # sanitised as before
 
 
 def test_a_cell_has_the_language_that_its_first_line_says() -> None:

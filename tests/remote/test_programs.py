@@ -79,9 +79,10 @@ def run(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
 
 
 def kept(directory: Path) -> dict[str, str]:
-    """All files of the run, without its id and the time of its end."""
+    """All files of the run, without its id and the time of its end. How long a command took is in the journal alone."""
     [made] = (directory / ".prose" / "runs").iterdir()
-    files = {str(path.relative_to(made)): path.read_text() for path in made.rglob("*") if path.is_file()}
+    kept = [path for path in made.rglob("*") if path.is_file() and path.name != "journal.jsonl"]
+    files = {str(path.relative_to(made)): path.read_text() for path in kept}
     found = {name: re.sub(r"(?<=---end ).*", "", text.replace(made.name, "RUN")) for name, text in files.items()}
     found["state.md"] = "\n".join(sorted(found["state.md"].splitlines()))  # branches log what happened, as it happened
     return found
@@ -99,7 +100,11 @@ def test_the_outputs_are_those_of_a_local_run_byte_for_byte(tmp_path: Path, two:
         ran = run(directory, "p.prose", *how)
         assert ran.returncode == 0, ran.stderr
         warning = f"Warning: {two.address} is not encrypted"
-        errors = [line for line in ran.stderr.splitlines() if not line.startswith((warning, "run directory: "))]
+        errors = [
+            line
+            for line in ran.stderr.splitlines()
+            if not line.startswith((warning, "run directory: ", "to resume it: "))
+        ]
         assert (warning in ran.stderr) == bool(how)
         seen.append((ran.stdout, errors, kept(directory)))
         shutil.rmtree(directory)

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Self
 from prose_kernel.errors import CompileError, RunError, ValueTypeError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.symbols import Index
 from prose_kernel.language.words import Completion
 from prose_kernel.languages import Language, Words
 from prose_kernel.runtime import shared_names
@@ -339,6 +340,9 @@ class NoPrograms:
     async def load_program(self, request: LoadRequest) -> LoadedProgram:
         raise RunError("there are no imports")
 
+    def file_of(self, path: str) -> None:
+        return None
+
 
 def decode(data: bytes, name: str) -> Source:
     try:
@@ -362,7 +366,11 @@ TALLY = Language(
     compile=compile_text,
     format_program=format_text,
     report=lambda program, name: f"{name} counts\n",
+    flow=lambda program, source: (),
     contract=lambda program: program,
+    index=lambda program, source: Index(),
+    fixes=lambda compiled, diagnostic: (),
+    known_in=lambda program, load: None,
     completeness=lambda text: ("complete", ""),
     complete=lambda text, inside, start, known, values: Completion(len(text)),
     words=lambda: Words({}, {}),

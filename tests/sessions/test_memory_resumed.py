@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from killing import how_to_resume, in_a_child, journal_in
 from machine.fakes import FakeClock
 from sessions.people import ScriptedPerson
@@ -98,14 +100,14 @@ def prepare(cwd: Path) -> None:
     os.chdir(cwd)
 
 
-def run(cwd: Path, text: str | list[str], name: str, **settings: Any) -> Callable[[], Any]:
+def run(cwd: Path, text: str | list[str], name: str, **chosen: Any) -> Callable[[], Any]:
     """The whole program, or cells of both languages in turn; resumed where there is something to resume."""
 
     async def work() -> None:
         how = how_to_resume(cwd)
         start = Start(cwd, name, notebook=not isinstance(text, str), language=languages.of_file(name))
         here = Workspace(
-            Settings(provider="scripted", script="script.yaml", **settings),
+            Settings(provider="scripted", script="script.yaml", **chosen),
             start,
             asker=ScriptedPerson(available=False),
             clock=FakeClock(),
@@ -114,7 +116,9 @@ def run(cwd: Path, text: str | list[str], name: str, **settings: Any) -> Callabl
         if isinstance(text, str):
             await here.execute(text, name)
         else:
-            done = len(texts_of(await here.restore())) if how is not None else 0
+            if how is not None:
+                await here.restore()
+            done = len(texts_of(how)) if how is not None else 0
             for number, cell in list(enumerate(text))[done:]:
                 language = languages.of_file("c.vvm" if number % 2 else "c.prose")
                 await here.execute(cell, f"cell {number + 1}", language=language)
@@ -152,19 +156,20 @@ PROGRAMS: dict[str, tuple[str | list[str], str, dict[str, Any]]] = {
     "both": (TEAM_CELLS, "notebook", {"vvm_state": "filesystem"}),
 }
 EVERY_INSTANT = bool(os.environ.get("KILL_AT_EVERY_INSTANT"))
-"""Otherwise a sample; `KILL_AT_EVERY_INSTANT=1` takes some minutes."""
+"""Otherwise a sample. All take some minutes: `KILL_AT_EVERY_INSTANT=1 pytest --timeout=3600 -o faulthandler_timeout=3600 …`."""
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_a_run_killed_at_any_instant_leaves_what_an_unbroken_one_leaves(tmp_path: Path, kind: str) -> None:
-    text, name, settings = PROGRAMS[kind]
+    text, name, chosen = PROGRAMS[kind]
     cwd = tmp_path / "work"
-    work = run(cwd, text, name, **settings)
+    work = run(cwd, text, name, **chosen)
     prepare(cwd)
     instants = in_a_child(cwd, work)
     assert instants is not None
     unbroken, calls = left(cwd), Path("calls").read_text().split()
-    for at in range(1, instants + 1, 1 if EVERY_INSTANT else max(1, instants // 6)):
+    sample = {*range(1, instants + 1, max(1, instants // 6)), *range(instants - 9, instants + 1)}
+    for at in range(1, instants + 1) if EVERY_INSTANT else sorted(sample):
         prepare(cwd)
         if in_a_child(cwd, work, at) is None:
             if journal_in(cwd) is None:  # nothing was asked yet: the program begins anew
@@ -176,3 +181,27 @@ def test_a_run_killed_at_any_instant_leaves_what_an_unbroken_one_leaves(tmp_path
         assert not differing, f"killed before instant {at} of {instants}: {found.get(differing[0])}"
         made = Path("calls").read_text().split()
         assert set(made) == set(calls) and len(made) <= len(calls) + 1
+
+
+@given(st.sampled_from(["project", "both"]), st.lists(st.floats(0, 1), min_size=2, max_size=4))
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_run_that_is_killed_again_and_again_while_it_is_resumed_comes_to_the_same(
+    tmp_path: Path, kind: str, instants: list[float]
+) -> None:
+    text, name, chosen = PROGRAMS[kind]
+    cwd = tmp_path / "work"
+    work = run(cwd, text, name, **chosen)
+    prepare(cwd)
+    most = in_a_child(cwd, work)
+    assert most is not None
+    unbroken, calls = left(cwd), Path("calls").read_text().split()
+    prepare(cwd)
+    for part in instants:
+        if journal_in(cwd) is None:
+            prepare(cwd)
+        in_a_child(cwd, work, 1 + int(part * most))
+    if journal_in(cwd) is None:
+        prepare(cwd)
+    in_a_child(cwd, work)
+    assert left(cwd) == unbroken
+    assert set(Path("calls").read_text().split()) == set(calls)

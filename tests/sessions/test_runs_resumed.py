@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import waiting
 import yaml
+from filelock import FileLock
 from killing import answer, how_to_resume, in_a_child, journal_in
 from machine.fakes import FakeClock
 from sessions.people import ScriptedPerson
 
 from prose_kernel import languages
 from prose_kernel.errors import ProviderError, RunError
-from prose_kernel.run_journal import Resumption
+from prose_kernel.run_journal import Resumption, branch
 from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
 from prose_kernel.runtime.services import TaskCaller
@@ -225,6 +226,32 @@ async def test_memory_of_the_run_goes_back_with_it(tmp_path: Path) -> None:
     assert person.transcript == []
 
 
+async def test_a_branch_of_a_run_has_the_memory_and_the_files_of_its_point(tmp_path: Path) -> None:
+    vvm = languages.of_file("p.vvm")
+    here = workspace(tmp_path, "notebook", notebook=True, vvm_state="filesystem")
+    await here.execute(CAPTAIN.format("true") + CELLS[0])
+    await here.execute("agent w()\nx = @w `One`(a)\n", language=vvm)
+    await here.execute(CELLS[1])
+    await here.execute("y = @w `Two`(x)\n", language=vvm)
+    directory = here.run_directory
+    await here.close()
+    assert directory is not None
+    found = journal_file.read(directory / journal_file.NAME)
+    made = branch(found, found.texts[2].number, "20270101-000000-b7a9c4", FakeClock().now())
+    here = workspace(tmp_path, "notebook", notebook=True, vvm_state="filesystem", how=Resumption(made))
+    await here.restore()
+    await here.execute(MORE)
+    await here.execute("z = @w `Three`(x)\n", language=vvm)
+    await here.close()
+    agents, answers = made.path.parent / "agents", tmp_path / ".vvm" / "runs"
+    assert remembered(agents / "captain") == ["- Plan: Said.", "- More: Said."]
+    assert remembered(directory / "agents" / "captain") == ["- Plan: Said.", "- Go on: Said."]
+    log = (answers / made.head.run / "state.md").read_text()
+    assert directory.name not in log and "x = @w (b000001)" in log and "z = @w (b000002)" in log
+    files = sorted((answers / made.head.run / "bindings").iterdir())
+    assert [path.name for path in files] == ["b000001.md", "b000002.md"]
+
+
 async def test_an_agent_that_the_run_has_not_used_yet_remembers_nothing(tmp_path: Path) -> None:
     here = workspace(tmp_path, "notebook", notebook=True)
     await here.execute("let a = 1")
@@ -291,6 +318,44 @@ async def test_memory_of_a_killed_session_is_put_back_for_whoever_comes_first(tm
     assert remembered(place) == ["- Plan: Said.", "- More: Said.", "- Go on: Said."]
 
 
+NOTE = """agent w(memory={scope: "project", key: "k"})
+x = @w `Note`(())
+"""
+
+
+async def test_memory_of_vvm_stays_and_the_person_is_told(tmp_path: Path) -> None:
+    patch = '\n```vvm-memory\n{"retain": ["W tea"]}\n```\n'
+    Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"*": f"Noted.{patch}"}}))
+    vvm, person = languages.of_file("p.vvm"), ScriptedPerson(available=False)
+    here = workspace(tmp_path, "notebook", notebook=True)
+    await here.execute("let a = 1")
+    await here.execute(NOTE, language=vvm)
+    directory = here.run_directory
+    await here.close()
+    assert directory is not None
+    here = workspace(tmp_path, "notebook", notebook=True, how=back_to_the_first_cell(directory), person=person)
+    await here.restore()
+    await here.execute(NOTE, language=vvm)
+    await here.close()
+    assert (tmp_path / ".vvm/memory/k/ledger.jsonl").read_text().count("W tea") == 2
+    assert person.transcript == ["Warning: the memory 'k' is not taken back with the run: it holds what came later"]
+
+
+async def test_the_memory_of_a_killed_process_is_free_though_its_commands_still_run(tmp_path: Path) -> None:
+    place = tmp_path / ".prose" / "agents" / "captain"
+
+    async def work() -> None:
+        here = workspace(tmp_path)
+        await here.tasks.start({"cmd": "touch up; sleep 7532", "yield_time_ms": 0}, TaskCaller())
+        await waiting.appears(tmp_path / "up")
+        await here.execute(CAPTAIN.format("project") + CELLS[0])
+
+    assert in_a_child(tmp_path, work, before=answer("c1/1/s0")) is None
+    with FileLock(place / ".lock", timeout=0):
+        assert (place / ".undo").is_file()
+    waiting.until(lambda: not waiting.processes("sleep 7532"))
+
+
 @pytest.mark.parametrize("record", ["not JSON", '{"journal": "/", "key": "", "files": {"../../../mine": null}}'])
 async def test_a_record_that_somebody_else_wrote_does_no_harm(tmp_path: Path, record: str) -> None:
     place = tmp_path / ".prose" / "agents" / "captain"
@@ -327,3 +392,57 @@ async def test_tasks_of_a_killed_run_are_interrupted_and_gone(tmp_path: Path) ->
         assert (await here.tasks.active(TaskCaller())).tasks == ()
     finally:
         await here.close()
+
+
+# ---------------------------------------------------------------- files of answers
+
+
+async def test_a_vvm_run_that_failed_and_is_resumed_is_completed_in_its_log(tmp_path: Path) -> None:
+    Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"One": "First."}}))
+    text, clock = "agent a()\nx = @a `One`(())\ny = @a `Two`(x)\nexport y\n", FakeClock()
+    here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
+    with pytest.raises(RunError) as failed:
+        await here.execute(text, "p.vvm")
+    await here.close(failed.value)
+    assert here.run_directory is None
+    (log,) = tmp_path.glob(".vvm/runs/*/state.md")
+    assert "Status: failed" in log.read_text() and "Failed: " in log.read_text()
+    first = log.parent / "bindings" / "b000001.md"
+    first.unlink()
+    Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"Two": "Second."}}))
+    clock.time = 3600
+    here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
+    await here.execute(text, "p.vvm")
+    await here.close()
+    assert first.read_text() == "First."
+    run_id, trace = log.parent.name, log.read_text().partition("## Binding Index\n\n")[2]
+    assert "Status: completed" in log.read_text()
+    assert trace == (
+        "| Name | Ref Path | Summary |\n|------|----------|---------|\n"
+        f"| x | .vvm/runs/{run_id}/bindings/b000001.md | First. |\n"
+        f"| y | .vvm/runs/{run_id}/bindings/b000002.md | Second. |\n"
+        "\n## Execution Trace\n\n- [2026-01-01T00:00:00Z] Started\n- [2026-01-01T00:00:00Z] x = @a (b000001)\n"
+        "- [2026-01-01T01:00:00Z] y = @a (b000002)\n- [2026-01-01T01:00:00Z] Completed with 1 export\n"
+    )
+
+
+# ---------------------------------------------------------------- branches
+
+
+async def test_sessions_of_one_agent_in_parallel_take_turns_until_the_journal_knows(tmp_path: Path) -> None:
+    branches = "".join(f'  session: captain\n    prompt: "{name}"\n' for name in ("A", "B", "C"))
+    text = CAPTAIN.format("project") + f'let s = session: captain\n  prompt: "Plan"\nparallel:\n{branches}'
+    here = workspace(tmp_path, concurrency=1)
+    await here.execute(text.replace("  session: captain", "  resume: captain"))
+    await here.close()
+    place = tmp_path / ".prose" / "agents" / "captain"
+    assert remembered(place) == ["- Plan: Said.", "- A: Said.", "- B: Said.", "- C: Said."]
+
+
+async def test_only_the_branch_that_won_a_race_leaves_a_memory(tmp_path: Path) -> None:
+    text = "".join(f'agent {name}:\n  prompt: "P"\n  persist: project\n' for name in ("first", "second"))
+    text += 'parallel ("first"):\n  session: first\n    prompt: "A"\n  session: second\n    prompt: "B"\n'
+    await runs(tmp_path, text)()
+    agents = tmp_path / ".prose" / "agents"
+    left = [path.parent.name for path in agents.glob("*/*.md")]
+    assert left in (["first"] * 2, ["second"] * 2)  # both answer at once: threads decide who is first

@@ -36,6 +36,7 @@ class CassetteStore:
 
     registry = "https://p.prose.md/"
     most = 100
+    size = 4 * 1024 * 1024
 
     def cached(self, url: str) -> Fetched | None:
         return self.at_hand.get(url)
@@ -289,3 +290,33 @@ async def test_a_cycle_between_remote_programs(tmp_path: Path) -> None:
 
 def test_a_place_is_the_same_however_it_is_shown() -> None:
     assert Where("/a", shown="a") == Where("/a", shown="./a")
+
+
+async def test_what_is_agreed_to_is_what_is_loaded(tmp_path: Path) -> None:
+    """Even if the pin changes while the program is looked at."""
+    texts = ['exec "rm"\n', "output x = 1\n", "output x = 1\n"]
+    admitted: list[Candidate] = []
+
+    class Changing(CassetteStore):
+        def cached(self, url: str) -> Fetched | None:
+            data = (texts.pop(0) if len(texts) > 1 else texts[0]).encode()
+            return Fetched(url, url, data, digest_of(data))
+
+        async def admit(self, candidates: Sequence[Candidate]) -> None:
+            admitted.extend(candidates)
+
+    resolver = Changing()
+    programs = LocalPrograms(tmp_path, resolver=lambda: resolver)
+    loaded = await programs.load_program(LoadRequest("https://x/a", Source("…"), "c1/l0"))
+    assert loaded.source.text == "output x = 1\n"
+    assert [(one.fetched.digest, one.holds) for one in admitted] == [(loaded.digest, ())]
+
+
+async def test_texts_of_a_resumed_run_count_for_its_loads_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.prose").write_text('input new: "?"\n')
+    programs = LocalPrograms(tmp_path)
+    before = {str(tmp_path / "a.prose"): 'input old: "?"\n'}
+    loaded = await programs.load_program(LoadRequest("./a.prose", Source("…"), "c1/l0", before))
+    assert loaded.source.text == 'input old: "?"\n'
+    found = programs.load_contract("./a.prose")
+    assert found is not None and list(found.inputs) == ["new"]

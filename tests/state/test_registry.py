@@ -68,9 +68,7 @@ async def test_a_registry_name_is_fetched_agreed_to_pinned_and_then_needs_no_ser
         "exec runs shell commands on this machine, with your rights.",
         "? Run this, now and later? yes, no, or show (print the text): ",
     ]
-    assert shelf.pin(url) == Pin(
-        url=url, sha256=digest(HELLO), size=len(HELLO), name="dana/outline", holds=("exec (1)",)
-    )
+    assert shelf.pin(url) == Pin(url=url, sha256=digest(HELLO), size=len(HELLO), holds=("exec (1)",))
     shelf.server.pages.clear()
     for path in ("dana/outline", "@dana/outline", url):  # three names, one program
         assert (await load(shelf.resolver(), path)).source.text == HELLO
@@ -273,6 +271,30 @@ async def test_a_name_is_looked_up_once_and_judged_by_its_address(
     assert "is this machine or a private network" in await failure(shelf.resolver(), "https://localhost/x")
 
 
+async def test_nothing_in_an_address_reaches_the_terminal(shelf: Shelf) -> None:
+    shelf.put("dana/x", 'use "https://evil\x1b[2J\u202e/x" as x\n')
+    assert r'"https://evil\x1b[2J\u202e/x" cannot be loaded' in await failure(shelf.resolver(), "dana/x")
+    message = await failure(shelf.resolver(), "https://example.org/" + "a" * 5000)
+    assert "its address is longer than 2,000 characters" in message and len(message) < 200
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("dana/outline", "dana/outline"),
+        ("dana/flows/review.prose", "@dana/flows/review.prose"),
+        ("dana/part.prose", "@dana/part.prose"),
+        ("dana/x?v=1", "@dana/x?v=1"),
+        ("x.prose", ""),
+        ("dana/", ""),
+    ],
+)
+def test_a_name_leads_to_its_url_again(path: str, name: str) -> None:
+    url = urls.REGISTRY + path
+    assert urls.name_of(url, urls.REGISTRY) == (name or url)
+    assert urls.address(name or url, urls.REGISTRY) == url
+
+
 @given(
     st.sampled_from(["https://", "http://", "HTTPS://"]),
     st.sampled_from(["example.org", "EXAMPLE.org:443", "b\u00fccher.example", "x.org:8443", "[::1]", "x.org."]),
@@ -319,6 +341,17 @@ async def test_types_that_servers_give_programs(shelf: Shelf, kind: str) -> None
     assert (await load(shelf.resolver("y"), "dana/x")).source.text == QUIET
 
 
+async def test_the_hint_about_a_page_names_the_host_that_was_asked(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the address that was connected to, for which no better page is known."""
+    host = f"localhost:{shelf.server.port}"
+    monkeypatch.setattr(urls, "plain_http", {host})
+    monkeypatch.setattr(urls, "raw_page", lambda url: f"{url}.raw")
+    shelf.server.pages["/page"] = response(b"<p>", "text/html")
+    assert f"the text is at http://{host}/page.raw" in await failure(shelf.resolver(), f"http://{host}/page")
+
+
 def test_a_page_of_github_is_told_apart_from_the_text() -> None:
     page = "https://github.com/openprose/prose/blob/main/examples/48-habit-miner.prose"
     assert urls.raw_page(page) == "https://raw.githubusercontent.com/openprose/prose/main/examples/48-habit-miner.prose"
@@ -359,6 +392,26 @@ async def test_encodings(shelf: Shelf) -> None:
     assert "packed, and cannot be unpacked" in await failure(shelf.resolver(), "dana/bad")
     shelf.server.pages["/dana/half"] = response(gzip.compress(text)[:-9], more="Content-Encoding: gzip\r\n")
     assert "its end is missing" in await failure(shelf.resolver(), "dana/half")
+
+
+async def test_what_follows_a_packed_text_is_not_read(shelf: Shelf) -> None:
+    async def more(_: str, write: Write) -> None:
+        await write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\n\r\n")
+        await write(gzip.compress(QUIET.encode()))
+        while True:
+            await write(b"x" * 65536)
+
+    shelf.server.pages["/dana/x"] = more
+    assert (await load(shelf.resolver("y"), "dana/x")).source.text == QUIET
+
+
+async def test_programs_together_have_a_size(shelf: Shelf) -> None:
+    text = "#" * 900 + "\n"
+    for number in range(9):
+        shelf.put(f"dana/p{number}.prose", text + f'use "./p{number + 1}.prose" as next\n')
+    message = await failure(shelf.resolver("y", limits=Limits(size=1000)), "@dana/p0.prose")
+    assert "it leads to more than 4,000 bytes of programs from elsewhere | [programs] size in prose.toml" in message
+    assert len(shelf.server.requests) == 5 and shelf.lock.pins() == {}
 
 
 async def test_a_cycle_over_urls_and_a_chain_without_end(shelf: Shelf) -> None:
@@ -457,7 +510,7 @@ async def test_no_agreement_means_no_program_and_no_pin(shelf: Shelf) -> None:
     )
     nobody = (
         f'"{url}" cannot be loaded: it has not run here before, and nobody is here to agree to that | '
-        f"read it (prose programs show {url}), then agree: %trust {url}"
+        f"read it (prose programs show {url}), then agree: %trust {digest(HELLO)}"
     )
     assert await failure(shelf.resolver(), "dana/outline") == nobody
     assert await failure(shelf.resolver(person=ScriptedPerson()), "dana/outline") == nobody  # the input ends
@@ -470,6 +523,16 @@ async def test_what_was_refused_is_fetched_anew(shelf: Shelf) -> None:
     await failure(resolver, "dana/outline")
     shelf.put("dana/outline", QUIET)
     assert (await load(resolver, "dana/outline")).source.text == QUIET
+
+
+async def test_what_was_removed_is_asked_about_again(shelf: Shelf) -> None:
+    """As a notebook meets it, when `prose programs remove` runs in a terminal beside it."""
+    url = shelf.put("dana/outline", HELLO)
+    resolver = shelf.resolver("y", "n")
+    await load(resolver, "dana/outline")
+    shelf.lock.change(remove=[url])
+    assert "you did not agree to run it" in await failure(resolver, "dana/outline")
+    assert shelf.pin(url) is None
 
 
 async def test_show_prints_the_text(shelf: Shelf) -> None:
@@ -498,7 +561,7 @@ async def test_trust_covers_a_url_with_its_imports_or_one_text(shelf: Shelf, tru
     assert part in shelf.lock.pins()
 
 
-@pytest.mark.parametrize("given", ["everything", "abc123", "https://", ""])
+@pytest.mark.parametrize("given", ["everything", "abc123", "https://", "", "./dana/x.prose", "/dana/x", "~/x"])
 def test_trust_in_nonsense_is_an_error(shelf: Shelf, given: str) -> None:
     resolver = shelf.resolver()
     with pytest.raises(UsageError):
@@ -600,6 +663,14 @@ def test_a_lock_file_is_a_function_of_its_pins(tmp_path: Path) -> None:
     )
 
 
+async def test_whatever_a_program_holds_can_be_noted(shelf: Shelf) -> None:
+    memory = "m/\U0001f600\x7f, exec (0)"
+    url = shelf.put("dana/x", f'agent a:\n  prompt: "x"\n  persist: "{memory}"\nlet x = session: a\noutput y = x\n')
+    await load(shelf.resolver("y"), "dana/x")
+    pin = shelf.pin(url)
+    assert pin is not None and pin.holds == ("session (1)", f'memory: "{memory}"')
+
+
 def test_many_writers_lose_nothing(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -624,6 +695,9 @@ GOOD = text_of([pin("https://a/x")])
         (GOOD.replace("size = 3", 'size = "3"'), "Expected `int`, got `str`"),
         (GOOD + GOOD[GOOD.index("[[") :], "it has two entries for one URL"),
         (GOOD[:-20], "cannot be used: "),
+        (GOOD.replace("https://a/x", "https://A/x"), '"https://A/x" is not how it writes a URL'),
+        (GOOD.replace("https://a/x", "https://a/\\u001b[2J"), '"https://a/\\x1b[2J" is not how it writes a URL'),
+        (GOOD.replace("size", 'location = "ftp://a/x"\nsize'), '"ftp://a/x" is not how it writes a URL'),
         ("\udcff", "it is not UTF-8 text"),
     ],
 )
@@ -640,6 +714,11 @@ async def test_a_lock_file_that_cannot_be_read_stops_everything(shelf: Shelf) ->
     shelf.lock.path.write_text(GOOD)
     shelf.lock.path.chmod(0)
     assert "prose.lock cannot be used: it cannot be read" in await failure(shelf.resolver("y"), "dana/outline")
+
+
+async def test_a_pipe_in_place_of_the_lock_file_is_not_waited_for(shelf: Shelf) -> None:
+    os.mkfifo(shelf.lock.path)
+    assert "prose.lock cannot be used: it is not a file" in await failure(shelf.resolver("y"), "dana/outline")
 
 
 def test_which_lock_file_counts(tmp_path: Path) -> None:

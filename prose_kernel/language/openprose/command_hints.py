@@ -23,15 +23,21 @@ def braces_hint(inside: str, name: str, nearest: str | None, after_dollar: bool)
 def safe_form(text: Text, first: Interpolation) -> str:
     """The command of W051 with environment variables in the place of interpolations; of a long one the line of
     `first` alone."""
+    shown, entries = safe_command(text)
     variables = _variables(text)
-    shown = _rewritten(text, variables)
     line = next((line for line in shown.split("\n") if f"${variables[first.raw]}" in line), shown).strip()
     if len(line) <= _LONGEST and "\n" not in shown:
         line = 'exec "' + line.replace("\\", "\\\\").replace('"', '\\"') + '"'
     elif len(line) > _LONGEST:
         line = f'"${variables[first.raw]}"'
-    entries = ", ".join(_entry(name, raw[1:-1]) for raw, name in variables.items())
     return f"write `{line}`, and below it `env: {{ {entries} }}`; a long text can go in as `stdin: {first.raw[1:-1]}`"
+
+
+def safe_command(text: Text) -> tuple[str, str]:
+    """The command of W051 with environment variables in the place of interpolations, and the entries of `env`."""
+    variables = _variables(text)
+    entries = ", ".join(_entry(name, raw[1:-1]) for raw, name in variables.items())
+    return _rewritten(text, variables), entries
 
 
 def _entry(name: str, path: str) -> str:

@@ -66,7 +66,7 @@ def _variables(known: Known, before: str) -> list[Offer]:
     code = code_only(before, _DELIMITERS)
     found = [name for groups in _DECLARED.findall(code) for name in groups if name]
     found += [name for group in _PARAMETERS.findall(code) for name in re.findall(_NAME, group)]
-    matches = [Offer(name, "variable", "declared in this cell") for name in dict.fromkeys(found)]
+    matches = [Offer(name, "variable", "declared above") for name in dict.fromkeys(found)]
     matches += [Offer(name, "variable", variable.kind) for name, variable in known.variables.items()]
     matches += [Offer(name, "variable") for name in sorted(known.soft_exports)]
     return matches
@@ -101,7 +101,18 @@ def _code(known: Known, before: str, head: str) -> list[Offer]:
         return _property_values(known, before, named[1])
     if (call := re.search(r"\b(parallel|loop)\b[^()\n]*\([^()\n]*\Z", head)) is not None:
         return _modifiers(call[1], head)
-    return _expected(known, before, owner if stripped == "" else None)
+    inputs = _inputs(known, head)
+    return [*inputs, *_expected(known, before, owner if stripped == "" else None)]
+
+
+def _inputs(known: Known, head: str) -> list[Offer]:
+    """The inputs of the program whose call the cursor is in, where the name of one may stand."""
+    call = re.search(rf"({_NAME})[ \t]*\((?:[^()]*,)?[ \t]*\Z", head)
+    contract = known.programs.get(call[1]) if call else None
+    if call is None or contract is None:
+        return []
+    given = set(re.findall(rf"({_NAME})[ \t]*:", call[0]))
+    return [Offer(f"{name}: ", "property", f"of {call[1]}") for name in contract.inputs if name not in given]
 
 
 def _expected(known: Known, before: str, owner: str | None) -> list[Offer]:

@@ -6,13 +6,15 @@ bare `do` may make readable (3.6), `slug` and `place_of` the reading of import p
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
+from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nodes import walk
-from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.tree import (
     Agent,
     Assign,
@@ -82,6 +84,24 @@ def contract(program: Program) -> Contract:
     return Contract(inputs, tuple(outputs))
 
 
+def known_in(program: Program, load: LoadContract) -> Known:
+    """What the whole text of a program may refer to: its agents, blocks and imports."""
+    programs: dict[str, Contract | None] = {}
+    for item in program.items:
+        if isinstance(item, Use) and (name := item.alias.id if item.alias else slug(item.path.raw)):
+            try:
+                programs.setdefault(name, load(item.path.raw))
+            except ImportProgramError:
+                programs.setdefault(name, None)
+    blocks = [item for item in program.items if isinstance(item, Block)]
+    return Known(
+        agents={item.name.id: KnownAgent(persistence(item)) for item in program.items if isinstance(item, Agent)},
+        blocks={block.name.id: tuple(parameter.id for parameter in block.parameters) for block in blocks},
+        programs=programs,
+        bodies={block.name.id: block for block in blocks},
+    )
+
+
 def block_exports(block: Block) -> tuple[str, ...]:
     """The names that a bare `do` of this block can make readable in the caller (3.6), in source order."""
     names = dict.fromkeys(name for statement in _statements(block.body) for name in _given(statement, anonymous=False))
@@ -129,7 +149,7 @@ def abilities(program: Program) -> tuple[str, ...]:
         elif isinstance(node, Permission) and not (isinstance(node.value, Name) and node.value.id == "deny"):
             granted[node.type.id] = None
         elif isinstance(node, Agent) and (scope := persistence(node)) not in (None, "true"):
-            memories[str(scope)] = None
+            memories[scope if scope in ("project", "user") else json.dumps(scope, ensure_ascii=False)] = None
     found = [f"{kind.__name__.lower()} ({count})" for kind, count in counts.items() if count]
     found += [f"permissions: {' '.join(sorted(granted))}"] if granted else []
     return tuple(found + ([f"memory: {' '.join(sorted(memories))}"] if memories else []))

@@ -151,7 +151,7 @@ class _Text:
 
     def variables(self, known: Known) -> list[Offer]:
         """Names that may be read: those of this text first, then those of earlier cells, then the library."""
-        own = [Offer(name, kind, "declared in this cell") for name, kind in self._declared() if kind != "agent"]
+        own = [Offer(name, kind, "declared above") for name, kind in self._declared() if kind != "agent"]
         earlier = [
             Offer(name, "function" if name in known.functions else "variable")
             for name in sorted(known.variables | set(known.functions))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.names import Known
 from prose_kernel.language.vvm.tree import Name, Program
 
 
@@ -36,6 +37,19 @@ def contract(program: Program) -> Contract:
         _once(item.name.id for item in exported if item.agent),
         _once(item.path.value for item in items if isinstance(item, tree.ModuleImport)),
         {item.name.value: item.source.value for item in reversed(items) if isinstance(item, tree.SkillImport)},
+    )
+
+
+def known_in(program: Program, load: Callable[[str], object]) -> Known:
+    """What the whole text of a program may refer to: its agents, functions, imports and skills."""
+    own = contract(program)
+    imports = [item for item in program.items if isinstance(item, tree.ModuleImport)]
+    agents = [*own.agents, *(item.local.id for item in imports if item.agent)]
+    return Known(
+        frozenset(item.local.id for item in imports if not item.agent),
+        own.functions,
+        dict.fromkeys(agents),
+        own.skills,
     )
 
 

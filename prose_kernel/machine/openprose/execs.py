@@ -61,12 +61,13 @@ class ExecCode(SpawnCode):
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         if s.cancellation.stopped:
             return None  # a branch that its siblings have cancelled starts nothing new
-        if s.host.preview is not None:
-            return cast("Value", s.host.preview.unknown(destination.name if destination is not None else "output"))
         node: tree.Exec = self.node
         found = s.run.properties("exec", node.properties)
         on_fail = cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw")
         limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
+        if s.host.preview is not None:
+            name = destination.name if destination is not None else None
+            return cast("Value", await s.host.preview.command(s, node, name, self._request(s, found, limit)))
         request = await self._request(s, found, limit)
         await s.flush()
         spawn = s.host.next_spawn()

@@ -31,12 +31,12 @@ from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.foresight import (
-    MOST,
     PASSES,
     STEPS,
     Full,
     Looking,
     Nobody,
+    Told,
     is_unknown,
     unknown,
     unknown_in,
@@ -45,6 +45,8 @@ from prose_kernel.runtime.foresight import (
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.ports import (
     Binding,
+    CommandRequest,
+    GateRequest,
     SessionRequest,
 )
 from prose_kernel.runtime.trampoline import call, drive
@@ -71,28 +73,28 @@ _NOT_COMPUTED: Final = (
 
 
 async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
-    """Every session of a checked text, in source order, against what the run knows now; at most `MOST`."""
+    """Every session, command and gate of a checked text, in source order, against what the run knows now."""
     foresight = Foresight()
     shadow = _shadow(run, foresight)
     context = ProgramContext(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full):
         await drive(run_text(context, program, {}))
-    return tuple(foresight.found[:MOST])
+    return tuple(foresight.told.found)
 
 
 class Foresight:
-    """What the constructs of the machine ask instead of the outside. `found` grows in source order."""
+    """What the constructs of the machine ask instead of the outside. `told` grows in source order."""
 
     unknown = staticmethod(unknown)
 
     def __init__(self) -> None:
-        self.found: list[Preview] = []
+        self.told = Told()
         self._steps = 0
 
     async def before(self, place: Place) -> None:
         """Before each statement: a text that branches without end is left."""
         self._steps += 1
-        if len(self.found) >= MOST or self._steps > STEPS:
+        if self.told.full or self._steps > STEPS:
             raise Full
 
     # ------------------------------------------------------------ announcing
@@ -104,18 +106,42 @@ class Foresight:
         try:
             request, _ = await prepared
         except RunError as problem:
-            self.found.append(Preview(s.source, node.span, name, None, problem=problem))
+            self.told.add(Preview(s.source, node.span, name, None, problem=problem))
         else:
             if request.memory is not None:
                 s.run.started_agents.add(request.memory.agent)
-            self.found.append(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
+            self.told.add(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
         return unknown(name or "answer")
+
+    async def command(
+        self, s: ProgramContext, node: tree.Node, name: str | None, prepared: Awaitable[CommandRequest]
+    ) -> Value:
+        """Tell of a command instead of running it."""
+        try:
+            request = await prepared
+        except RunError as problem:
+            self.told.add(Preview(s.source, node.span, name, None, problem=problem, kind="command"))
+        else:
+            given = unknown_names([request.command, request.stdin or "", *request.env.values(), request.cwd])
+            names = tuple(dict.fromkeys(given))
+            self.told.add(Preview(s.source, node.span, name, None, names, kind="command", command=request))
+        return unknown(name or "output")
+
+    async def gate(self, s: ProgramContext, node: tree.Node, prepared: Awaitable[GateRequest]) -> None:
+        """Tell of a gate instead of opening it."""
+        try:
+            request = await prepared
+        except RunError as problem:
+            self.told.add(Preview(s.source, node.span, None, None, problem=problem, kind="gate"))
+        else:
+            names = tuple(dict.fromkeys(unknown_names(request.prompt)))
+            self.told.add(Preview(s.source, node.span, None, None, names, kind="gate", gate=request))
 
     def program(self, s: ProgramContext, node: tree.ProgramCall) -> Value:
         """Tell of a program that is loaded only when the text runs."""
         name = node.program.id
         note = f"program '{name}' is loaded when the text runs; its sessions are not known before"
-        self.found.append(Preview(s.source, node.span, None, None, note=note))
+        self.told.add(Preview(s.source, node.span, None, None, note=note))
         return unknown(name)
 
     # ------------------------------------------------------------ values

@@ -25,12 +25,12 @@ from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import Host, Node
 from prose_kernel.runtime.foresight import (
-    MOST,
     PASSES,
     STEPS,
     Full,
     Looking,
     Nobody,
+    Told,
     unknown,
     unknown_in,
     unknown_names,
@@ -42,17 +42,17 @@ from prose_kernel.runtime.values import Value
 
 
 async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
-    """Every agent call of a checked text, in source order, against what the run knows now; at most `MOST`."""
+    """Every agent call of a checked text, in source order, against what the run knows now."""
     foresight = Foresight(run)
     shadow = _shadow(run, foresight)
     context = Context(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full, RunError):
         await drive(run_text(context, program))
-    return tuple(foresight.found[:MOST])
+    return tuple(foresight.told.found)
 
 
 class Foresight:
-    """What the constructs of the machine ask instead of the outside. `found` grows in source order.
+    """What the constructs of the machine ask instead of the outside. `told` grows in source order.
 
     `_open` counts the constructs around the statement of which nobody knows whether it will run; `_doubtful` are the
     functions under way whose result depends on one.
@@ -61,7 +61,7 @@ class Foresight:
     unknown = staticmethod(unknown)
 
     def __init__(self, run: VvmRun) -> None:
-        self.found: list[Preview] = []
+        self.told = Told()
         self.root: Module | None = None
         self._real = run.root
         self._steps = 0
@@ -71,7 +71,7 @@ class Foresight:
     async def before(self, place: Place) -> None:
         """Before each statement: a text that branches without end is left."""
         self._steps += 1
-        if len(self.found) >= MOST or self._steps > STEPS:
+        if self.told.full or self._steps > STEPS:
             raise Full
 
     # ------------------------------------------------------------ announcing
@@ -81,9 +81,9 @@ class Foresight:
         try:
             request = await prepared
         except RunError as problem:
-            self.found.append(Preview(s.source, node.span, name, None, problem=problem))
+            self.told.add(Preview(s.source, node.span, name, None, problem=problem))
         else:
-            self.found.append(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
+            self.told.add(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
         return unknown(name or "answer")
 
     # ------------------------------------------------------------ values

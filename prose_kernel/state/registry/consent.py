@@ -61,7 +61,7 @@ class Trust:
                 self._all = True
             elif digest := _DIGEST.fullmatch(one):
                 self._digests.add(digest[1])
-            elif "/" in one:
+            elif "/" in one and one[0] not in "./~":
                 try:
                     self._urls.add(urls.address(one, registry))
                 except ImportProgramError as problem:
@@ -84,17 +84,16 @@ async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAske
     open_ones = [one for one in candidates if not trust.covers(one)]
     if not open_ones:
         return
-    first = open_ones[0].fetched.url
     if asker is None or not asker.available:
-        raise _nobody(first, asker)
+        raise _nobody(open_ones, asker)
     try:
         async with asker.turn():
             asker.show(written(open_ones))
             agreed = await _answer(open_ones, asker)
     except (EOFError, NobodyToAsk):
-        raise _nobody(first, asker) from None
+        raise _nobody(open_ones, asker) from None
     if not agreed:
-        raise urls.unfetchable(first, "you did not agree to run it")
+        raise urls.unfetchable(open_ones[0].fetched.url, "you did not agree to run it")
 
 
 async def _answer(candidates: Sequence[Candidate], asker: SerialAsker) -> bool:
@@ -104,10 +103,14 @@ async def _answer(candidates: Sequence[Candidate], asker: SerialAsker) -> bool:
             return answer.startswith("y")
         if answer in ("s", "show"):
             for one in candidates:
-                lines = one.fetched.data.decode("utf-8").splitlines()
-                asker.show("\n".join((f"---- {one.fetched.url}", *map(escaped, lines))))
+                asker.show(f"---- {one.fetched.url}\n{legible(one.fetched.data)}")
         else:
             asker.show("Please answer yes, no or show.")
+
+
+def legible(data: bytes) -> str:
+    """The text of a program for somebody who reads it before it runs: its own lines, and nothing in them is hidden."""
+    return "\n".join(map(escaped, data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")))
 
 
 def written(candidates: Sequence[Candidate]) -> str:
@@ -136,9 +139,12 @@ def _facts(one: Candidate) -> list[tuple[str, str]]:
     return [*facts, ("holds", ", ".join(one.holds) or "nothing that acts")]
 
 
-def _nobody(url: str, asker: SerialAsker | None) -> ImportProgramError:
+def _nobody(candidates: Sequence[Candidate], asker: SerialAsker | None) -> ImportProgramError:
+    """The hint names the text where it is one: a server may give another to whoever has read this one."""
     magic = asker.magic if asker is not None else ""
-    trust = f"{magic}trust {url}" if magic else f"--trust {url}"
+    found = candidates[0].fetched
+    url, agreed = found.url, found.digest if len(candidates) == 1 else found.url
+    trust = f"{magic}trust {agreed}" if magic else f"--trust {agreed}"
     error = urls.unfetchable(
         url,
         "it has not run here before, and nobody is here to agree to that",

@@ -53,14 +53,13 @@ class _Failed(Exception):
 
 
 async def download(
-    url: str, limits: Limits, *, shown: str | None = None, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    url: str, limits: Limits, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> Downloaded:
     """The program at a canonical URL. Raises `ImportProgramError` (E215), whose message says why it cannot be had.
 
     A server that is busy or breaks off is tried again, twice.
     """
     urls.require_https(url)
-    shown = shown or url
     try:
         async with asyncio.timeout(limits.seconds):
             for attempt in range(ATTEMPTS):
@@ -68,10 +67,10 @@ async def download(
                     return await _follow(url, limits)
                 except _Failed as failure:
                     if failure.pause is None or attempt == ATTEMPTS - 1:
-                        raise urls.unfetchable(shown, str(failure), failure.hint) from None
+                        raise urls.unfetchable(url, str(failure), failure.hint) from None
                     await sleep(max(failure.pause, 2**attempt * random.uniform(0.2, 0.4)))  # noqa: S311 - no secret
     except TimeoutError:
-        raise urls.unfetchable(shown, f"no complete answer within {limits.seconds} seconds") from None
+        raise urls.unfetchable(url, f"no complete answer within {limits.seconds} seconds") from None
     raise AssertionError
 
 
@@ -101,7 +100,7 @@ async def _hop(url: str, limits: Limits) -> Downloaded | str:
         async with http.get(target, to, _ACCEPT) as response:
             if response.has_redirect_location:
                 return str(http.url_of(response.headers["location"], target))
-            _accept(response, limits)
+            _accept(url, response, limits)
             data, more = await http.body(response, limits.size)
     except http.PrivateAddress as refused:
         hint = f'if that is meant, name it in prose.toml: [programs] private_hosts = ["{name}"]'
@@ -123,7 +122,7 @@ def _is_tested(host: str, target: Any) -> bool:
     return f"{host}:{port_of(target)}" in urls.plain_http
 
 
-def _accept(response: Any, limits: Limits) -> None:
+def _accept(url: str, response: Any, limits: Limits) -> None:
     """Raises `_Failed` for an answer that holds no program, before any of its body is read."""
     status = response.status_code
     if status != 200:
@@ -132,7 +131,7 @@ def _accept(response: Any, limits: Limits) -> None:
         raise _Failed(f"{why} ({status})", _pause(response) if again else None)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in _HTML:
-        raise _page(str(response.url))
+        raise _page(url)
     if kind and not kind.startswith("text/") and kind not in _FILES:
         raise _Failed(f"the server says that it is {kind}, which is no program")
     length = response.headers.get("content-length", "")

@@ -6,7 +6,6 @@
 
     [[program]]
     url = "https://p.prose.md/alice/research"
-    name = "alice/research"
     sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     size = 1234
     holds = ["exec (2)", "session (3)"]
@@ -20,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -28,7 +28,9 @@ from typing import Annotated, Final
 from msgspec import DecodeError, Meta, Struct, ValidationError, toml
 
 from prose_kernel.errors import ImportProgramError
+from prose_kernel.runtime.text import escaped
 from prose_kernel.state.atomic import write_whole
+from prose_kernel.state.registry import urls
 
 NAME: Final = "prose.lock"
 VERSION: Final = 1
@@ -43,12 +45,11 @@ Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Pin(Struct, frozen=True, kw_only=True):
-    """The text that a URL stands for. `holds` says what the program can do; `name` is its name in the registry."""
+    """The text that a URL stands for. `holds` is for people: what the program can do."""
 
     url: str
     sha256: Digest
     size: int
-    name: str = ""
     location: str = ""
     holds: tuple[str, ...] = ()
 
@@ -86,15 +87,18 @@ class LockFile:
         try:
             status = self.path.stat()
             stamp = status.st_mtime_ns, status.st_size, status.st_ino
-            if self._read is None or self._read[0] != stamp:
+            known = self._read
+            if known is None or known[0] != stamp:
+                if not stat.S_ISREG(status.st_mode):
+                    raise damaged("it is not a file")
                 if status.st_size > LARGEST:
                     raise damaged("it is larger than any lock file")
-                self._read = stamp, _parsed(self.path.read_bytes())
+                known = self._read = stamp, _parsed(self.path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as problem:
             raise damaged(f"it cannot be read: {(problem.strerror or 'unknown').lower()}") from None
-        return self._read[1]
+        return known[1]
 
     def change(self, add: Iterable[Pin] = (), remove: Iterable[str] = ()) -> None:
         """Add, replace and remove pins in one step, beside what other processes write. Raises `OSError`, and
@@ -126,14 +130,14 @@ def text_of(pins: Iterable[Pin]) -> str:
     lines = [_HEAD, f"version = {VERSION}\n"]
     for pin in sorted(pins, key=lambda pin: pin.url):
         lines += ["\n[[program]]\n", f"url = {_quoted(pin.url)}\n"]
-        lines += [f"{key} = {_quoted(value)}\n" for key in ("name", "location") if (value := getattr(pin, key))]
+        lines += [f"location = {_quoted(pin.location)}\n"] if pin.location else []
         lines += [f"sha256 = {_quoted(pin.sha256)}\n", f"size = {pin.size}\n"]
         lines.append(f"holds = [{', '.join(map(_quoted, pin.holds))}]\n")
     return "".join(lines)
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text)  # URLs and names of ours are ASCII: JSON and TOML agree about these
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # for TOML the rest is the same
 
 
 def _parsed(data: bytes) -> dict[str, Pin]:
@@ -154,7 +158,17 @@ def _parsed(data: bytes) -> dict[str, Pin]:
     found = {pin.url: pin for pin in sorted(pins, key=lambda pin: pin.url)}
     if len(found) < len(pins):
         raise damaged("it has two entries for one URL")
+    for url in (url for pin in pins for url in (pin.url, pin.location) if url):
+        if not _is_canonical(url):
+            raise damaged(f'"{escaped(url[:80])}" is not how it writes a URL')
     return found
+
+
+def _is_canonical(url: str) -> bool:
+    try:
+        return urls.canonical(url) == url
+    except ImportProgramError:
+        return False
 
 
 def damaged(why: str, hint: str | None = None) -> ImportProgramError:

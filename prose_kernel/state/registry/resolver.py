@@ -20,6 +20,8 @@ from prose_kernel.state.registry.lock_file import NAME, LockFile, Pin
 
 MOST: Final = 100
 """How many programs from elsewhere one program may lead to: a server could make up new ones for ever."""
+TOGETHER: Final = 4
+"""How often all of these together may be as large as one: they are parsed before anybody has agreed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class RemotePrograms:
     ) -> None:
         self.registry = urls.canonical(options.registry.rstrip("/") + "/")
         self.most = options.most
+        self.size = TOGETHER * options.limits.size
         self.lock = lock
         self.cache = cache
         self.trust = Trust()
@@ -61,11 +64,15 @@ class RemotePrograms:
         self._upgrade = upgrade
         self._sleep = sleep
         self._at_hand: dict[str, Fetched] = {}  # fetched, and not pinned or not yet
-        self._agreed: set[str] = set()  # digests
+        self._agreed: set[str] = set()  # digests of what cannot be pinned
 
     def address(self, path: str) -> str:
         """The URL that a registry name or URL stands for. Raises `ImportProgramError` (E215)."""
         return urls.address(path, self.registry)
+
+    def name(self, url: str) -> str:
+        """What a person types for the URL of a program: its name in the registry, if it has one."""
+        return urls.name_of(url, self.registry)
 
     def cached(self, url: str) -> Fetched | None:
         """The program if no connection is needed: what is pinned, else what was fetched and may still be agreed to.
@@ -97,7 +104,7 @@ class RemotePrograms:
         pin = None if self._upgrade else self._pin(url)
         if pin is not None and pin.sha256 != digest:
             why = f"it is not the text that {NAME} pins: it has sha256 {digest}, pinned is {pin.sha256}"
-            raise urls.unfetchable(url, why, f"if the change is wanted: prose install --upgrade {pin.name or url}")
+            raise urls.unfetchable(url, why, f"if the change is wanted: prose install --upgrade {self.name(url)}")
         await asyncio.to_thread(self.cache.put, found.data)
         location = found.location if pin is None else pin.location or url
         fetched = self._at_hand[url] = Fetched(url, location, found.data, digest)
@@ -121,13 +128,8 @@ class RemotePrograms:
         except ImportProgramError:
             self._forget(new)
             raise
-        self._agreed.update(one.fetched.digest for one in new)
-        if self._writes:
-            await self._write([self._pin_of(one) for one in new])
-
-    def forget(self) -> None:
-        """Fetch again what is not pinned."""
-        self._at_hand.clear()
+        if not self._writes or not await self._write([self._pin_of(one) for one in new]):
+            self._agreed.update(one.fetched.digest for one in new)
 
     def _forget(self, candidates: Iterable[Candidate]) -> None:
         for one in candidates:
@@ -148,18 +150,19 @@ class RemotePrograms:
             url=found.url,
             sha256=found.digest,
             size=len(found.data),
-            name=urls.name_of(found.url, self.registry),
             location=found.location if found.location != found.url else "",
             holds=one.holds,
         )
 
-    async def _write(self, pins: list[Pin]) -> None:
+    async def _write(self, pins: list[Pin]) -> bool:
         try:
             await asyncio.to_thread(self.lock.change, pins)
         except OSError as problem:
             if self._asker is not None:
                 reason = (problem.strerror or "unknown").lower()
                 self._asker.show(f"Warning: {NAME} cannot be written ({reason}); you will be asked again")
+            return False
+        return True
 
 
 def _before(pin: Pin | None) -> str | None:

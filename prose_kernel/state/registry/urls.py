@@ -7,13 +7,16 @@ from typing import Final
 from urllib.parse import quote, urljoin, urlsplit
 
 from prose_kernel.errors import ImportProgramError
+from prose_kernel.runtime.text import escaped
 
 REGISTRY: Final = "https://p.prose.md/"
+LONGEST: Final = 2000
 
 plain_http: frozenset[str] = frozenset()
 """Servers, as `host:port`, that may be called without TLS. Empty, except in tests with a server on this machine."""
 
 _SAFE: Final = "/?%:@!$&'()*+,;=~-._[]"
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+")
 _GITHUB_PAGE: Final = re.compile(r"https://github\.com/([^/]+/[^/]+)/blob/(.+)")
 
 
@@ -25,6 +28,8 @@ def canonical(url: str, shown: str | None = None) -> str:
     from prose_kernel.permissions import hosts
 
     shown = shown or url
+    if len(url) > LONGEST:
+        raise unfetchable(shown[:80] + "…", f"its address is longer than {LONGEST:,} characters")
     found = hosts.address(url) if url.isprintable() and "\\" not in url else None
     if found is None or found.scheme is None:
         if "@" in url.partition("//")[2].partition("/")[0]:  # not repeated: it may hold a password
@@ -76,8 +81,10 @@ def require_https(url: str) -> None:
 
 
 def name_of(url: str, registry: str) -> str:
-    """The name by which the registry knows the program (`handle/slug`); "" for a URL elsewhere."""
-    return url.removeprefix(registry) if url.startswith(registry) else ""
+    """The shortest that `address` makes this URL of: `handle/slug` or `@handle/…` in the registry, else the URL."""
+    path = url.removeprefix(registry) if url.startswith(registry) else ""
+    handle, _, rest = path.partition("/")
+    return path if _NAME.fullmatch(path) else f"@{path}" if handle and rest else url
 
 
 def raw_page(url: str) -> str | None:
@@ -88,4 +95,4 @@ def raw_page(url: str) -> str | None:
 
 def unfetchable(shown: str, why: str, hint: str | None = None) -> ImportProgramError:
     """The error (E215) for a program that cannot be had."""
-    return ImportProgramError(f'"{shown}" cannot be loaded: {why}', hint=hint)
+    return ImportProgramError(f'"{escaped(shown)}" cannot be loaded: {why}', hint=hint)

@@ -545,14 +545,36 @@
     ];
   };
 
+  /* What differs from run to run is in the metadata of an output, so that what is saved can be compared: here a person
+   * sees it. The renderers of these types show `metadata.prose.person` instead of the data, made safe in the same way. */
+  const personal = (registry, mime) => {
+    const former = registry.getFactory(mime);
+    if (!former) return;
+    const seen = (model) => {
+      const { prose } = model.metadata || {};
+      const bundle = prose && prose.person;
+      if (!bundle || typeof bundle[mime] !== 'string') return model;
+      return Object.create(model, { data: { value: { ...model.data, [mime]: bundle[mime] } } });
+    };
+    const createRenderer = (options) => {
+      const renderer = former.createRenderer(options);
+      const render = renderer.renderModel;
+      renderer.renderModel = (model) => render.call(renderer, seen(model));
+      return renderer;
+    };
+    registry.addFactory({ safe: former.safe, mimeTypes: [mime], createRenderer }, registry.getRank(mime));
+  };
+
   const LANGUAGES = [
     { parser: prose, displayName: 'Prose', alias: ['openprose'], mime: 'text/x-prose' },
     { parser: vvm, displayName: 'VVM', alias: [], mime: 'text/x-vvm' },
   ];
 
   const plugins = async () => {
-    const [lab, language, state, view] = await Promise.all(
-      ['@jupyterlab/codemirror', '@codemirror/language', '@codemirror/state', '@codemirror/view'].map(shared),
+    const [lab, rendering, language, state, view] = await Promise.all(
+      ['@jupyterlab/codemirror', '@jupyterlab/rendermime', '@codemirror/language', '@codemirror/state', '@codemirror/view'].map(
+        shared,
+      ),
     );
     const supports = new Map(
       LANGUAGES.map(({ parser }) => [
@@ -583,6 +605,14 @@
             name: `${NAME}:magics`,
             factory: () => lab.EditorExtensionRegistry.createImmutableExtension(cellMagics(state, view, supports)),
           }),
+      },
+      {
+        id: `${NAME}:figures`,
+        description: 'Times and cost in diagrams, timelines and profiles.',
+        autoStart: true,
+        requires: [rendering.IRenderMimeRegistry],
+        activate: (app, registry) =>
+          ['text/markdown', 'image/svg+xml', 'text/plain'].forEach((mime) => personal(registry, mime)),
       },
     ];
   };

@@ -1,0 +1,39 @@
+"""`prose graph`: what a program is made of, as a diagram or as indented lines; nothing is run."""
+
+from __future__ import annotations
+
+import click
+
+from prose_kernel.cli import report
+
+
+@click.command(short_help="Draw a program as a diagram.")
+@click.argument("name", metavar="FILE")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "mermaid", "markdown"]),
+    default="text",
+    help="Indented lines, the source of a Mermaid diagram, or a Markdown block that GitHub draws.",
+)
+@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
+def graph(name: str, form: str, strict: bool) -> int:
+    """Draw a program: agents, sessions, commands, branches, loops, gates, imports, and which value goes where.
+
+    Nothing is run. FILE may be - for OpenProse on standard input. Exit status: 0, 1 errors in the program, 2 a file
+    that cannot be read.
+    """
+    from prose_kernel.cli.compile import compile_file
+    from prose_kernel.language.source import Source
+    from prose_kernel.presentation.diagram import Part, fence, mermaid, outline
+
+    compiled = compile_file(name, "strict" if strict else "default")
+    if compiled.program is None or not compiled.ok:
+        click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
+        return 1
+    parts = [Part("", compiled.language.flow(compiled.program, Source.of(compiled.text, name)))]
+    if form == "text":
+        click.echo(outline(parts))
+    else:
+        click.echo(mermaid(parts) if form == "mermaid" else fence(mermaid(parts)), nl=form == "markdown")
+    return 0

@@ -1,0 +1,296 @@
+"""`prose run --resume`: let a run go on that was killed, interrupted or has failed (docs/durability.md)."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prose_kernel import languages, settings
+from prose_kernel.cli import files, report, run_options
+from prose_kernel.cli.execution import Cell, Request
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.language.source import Source
+from prose_kernel.run_journal import Resumption, branch, point_of, resumption
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.journal_records import Head
+from prose_kernel.state import runs
+from prose_kernel.state.layout import new_run_id
+from prose_kernel.state.runs import KeptRun
+
+if TYPE_CHECKING:
+    from prose_kernel.languages import Language
+    from prose_kernel.runtime.journal import UnderWay
+
+_DIFF_LINES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was typed: the run ("": the last one that did not finish), the point at which a branch of it begins, and
+    which text runs when the program has changed."""
+
+    run: str
+    at: str | None = None
+    under_way: UnderWay = "rerun"
+    stored: bool = False
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A run that goes on: its texts, and what is said before it does."""
+
+    cells: list[Cell]
+    language: Language
+    request: Request
+    remarks: tuple[str, ...]
+
+
+def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: Path) -> Resumed:
+    """What to run for `prose run [FILE] --resume [RUN]`. `options` are all others, by the names of their parameters.
+
+    Raises `UsageError`, and `CompileError` for a changed text.
+    """
+    if target is None and _is_program(wanted.run):
+        target, wanted = wanted.run, replace(wanted, run="")
+    kept = _run_of(target, wanted, options["state_dir"], cwd)
+    journal = kept.journal
+    assert journal is not None
+    head = journal.head
+    directory = Path(head.directory)
+    if not directory.is_dir():
+        raise UsageError(f"the directory in which run {kept.id} was begun is gone: {head.directory}")
+    if not journal.texts:
+        raise UsageError(f"run {kept.id} holds no program")
+    language = languages.LANGUAGES[head.language]
+    chosen, inputs, decisions = _agreed(kept, head, language, options)
+    file = Path(cwd, os.path.expanduser(target)) if target else directory / os.path.expanduser(head.program)  # noqa: PTH111
+    cells, text, remarks = _texts(kept, file, target or head.program, wanted)
+    if text is not None:
+        _check(text, head, language, chosen["profile"])
+    how, about = _way(kept, wanted, text)
+    if not how.complete:
+        remarks = (*remarks, *about)
+    request = Request(
+        head.program,
+        inputs,
+        decisions,
+        settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen),
+        directory,
+        json=options["form"] == "json",
+        usage=options["usage"],
+        gate_files=head.gate_files,
+        origin=head.origin,
+        trust=tuple(options["trust"]),
+        resumption=how,
+    )
+    return Resumed(cells, language, request, remarks if not how.complete else (_complete(kept),))
+
+
+# ---------------------------------------------------------------- which run
+
+
+def _run_of(target: str | None, wanted: Wanted, state_dir: str | None, cwd: Path) -> KeptRun:
+    """Raises `UsageError` for a run that cannot be resumed."""
+    where = runs.places(cwd, settings.load(cwd, state_dir=state_dir).state_dir)
+    if target is not None:
+        beside = Path(cwd, os.path.expanduser(target)).parent  # noqa: PTH111
+        where += [place for place in runs.places(beside, ".prose") if place not in where]
+    found = runs.find(where, wanted.run) if wanted.run else _last(runs.all_runs(where), target, wanted, cwd)
+    if found.problem is not None:
+        raise found.problem
+    if found.journal is None:
+        raise UsageError(
+            f"run {found.id} has no journal", hint="an earlier version made it, or the setting journal was off"
+        )
+    if found.interactive:
+        raise UsageError(f"run {found.id} belongs to a notebook", hint=f"%restore {found.id} there brings it back")
+    if found.state == "running" and wanted.at is None and not wanted.changed:
+        raise UsageError(f"run {found.id} is being run by another process", hint="wait until that one has ended")
+    return found
+
+
+def _last(known: Sequence[KeptRun], target: str | None, wanted: Wanted, cwd: Path) -> KeptRun:
+    mine = [run for run in known if not run.interactive and (run.journal is not None or run.problem is not None)]
+    if target is not None:
+        file = Path(cwd, os.path.expanduser(target)).resolve()  # noqa: PTH111
+        mine = [run for run in mine if run.journal is not None and _program(run.journal.head).resolve() == file]
+    going = [run for run in mine if wanted.at or wanted.changed or run.state in (*runs.UNFINISHED, "unreadable")]
+    if going:
+        return going[-1]
+    running = [run for run in mine if run.state == "running"]
+    if running:
+        return running[-1]
+    of = f" of {target}" if target is not None else ""
+    if not mine:
+        raise UsageError(f"no run{of} is kept here", hint="prose run FILE begins one")
+    raise UsageError(
+        f"no run{of} is left to resume: all have come to their end", hint="prose runs lists them; name one to see it"
+    )
+
+
+def _program(head: Head) -> Path:
+    return Path(head.directory, head.program)
+
+
+def _is_program(text: str) -> bool:
+    return text.endswith((*languages.suffixes(), ".ipynb"))
+
+
+# ---------------------------------------------------------------- what decides
+
+
+def _agreed(
+    kept: KeptRun, head: Head, language: Language, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str], dict[str, bool]]:
+    """Settings, inputs and decisions: those that the run began with. Raises `UsageError` for an option against them."""
+    assert kept.journal is not None
+
+    def against(option: str, began: str) -> UsageError:
+        return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program anew")
+
+    for name, value in run_options.pairs(options["inputs"]).items():
+        if name not in head.supplied:
+            raise against(f"--input {name}", f"without a value for {name}")
+        if head.supplied[name] != value:
+            raise against(f"--input {name}={value}", f"with {name}={head.supplied[name]}")
+    backend = run_options.backend_of(options["state"], options["in_context"])
+    if backend not in (None, began := head.settings.get(language.state)):
+        raise against("--in-context" if options["in_context"] else f"--state {options['state']}", f"with {began}")
+    if options["strict"] and head.settings.get("profile") != "strict":
+        raise against("--strict", "without it")
+    if options["gate_files"] and not head.gate_files:
+        raise against("--gate-files", "without it")
+    given = run_options.decisions(options["yes"], options["no"])
+    for name, approved in given.items():
+        if head.decisions.get(name, approved) != approved:
+            raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
+    chosen: dict[str, Any] = {name: value for name, value in head.settings.items() if value is not None}
+    for name in ("gates", "provider", "script", "judge", "cassette", "cassette_mode", "cassette_stale", "remote"):
+        chosen[name] = options[name]
+    chosen["cassette_realtime"] = True if options["realtime"] else None
+    if options["script"]:
+        chosen["script"] = str(Path(options["script"]).absolute())
+    chosen["state_dir"] = Resumption(kept.journal).state_dir
+    return chosen, dict(head.supplied), {**head.decisions, **given}
+
+
+# ---------------------------------------------------------------- texts
+
+
+def _texts(kept: KeptRun, file: Path, name: str, wanted: Wanted) -> tuple[list[Cell], str | None, tuple[str, ...]]:
+    """The cells that run, the changed text if there is one that is to run, and what to say of it.
+
+    Raises `UsageError` when the program has changed and nobody said which text is to run.
+    """
+    assert kept.journal is not None
+    stored = [(text.record.name, text.record.text) for text in kept.journal.texts]
+    if name.endswith(".ipynb"):
+        return _notebook(kept, file, name, stored, wanted), None, ()
+    own, program = stored[0][1], kept.journal.head.program
+    text, remarks = own, tuple[str, ...]()
+    if name != files.STDIN and file.is_file():
+        text = files.read_source(str(file)).text
+    elif not wanted.stored and name != files.STDIN and not kept.journal.head.origin:
+        remarks = (f"{name} is gone: the run goes on with the text that it began with.",)
+    if text == own or wanted.stored:
+        return [Cell(own, program)], None, remarks
+    if wanted.changed:
+        return [Cell(text, program)], text, remarks
+    raise _changed(kept, name, own, text)
+
+
+def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, str]], wanted: Wanted) -> list[Cell]:
+    """The cells of a notebook; those that have begun must be there as they were."""
+    from prose_kernel.cells.scan import segments, spoken
+    from prose_kernel.cli.notebook_file import read_cells
+
+    if wanted.stored or wanted.changed:
+        option = "--stored" if wanted.stored else "--changed"
+        raise UsageError(f"{option} is for program files; a notebook's magics are not kept", hint="restore the cells")
+    cells, default = read_cells(str(file))
+    now = [
+        piece.text.strip()
+        for cell in cells
+        for language, text in [spoken(cell.text, default)]
+        for piece in segments(text, language)
+        if not piece.magic
+        and any(line.strip() and not line.lstrip().startswith("#") for line in piece.text.split("\n"))
+    ]
+    then = [text.strip() for by, text in stored if by.startswith("cell ")]
+    if now[: len(then)] != then or (kept.state == "done" and len(now) > len(then)):
+        raise _changed(kept, name, "\n\n".join(then), "\n\n".join(now if kept.state == "done" else now[: len(then)]))
+    return cells
+
+
+def _changed(kept: KeptRun, name: str, then: str, now: str) -> UsageError:
+    lines = [
+        *difflib.unified_diff(
+            then.splitlines(), now.splitlines(), f"run {kept.id}", name, "as it began", "as it is", n=2, lineterm=""
+        )
+    ]
+    more = [f"… and {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
+    text = "\n".join([f"{name} has changed since run {kept.id} began:", *lines[:_DIFF_LINES], *more])
+    ways = "--stored goes on with the text that it began with; --changed begins a branch of the run with the new one"
+    hint = "restore its cells, or run it anew" if name.endswith(".ipynb") else f"restore the file; or {ways}"
+    return UsageError(text, hint=hint)
+
+
+def _check(text: str, head: Head, language: Language, profile: Any) -> None:
+    """Raises `CompileError` for a changed text that has errors: then no branch is begun."""
+    file = _program(head)
+    programs = language.programs(file.parent, program=file, profile=profile)
+    compiled = language.compile(Source.of(text, head.program), profile=profile, load=programs.load_contract)
+    if not compiled.ok:
+        raise CompileError(compiled.diagnostics)
+
+
+# ---------------------------------------------------------------- how it goes on
+
+
+def _way(kept: KeptRun, wanted: Wanted, text: str | None) -> tuple[Resumption, tuple[str, ...]]:
+    """How the run goes on, or a branch of it, and what to say about that."""
+    journal = kept.journal
+    assert journal is not None
+    if wanted.at is None and text is None:
+        how = resumption(journal, wanted.under_way)
+        lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers() - (how.cause is not None))}."]
+        if how.cause is not None:
+            lines.append(f"It goes on before what made it fail: {report.told(how.cause)}")
+        return how, tuple(lines)
+    before = point_of(journal, wanted.at) if wanted.at is not None else _end(kept)
+    if text is not None and before <= journal.texts[-1].number:
+        before = journal.texts[-1].number + 1
+    clock = SystemClock()
+    new = branch(journal, before, new_run_id(clock), clock.now(), text)
+    where = f"before {wanted.at}" if wanted.at is not None else "with the changed text"
+    line = f"Run {new.head.run} begins as a branch of run {kept.id} {where}: {_known(new.answers())}"
+    rest = ", as far as it asks the same." if text is not None else "."
+    return Resumption(new, wanted.under_way, texts_stay=True), (line + rest,)
+
+
+def _end(kept: KeptRun) -> int:
+    """The number of the record up to which the run of a changed text can use what is known."""
+    journal = kept.journal
+    assert journal is not None
+    last = journal.texts[-1]
+    if last.ended is None:
+        return journal.lines
+    if last.ended.status == "done":
+        return last.end - 1
+    try:
+        return resumption(journal).rewind or last.end - 1
+    except UsageError:  # an error of the program itself, which was mended perhaps
+        return last.end - 1
+
+
+def _known(answers: int) -> str:
+    return "1 answer is known" if answers == 1 else f"{answers:,} answers are known"
+
+
+def _complete(kept: KeptRun) -> str:
+    return f"Run {kept.id} of {kept.program} is complete: nothing is left to do."

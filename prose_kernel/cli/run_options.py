@@ -1,0 +1,44 @@
+"""What the options of `prose run` say: inputs, decisions about gates, the backend, and whose settings apply."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+
+def settings_file(cwd: Path, name: str) -> Path | None:
+    """A notebook has the `prose.toml` beside it, as in Jupyter; where there is none, that of the working directory."""
+    beside = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - a home directory of nobody stays as it is
+    return beside if name.endswith(".ipynb") and beside.is_file() else None
+
+
+def pairs(inputs: Sequence[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for item in inputs:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{item!r} is not of the form NAME=VALUE", param_hint="--input")
+        if name in values:
+            raise click.BadParameter(f"{name} is given twice", param_hint="--input")
+        values[name] = value
+    return values
+
+
+def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
+    both = set(yes) & set(no)
+    if both:
+        raise click.UsageError(f"--yes and --no for the same gate: {', '.join(sorted(both))}")
+    return {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
+
+
+def backend_of(state: str | None, in_context: bool) -> str | None:
+    """The backend asked for; `sqlite+` is sqlite or better."""
+    wanted = state.removesuffix("+") if state else None
+    if in_context:
+        if wanted not in (None, "in-context"):
+            raise click.UsageError(f"--in-context and --state {state} exclude each other")
+        return "in-context"
+    return wanted

@@ -1,0 +1,392 @@
+"""`prose runs`: list, show, compare and remove the runs that are kept here (docs/durability.md)."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from prose_kernel.errors import UsageError
+from prose_kernel.presentation.safety import clip, visible
+
+if TYPE_CHECKING:
+    from prose_kernel.state.run_history import RunCell, Step
+    from prose_kernel.state.runs import KeptRun, RunPlace, StoredBinding
+
+_state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
+_form = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How it is printed.")
+_AGES: Final = {"h": "hours", "d": "days", "w": "weeks"}
+_LINES: Final = 40
+"""Lines of one text that `show` prints, and of one value that `diff` compares."""
+_STEPS: Final = 200
+"""Answers of one text that `show` prints: half of them are the first, half the last."""
+
+
+@click.group(invoke_without_command=True)
+@_form
+@_state_dir
+@click.pass_context
+def runs(context: click.Context, form: str, state_dir: str | None) -> None:
+    """List the runs that are kept here, or show, compare and remove them. RUN is an id, or its beginning.
+
+    \b
+    running      some process runs it now
+    done         it has come to its end
+    failed       it ended with an error; prose run --resume RUN lets it go on
+    interrupted  a person ended it (the same)
+    killed       its process ended in the middle (the same); in a notebook, %restore RUN brings it back
+    unreadable   its journal cannot be used; show tells why
+    unknown      it has no journal, and nothing tells how it ended
+
+    Exit status: 0 done, 1 the runs differ, or nothing was removed, 2 no such run, or wrong usage.
+    """
+    context.obj = state_dir
+    if context.invoked_subcommand is None:
+        _list(form, state_dir)
+
+
+@runs.command("list")
+@_form
+@_state_dir
+@click.pass_context
+def list_(context: click.Context, form: str, state_dir: str | None) -> None:
+    """List the runs, the latest last."""
+    _list(form, state_dir or context.obj)
+
+
+@runs.command()
+@click.argument("run")
+@_form
+@_state_dir
+@click.pass_context
+def show(context: click.Context, run: str, form: str, state_dir: str | None) -> None:
+    """Show one run: how it began, its texts, what was asked and answered, and what it has bound."""
+    from prose_kernel.state.runs import bindings_of, find
+
+    where = _places(state_dir or context.obj)
+    found = find(where, run)
+    bound = bindings_of(where, found)
+    if form == "json":
+        _json(_whole(found, bound))
+    else:
+        click.echo("\n".join(visible(line) for line in _page(found, bound)))
+
+
+@runs.command()
+@click.argument("first", metavar="RUN")
+@click.argument("second", metavar="RUN")
+@_form
+@_state_dir
+@click.pass_context
+def diff(context: click.Context, first: str, second: str, form: str, state_dir: str | None) -> int:
+    """Compare two runs: their texts, what was answered, and what they have bound. Exit status 1 when they differ."""
+    from prose_kernel.state.runs import bindings_of, find
+
+    where = _places(state_dir or context.obj)
+    one, other = find(where, first), find(where, second)
+    for run in (one, other):
+        if run.problem is not None:
+            raise run.problem
+    parts = list(_differences(one, other, bindings_of(where, one), bindings_of(where, other)))
+    if form == "json":
+        _json([{"what": what, "at": at, "lines": lines} for what, at, lines in parts])
+    elif not parts:
+        click.echo("no differences")
+    else:
+        click.echo(f"--- run {one.id}\n+++ run {other.id}")
+        for what, at, lines in parts:
+            click.echo("\n".join(visible(line) for line in ["", f"{what} {at}", *(f"  {line}" for line in lines)]))
+    return 1 if parts else 0
+
+
+@runs.command()
+@click.argument("targets", metavar="[RUN]...", nargs=-1)
+@click.option("--older", metavar="AGE", help="All that began longer ago: 12h, 30d, 8w.")
+@click.option("--all-finished", is_flag=True, help="All that have come to their end (done).")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_state_dir
+@click.pass_context
+def rm(
+    context: click.Context,
+    targets: Sequence[str],
+    older: str | None,
+    all_finished: bool,
+    yes: bool,
+    state_dir: str | None,
+) -> int:
+    """Remove runs with all of their files. One that is running stays, whatever is asked for."""
+    from prose_kernel.state.runs import all_runs, find, remove
+
+    if not (targets or older or all_finished):
+        raise click.UsageError("name the runs, or give --older or --all-finished")
+    where = _places(state_dir or context.obj)
+    chosen = {run.id: run for run in (find(where, target) for target in targets)}
+    stay = 0
+    if older or all_finished:
+        least = _age(older) if older else timedelta()
+        for run in all_runs(where):
+            if (all_finished and run.state != "done") or not _is_older(run, least):
+                continue
+            if run.state in ("running", "unknown"):
+                stay += run.id not in chosen
+            else:
+                chosen[run.id] = run
+    if stay:
+        click.echo(f"{_counted(stay)} of which it is not known to have ended stay; name one to remove it", err=True)
+    if not chosen:
+        click.echo("nothing to remove")
+        return 0
+    if not yes and not _agreed(list(chosen.values())):
+        return 1
+    status = 0
+    for run in chosen.values():
+        try:
+            remove(where, run)
+            click.echo(f"removed {run.id}")
+        except UsageError as problem:
+            click.echo(f"Error: {problem}", err=True)
+            status = 1
+    return status
+
+
+def _agreed(chosen: list[KeptRun]) -> bool:
+    """Raises `UsageError` when nobody is there to be asked."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"{_counted(len(chosen))} would be removed; nobody is there to agree", hint="add --yes")
+    for run in chosen:
+        click.echo(f"{run.id}  {run.state}  {visible(run.program)}")
+    return click.confirm(f"Remove {_counted(len(chosen))}?")
+
+
+def _counted(number: int) -> str:
+    return "1 run" if number == 1 else f"{number:,} runs"
+
+
+def _age(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d{1,5})\s*([hdw])", text.strip())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no age such as 12h, 30d or 8w", param_hint="--older")
+    return timedelta(**{_AGES[found[2]]: int(found[1])})
+
+
+def _is_older(run: KeptRun, least: timedelta) -> bool:
+    from prose_kernel.runtime.clock import SystemClock
+
+    return run.begun is not None and SystemClock().now() - run.begun >= least
+
+
+def _places(state_dir: str | None) -> Sequence[RunPlace]:
+    from prose_kernel.cli.gates import places_of_runs
+    from prose_kernel.state.database.kept_runs import SqliteRuns
+    from prose_kernel.state.layout import runs_directory
+    from prose_kernel.state.runs import places
+
+    directory, postgres = places_of_runs(state_dir, "runs")
+    here: list[RunPlace] = [*places(Path.cwd(), directory), SqliteRuns()]
+    if postgres is not None:
+        from prose_kernel.state.database.kept_runs import PostgresRuns
+
+        here.append(PostgresRuns(postgres, runs_directory(directory)))
+    return here
+
+
+def _json(body: object) -> None:
+    from prose_kernel.runtime.json_text import json_text
+
+    click.echo(json_text(body, ascii_only=True))
+
+
+# ---------------------------------------------------------------- list
+
+
+def _list(form: str, state_dir: str | None) -> None:
+    from prose_kernel.state.runs import all_runs
+
+    found = all_runs(_places(state_dir))
+    if form == "json":
+        return _json([_facts(run) for run in found])
+    if not found:
+        return click.echo("no run is kept here")
+    rows = [
+        (
+            run.id,
+            run.state,
+            run.program,
+            run.language,
+            _begun(run),
+            _number(run.texts),
+            _number(run.answers),
+            _size(run),
+        )
+        for run in found
+    ]
+    head = ("run", "state", "program", "language", "begun", "cells", "answers", "size")
+    widths = [max(len(visible(row[at])) for row in [head, *rows]) for at in range(len(head))]
+    for row in [head, *rows]:
+        click.echo("  ".join(visible(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return None
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _begun(run: KeptRun) -> str:
+    return f"{run.begun:%Y-%m-%d %H:%M:%S}" if run.begun is not None else "-"
+
+
+def _size(run: KeptRun) -> str:
+    size = float(run.size)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def _facts(run: KeptRun) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "state": run.state,
+        "program": run.program,
+        "language": run.language or None,
+        "begun": f"{run.begun:%Y-%m-%dT%H:%M:%SZ}" if run.begun is not None else None,
+        "cells": run.texts,
+        "answers": run.answers,
+        "bytes": run.size,
+        "directory": str(run.directory),
+        "problem": str(run.problem) if run.problem is not None else None,
+    }
+
+
+# ---------------------------------------------------------------- show
+
+
+def _cells(run: KeptRun) -> list[RunCell]:
+    from prose_kernel.state.run_history import cells_of
+
+    return list(cells_of(run.journal)) if run.journal is not None else []
+
+
+def _whole(run: KeptRun, bound: list[StoredBinding]) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    head = run.journal.head if run.journal is not None else None
+    return {
+        **_facts(run),
+        "head": to_builtins(head) if head is not None else None,
+        "texts": [to_builtins(cell) for cell in _cells(run)],
+        "under_way": [asked.key for asked in run.journal.under_way()] if run.journal is not None else [],
+        "bindings": [one._asdict() for one in bound],
+    }
+
+
+def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
+    yield f"run {run.id}: {run.state}"
+    if run.problem is not None:
+        yield f"  {run.problem}" + (f" ({run.problem.hint})" if run.problem.hint else "")
+    language = f" ({run.language})" if run.language else ""
+    yield f"  program    {run.program or '-'}{language}"
+    yield f"  begun      {_begun(run)} UTC"
+    yield f"  kept in    {_shown(run.directory)}, {_size(run)}"
+    if run.journal is not None:
+        yield from _of_head(run)
+        lost = {asked.key for asked in run.journal.under_way()} if run.state != "done" else set()
+        for cell in _cells(run):
+            yield ""
+            yield from _of_cell(cell, lost)
+    if bound:
+        yield "\nbindings"
+        yield from (f"  {one.name} ({one.kind}) = {clip(one.value)}" for one in bound)
+    if run.state in ("failed", "interrupted", "killed") and run.journal is not None:
+        how = f"%restore {run.id}, in a notebook" if run.interactive else f"prose run --resume {run.id}"
+        yield f"\nto resume it: {how}"
+
+
+def _of_head(run: KeptRun) -> Iterator[str]:
+    assert run.journal is not None
+    head = run.journal.head
+    yield f"  directory  {head.directory}"
+    if head.branch_of:
+        yield f"  branch of  {head.branch_of[-1]}" + (", with a changed text" if head.changed else "")
+    for name, value in head.supplied.items():
+        yield f"  input      {name} = {clip(value)}"
+    for name, approved in head.decisions.items():
+        yield f"  gate       {name}: {'approved' if approved else 'rejected'} beforehand"
+    yield f"  answers    {_number(run.answers)}"
+
+
+def _of_cell(cell: RunCell, lost: Iterable[str]) -> Iterator[str]:
+    message = f": {cell.message}" if cell.message else ""
+    yield f"c{cell.number}  {cell.name}, {cell.status or 'not ended'}{message}"
+    lines = cell.text.strip("\n").splitlines()
+    yield from (f"  | {line}" for line in lines[:_LINES])
+    if len(lines) > _LINES:
+        yield f"  | … {len(lines) - _LINES:,} more lines"
+    steps = cell.steps
+    left_out = len(steps) - _STEPS
+    for step in steps[: _STEPS // 2] if left_out > 0 else steps:
+        yield _of_step(step)
+    if left_out > 0:
+        yield f"  … {left_out:,} more"
+        yield from map(_of_step, steps[-_STEPS // 2 :])
+
+
+def _of_step(step: Step) -> str:
+    answer = f" → {clip(step.answer, 60)}" if step.answer.strip() else ""
+    return f"  {step.mark} {step.at}  {step.kind} {clip(step.said, 80)}{answer}"
+
+
+def _shown(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+# ---------------------------------------------------------------- diff
+
+
+def _differences(
+    one: KeptRun, other: KeptRun, ones: list[StoredBinding], others_: list[StoredBinding]
+) -> Iterator[tuple[str, str, list[str]]]:
+    """What differs, in order: what it is, where it stands, and the lines of the difference."""
+    cells, others = _cells(one), _cells(other)
+    for number in range(max(len(cells), len(others))):
+        texts = [at[number].text if number < len(at) else "" for at in (cells, others)]
+        if texts[0] != texts[1]:
+            yield "text", f"c{number + 1}", _lines(*texts)
+    steps, others_steps = _steps(cells), _steps(others)
+    for key in dict.fromkeys((*steps, *others_steps)):
+        answers = [_answer(found.get(key)) for found in (steps, others_steps)]
+        if answers[0] != answers[1]:
+            yield "answer", key, _lines(*answers)
+    bound, others_bound = ({item.name: item.value for item in found} for found in (ones, others_))
+    for name in dict.fromkeys((*bound, *others_bound)):
+        if bound.get(name) != others_bound.get(name):
+            yield (
+                "binding",
+                name,
+                _lines(*(at[name] or "(empty)" if name in at else "" for at in (bound, others_bound))),
+            )
+
+
+def _steps(cells: list[RunCell]) -> dict[str, Step]:
+    return {step.at: step for cell in cells for step in cell.steps}
+
+
+def _answer(step: Step | None) -> str:
+    if step is None:
+        return ""
+    return f"{step.kind} {step.said}\n{step.mark} {step.answer}".rstrip()
+
+
+def _lines(then: str, now: str) -> list[str]:
+    lines = list(difflib.unified_diff(then.splitlines(), now.splitlines(), n=1, lineterm=""))[2:]
+    more = [f"… {len(lines) - _LINES:,} more lines"] if len(lines) > _LINES else []
+    return [line for line in lines[:_LINES] if not line.startswith("@@")] + more

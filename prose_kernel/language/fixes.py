@@ -1,0 +1,131 @@
+"""Changes that apply a hint, for editors. A language has a table of them by code; each comes from the hint's own words.
+
+They are proposals: whoever offers one compiles the changed text first (`holds`), because a hint knows one line and an
+edit changes a program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.language.source import Source, Span
+
+_QUOTED = re.compile(r"`([^`]+)`")
+_MEANT = re.compile(r"did you mean `[@{]?([^`}]+)\}?`\?")
+_WORD = re.compile(r'[`"]([^`"]+)[`"]')
+
+
+class Edit(NamedTuple):
+    """A part of a text and what it becomes."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change with a title for people; its edits do not overlap."""
+
+    title: str
+    edits: tuple[Edit, ...]
+
+
+def replaced(text: str, edits: Iterable[Edit]) -> str:
+    """A text with edits applied."""
+    parts: list[str] = []
+    at = 0
+    for edit in sorted(edits):
+        parts += [text[at : edit.span.start], edit.text]
+        at = edit.span.end
+    return "".join([*parts, text[at:]])
+
+
+def holds(fix: Fix, diagnostic: Diagnostic, before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> bool:
+    """Whether a fix mends a finding and breaks nothing: of `after`, what is found in the changed text, nothing is an
+    error that was not there, and there is one less of the finding's code."""
+    old, new = (Counter(d.code for d in found if not d.file) for found in (before, after))
+    errors = {code for code in new if code.startswith(("E", "R"))}
+    return new[diagnostic.code] < old[diagnostic.code] and all(new[code] <= old[code] for code in errors)
+
+
+# ---------------------------------------------------------------- what most fixes are made of
+
+
+def change(span: Span, text: str, title: str = "") -> Fix:
+    """One part of the text becomes another one."""
+    return Fix(title or f"Change to `{text.strip()}`", (Edit(span, text),))
+
+
+def did_you_mean(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """The misspelt word, which the message names, becomes the one that the hint proposes."""
+    meant = _MEANT.search(diagnostic.hint or "")
+    if meant is None:
+        return
+    written = source.slice(diagnostic.span)
+    for word in reversed(_WORD.findall(diagnostic.message)):
+        at = written.find(word)
+        if at >= 0:
+            start = diagnostic.span.start + at
+            yield change(Span(start, start + len(word)), meant[1])
+            return
+
+
+def quoted(diagnostic: Diagnostic) -> list[str]:
+    """The pieces of code in a hint, without those that leave something to be filled in."""
+    found: list[str] = _QUOTED.findall(diagnostic.hint or "")
+    return [piece for piece in found if "..." not in piece and "…" not in piece]
+
+
+def with_first(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """What is wrong becomes the first piece of code in the hint."""
+    for piece in quoted(diagnostic)[:1]:
+        yield change(diagnostic.span, piece)
+
+
+def with_last(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """What is wrong, or the line from there or from its first word on, becomes the last piece of code in the hint.
+
+    A piece with words of its own is an example, not this line put right.
+    """
+    for piece in quoted(diagnostic)[-1:]:
+        words = set(re.findall(r"\w+", piece))
+        if not words & set(re.findall(r"\w+", diagnostic.source_line)) or not words <= _known_words(diagnostic):
+            return
+        start = source.line_starts[source.line_column(diagnostic.span.start)[0] - 1]
+        line = source.line_text(diagnostic.line)
+        code = Span(start + len(line) - len(line.lstrip()), start + len(line.rstrip()))
+        word = re.match(r"\w*", piece)
+        begin = line.rfind(word[0], 0, diagnostic.column) if word and word[0] else -1
+        yield change(diagnostic.span, piece)
+        yield change(Span(diagnostic.span.start, code.end), piece)
+        if begin > 0:
+            yield change(Span(start + begin, code.end), piece)
+        yield change(code, piece)
+
+
+_PROPOSED = frozenset({"output", "result", "exec", "printenv", "session", "do", "elif", "as", "err"})
+"""Words that hints add to a line."""
+
+
+def _known_words(diagnostic: Diagnostic) -> set[str]:
+    return {*_PROPOSED, *re.findall(r"\w+", diagnostic.source_line)}
+
+
+def without_tabs(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """Tabs at the beginning of lines become two spaces each, in the whole text."""
+    edits = tuple(
+        Edit(Span(*match.span()), match.group().replace("\t", "  "))
+        for match in re.finditer(r"^[ \t]*\t[ \t]*", source.text, re.M)
+    )
+    if edits and "\t" in source.line_text(diagnostic.line):
+        yield Fix("Indent with spaces", edits)
+
+
+def in_brackets(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """What is wrong becomes the one element of an array."""
+    yield change(diagnostic.span, f"[{source.slice(diagnostic.span)}]")

@@ -1,0 +1,89 @@
+"""What a program is made of, in no language's words: its steps in order, what each reads and binds, who is asked.
+
+Each language makes it of its tree; pictures are drawn of it (`presentation.diagram`). What happened in a run is laid
+over it by the spans of its steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from prose_kernel.language.nodes import Node, walk
+from prose_kernel.language.source import Source, Span
+
+Kind = Literal[
+    "agent",  # a definition, like `block` and `import`: the flow passes it by
+    "block",
+    "import",
+    "input",
+    "output",
+    "value",
+    "session",
+    "command",
+    "gate",
+    "judgement",
+    "call",
+    "if",
+    "parallel",
+    "loop",
+    "try",
+    "body",
+    "leave",  # the flow ends here: return, throw, break
+]
+
+DEFINITIONS: Final = frozenset({"agent", "block", "import"})
+DEPTH: Final = 24
+"""Bodies inside bodies that are looked into."""
+LABEL: Final = 200
+"""Characters of the program that a step carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One body of a step: a branch, an arm, an option, the `catch` of a `try`."""
+
+    label: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that a program does or defines, in the program's words. The span is that of the events it causes.
+
+    `uses` are the agent that is asked, or the blocks and programs that are called; `always` tells that one of the ways
+    is taken, whatever happens. `inside` is the number of statements that were not looked into, as they nest too deep.
+    """
+
+    kind: Kind
+    text: str
+    span: Span
+    reads: tuple[str, ...] = ()
+    binds: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    ways: tuple[Way, ...] = ()
+    always: bool = False
+    inside: int = 0
+
+
+def said(source: Source, span: Span) -> str:
+    """The beginning of a piece of a program, on one line."""
+    text = source.text[span.start : min(span.end, span.start + 2 * LABEL)]
+    return shortened(text if span.end - span.start <= 2 * LABEL else text + " ")
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text[: 2 * LABEL].split())
+    return line if len(line) <= LABEL and len(text) <= 2 * LABEL else line[: LABEL - 1] + "…"
+
+
+def statements(node: Node, kinds: tuple[type, ...]) -> int:
+    """How many nodes of these kinds a node has inside."""
+    return sum(1 for part in walk(node) if isinstance(part, kinds)) - isinstance(node, kinds)
+
+
+def kinds_of(steps: tuple[Step, ...]) -> frozenset[Kind]:
+    """The kinds of all steps, inner ones too."""
+    inner = [kinds_of(way.steps) for step in steps for way in step.ways]
+    return frozenset(step.kind for step in steps).union(*inner)

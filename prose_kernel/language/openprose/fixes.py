@@ -1,0 +1,188 @@
+"""Changes that apply the hints of OpenProse: which codes have one, and how it is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prose_kernel.language.diagnostics import Compiled, Diagnostic
+from prose_kernel.language.fixes import (
+    Edit,
+    Fix,
+    change,
+    did_you_mean,
+    in_brackets,
+    quoted,
+    with_first,
+    with_last,
+    without_tabs,
+)
+from prose_kernel.language.nodes import walk
+from prose_kernel.language.openprose.command_hints import safe_command
+from prose_kernel.language.openprose.tree import Exec, Program
+from prose_kernel.language.source import Source, Span
+
+_DECLARES = re.compile(r"\b(let|const|output)[ \t]+\Z")
+_LINE = re.compile(r"indent line (\d+)")
+
+
+def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
+    """The changes that a finding's hint names, the likeliest first."""
+    source = compiled.source
+    if not diagnostic.hint or diagnostic.file:
+        return
+    yield from did_you_mean(source, diagnostic)
+    make = _BY_CODE.get(diagnostic.code)
+    if make is not None:
+        yield from make(source, diagnostic)
+    elif diagnostic.code == "W051":
+        yield from _safe_command(compiled.program, source, diagnostic)
+
+
+def _declare(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    start = diagnostic.span.start
+    yield change(Span(start, start), "let ", f"Declare it: `let {source.slice(diagnostic.span)}`")
+
+
+def _assign(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """A second declaration becomes an assignment."""
+    start = diagnostic.span.start
+    match = _DECLARES.search(source.text, max(0, start - 20), start)
+    if match is not None:
+        yield change(Span(match.start(), start), "", f"Assign: `{source.slice(diagnostic.span)} = ...`")
+
+
+def _braces(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """Braces that the program does not mean, or a variable of the shell."""
+    start, end = diagnostic.span
+    for piece in quoted(diagnostic):
+        if piece.startswith("$"):
+            yield change(Span(start - 1, end), piece)
+        elif piece.startswith("\\{"):
+            yield change(diagnostic.span, piece, "Keep the braces as text")
+
+
+def _in_quotes(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    yield change(diagnostic.span, f'"{source.slice(diagnostic.span)}"')
+
+
+def _in_parentheses(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    start = source.text.rfind("(", 0, diagnostic.span.start)
+    end = source.text.find(")", diagnostic.span.end)
+    for piece in quoted(diagnostic)[:1]:
+        if 0 <= start < end:
+            yield change(Span(start, end + 1), piece)
+
+
+def _illegal(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """Single quotes become double ones; other lines become what the hint says."""
+    for piece in quoted(diagnostic)[-1:]:
+        single = f"'{piece[1:-1]}'"
+        if piece.startswith('"') and source.text.startswith(single, diagnostic.span.start):
+            start = diagnostic.span.start
+            yield change(Span(start, start + len(single)), piece)
+    yield from with_last(source, diagnostic)
+
+
+def _syntax(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    start = diagnostic.span.start
+    before = re.search(r"\belse[ \t]+\Z", source.text[max(0, start - 20) : start])
+    if diagnostic.message == "unexpected `if`" and before is not None:
+        yield change(Span(start - len(before[0]), start + 2), "elif")
+    elif "in brackets" in (diagnostic.hint or ""):
+        yield from in_brackets(source, diagnostic)
+    else:
+        yield from with_last(source, diagnostic)
+
+
+def _alias(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    for piece in quoted(diagnostic):
+        if piece.startswith("as "):
+            yield change(Span(diagnostic.span.end, diagnostic.span.end), f" {piece}")
+
+
+def _indent(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """The line below the header goes under it, with what is indented below that line."""
+    match = _LINE.search(diagnostic.hint or "")
+    if match is None:
+        return
+    first = int(match[1])
+    width = _width(source.line_text(first))
+    last = first
+    while last < len(source.line_starts):
+        text = source.line_text(last + 1)
+        if text.strip() and _width(text) <= width:
+            break
+        last += 1
+    starts = [source.line_starts[line - 1] for line in range(first, last + 1) if source.line_text(line).strip()]
+    lines = f"line {first}" if len(starts) == 1 else f"lines {first} to {first + len(starts) - 1}"
+    yield Fix(f"Indent {lines}", tuple(Edit(Span(start, start), "  ") for start in starts))
+
+
+def _width(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+# ---------------------------------------------------------------- W051
+
+
+def _safe_command(program: Program, source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """Values reach the command in variables of its environment, which the shell does not read as code."""
+    for node in walk(program):
+        if isinstance(node, Exec) and node.command.span.start < diagnostic.span.start < node.command.span.end:
+            if any(item.name.id == "env" for item in node.properties):
+                return
+            command, entries = safe_command(node.command)
+            literal = _literal(source.slice(node.command.span), command)
+            end = node.command.span.end
+            rest = source.text[end : _line_end(source, end)].strip()
+            if literal is not None and (not rest or rest.startswith("#")):
+                line = source.line_text(source.line_column(node.span.start)[0])
+                indent = " " * (_width(line) + 2)
+                below = _line_end(source, end)
+                properties = Edit(Span(below, below), f"\n{indent}env: {{ {entries} }}")
+                yield Fix("Pass the values in the environment", (Edit(node.command.span, literal), properties))
+            return
+
+
+def _line_end(source: Source, offset: int) -> int:
+    end = source.text.find("\n", offset)
+    return end if end >= 0 else len(source.text)
+
+
+def _literal(written: str, command: str) -> str | None:
+    """The command as a literal like the one before; None where escapes make that uncertain."""
+    if written.startswith('"""'):
+        safe = "\\" not in written and '"""' not in command and not command.endswith('"')
+        return f'"""{command}"""' if safe else None
+    text = command.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n")
+    if "\\{" in written:
+        text = text.replace("{", "\\{").replace("}", "\\}")
+    return f'"{text}"'
+
+
+_BY_CODE: Final[dict[str, Callable[[Source, Diagnostic], Iterator[Fix]]]] = {
+    "E002": with_first,
+    "E003": with_last,
+    "E004": _syntax,
+    "E005": with_last,
+    "E013": in_brackets,
+    "E019": _assign,
+    "E024": _assign,
+    "E025": with_last,
+    "E053": _braces,
+    "E101": without_tabs,
+    "E106": _illegal,
+    "E108": _braces,
+    "E110": _alias,
+    "E135": _declare,
+    "E147": _indent,
+    "E150": _in_quotes,
+    "E152": _in_parentheses,
+    "E198": in_brackets,
+    "W009": with_first,
+    "W108": _braces,
+    "W135": _declare,
+    "W136": _assign,
+}

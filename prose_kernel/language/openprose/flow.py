@@ -1,0 +1,287 @@
+"""The flow of an OpenProse program (`language.flow`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, get_args
+
+from prose_kernel.language.flow import DEPTH, Kind, Step, Way, said, shortened, statements
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.source import Source
+
+_STATEMENTS: Final = get_args(tree.Statement)
+
+_ACTIVE: Final = (
+    tree.Session,
+    tree.Resume,
+    tree.Exec,
+    tree.Arrow,
+    tree.BlockCall,
+    tree.ProgramCall,
+    tree.Parallel,
+    tree.For,
+    tree.Repeat,
+    tree.Loop,
+    tree.If,
+    tree.Choice,
+    tree.Try,
+    tree.Do,
+    tree.Pipe,
+    tree.Discretion,
+)
+"""Expressions that are a step of their own."""
+
+_WORDS: Final[Mapping[type, tuple[str, ...]]] = {
+    tree.Property: ("name",),
+    tree.Argument: ("name",),
+    tree.Permission: ("type",),
+    tree.Member: ("name",),
+    tree.Session: ("label", "agent"),
+    tree.Resume: ("agent",),
+    tree.BlockCall: ("block",),
+    tree.ProgramCall: ("program",),
+}
+"""Fields that hold a name which is not that of a variable."""
+
+
+def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
+    """The steps of a program."""
+    return _Flow(source).body(program.items, 0)
+
+
+class _Flow:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def body(self, items: tuple[tree.Statement, ...], depth: int) -> tuple[Step, ...]:
+        return tuple(step for item in items for step in self.statement(item, depth))
+
+    def way(self, label: str, items: tuple[tree.Statement, ...], depth: int) -> Way:
+        return Way(label, self.body(items, depth + 1))
+
+    def text(self, node: tree.Node) -> str:
+        return said(self.source, node.span)
+
+    # ------------------------------------------------------------ statements
+
+    def statement(self, node: tree.Statement, depth: int) -> list[Step]:
+        match node:
+            case tree.ExpressionStatement(value=value):
+                return self.expression(value, (), depth)
+            case tree.Let(names=names, value=value):
+                return self.expression(value, tuple(name.id for name in names), depth, node)
+            case tree.Assign(name=name, value=value):
+                return self.expression(value, (name.id,), depth, node)
+            case tree.Output(name=name, value=value):
+                return self._output(node, depth)
+            case tree.Input(name=name):
+                return [Step("input", self.text(node), node.span, binds=(name.id,))]
+            case tree.Gate(name=name):
+                return [Step("gate", f"gate {name.id}", node.span, _reads(node.properties))]
+            case tree.Throw() | tree.Return() | tree.Break() | tree.Continue():
+                left: Any = getattr(node, "value", None)
+                return [*self.inner(left, depth), Step("leave", self.text(node), node.span, _reads(left))]
+            case tree.Assert(condition=condition):
+                return [Step("judgement", self.text(node), node.span, _reads(condition))]
+            case _:
+                return [self._definition(node, depth)]
+
+    def _output(self, node: tree.Output, depth: int) -> list[Step]:
+        names = (node.name.id,) if node.name is not None else ()
+        steps = self.expression(node.value, names, depth, node)
+        last = steps[-1]
+        if last.kind == "value":
+            return [*steps[:-1], Step("output", last.text, last.span, last.reads, names)]
+        return [*steps, Step("output", f"output {names[0]}" if names else "output", node.span, names)]
+
+    def _definition(self, node: tree.Statement, depth: int) -> Step:
+        match node:
+            case tree.Agent(name=name, properties=properties):
+                model = next((p.value for p in properties if p.name.id == "model"), None)
+                text = f"{name.id}, {model.id}" if isinstance(model, tree.Name) else name.id
+                return Step("agent", text, node.span, uses=(name.id,))
+            case tree.Use(path=path, alias=alias):
+                known = alias.id if alias is not None else path.raw.rsplit("/", 1)[-1]
+                return Step("import", shortened(path.raw), node.span, uses=(known,))
+            case tree.SkillImport(skill=skill):
+                return Step("import", shortened(skill.raw), node.span, uses=(skill.raw,))
+            case tree.Block(name=name, parameters=parameters, body=body):
+                head = f"{name.id}({', '.join(p.id for p in parameters)})" if parameters else name.id
+                return self._step("block", head, node, (("", body),), depth, uses=(name.id,))
+            case _:
+                return Step("value", self.text(node), node.span)
+
+    # ------------------------------------------------------------ expressions
+
+    def expression(self, node: Any, binds: tuple[str, ...], depth: int, whole: tree.Node | None = None) -> list[Step]:
+        """The steps of an expression whose value `binds` take; at least one where the expression is a statement."""
+        if isinstance(node, tree.Arrow):
+            *first, last = node.spawns
+            return [*(self._spawn(one, ()) for one in first), self._spawn(last, binds)]
+        if isinstance(node, tree.Pipe):
+            return self._pipe(node, binds, depth)
+        if isinstance(node, _ACTIVE):
+            return [*self._before(node, depth), self._active(node, binds, depth)]
+        shown = whole or node
+        return [*self.inner(node, depth), Step("value", self.text(shown), shown.span, _reads(node), binds)]
+
+    def inner(self, node: Any, depth: int) -> list[Step]:
+        """The steps of what an expression asks somebody for before it can be computed."""
+        if depth >= DEPTH:
+            return []
+        return [step for part in _active_in(node) for step in self.expression(part, (), depth + 1)]
+
+    def _before(self, node: Any, depth: int) -> list[Step]:
+        """What is asked for before a construct begins: in its collection, its count, its arguments."""
+        given = getattr(node, "collection", None) or getattr(node, "count", None) or getattr(node, "arguments", None)
+        return self.inner(given, depth)
+
+    def _spawn(self, node: tree.Spawn, binds: tuple[str, ...]) -> Step:
+        if isinstance(node, tree.Exec):
+            return Step("command", shortened(node.command.raw), node.span, _reads(node), binds)
+        found = {p.name.id: p.value for p in node.properties}
+        agent = node.agent.id if node.agent is not None else ""
+        title = node.title if isinstance(node, tree.Session) else None
+        prompt = title if title is not None else found.get("prompt")
+        text = shortened(prompt.raw) if isinstance(prompt, tree.Text) else agent or "session"
+        return Step("session", text, node.span, _reads(node), binds, (agent,) if agent else ())
+
+    def _active(self, node: Any, binds: tuple[str, ...], depth: int) -> Step:
+        match node:
+            case tree.Session() | tree.Resume() | tree.Exec():
+                return self._spawn(node, binds)
+            case tree.BlockCall(block=called) | tree.ProgramCall(program=called):
+                text = f"do {called.id}" if isinstance(node, tree.BlockCall) else called.id
+                return Step("call", text, node.span, _reads(node.arguments), binds, (called.id,))
+            case tree.Discretion():
+                return Step("judgement", self.text(node), node.span, _reads(node), binds)
+            case tree.Parallel():
+                return self._parallel(node, binds, depth)
+            case tree.For() | tree.Repeat() | tree.Loop():
+                return self._loop(node, binds, depth)
+            case tree.If(arms=arms, otherwise=otherwise):
+                bodies = [(self.text(arm.condition), arm.body) for arm in arms]
+                if otherwise is not None:
+                    bodies.append(("else", otherwise))
+                reads = _reads(tuple(arm.condition for arm in arms))
+                text = bodies[0][0] if len(bodies) - (otherwise is not None) == 1 else "if"
+                if text != "if":
+                    bodies[0] = ("yes", bodies[0][1])
+                first = arms[0].condition
+                return self._step("if", text, node, bodies, depth, reads, binds, (), otherwise is not None, first)
+            case tree.Choice(criteria=criteria, options=options):
+                named = [(shortened(option.label.raw), option.body) for option in options]
+                text = f"choice {self.text(criteria)}"
+                return self._step("if", text, node, named, depth, _reads(criteria), binds, (), True, criteria)
+            case tree.Try(body=body, catch=catch, final=final):
+                parts = [("try", body)]
+                parts += [("catch", catch.body)] if catch is not None else []
+                parts += [("finally", final)] if final is not None else []
+                return self._step("try", "try", node, parts, depth, (), binds)
+            case _:
+                return self._step("body", "do", node, [("", node.body)], depth, (), binds)
+
+    def _parallel(self, node: tree.Parallel, binds: tuple[str, ...], depth: int) -> Step:
+        names = tuple(branch.name.id for branch in node.branches if branch.name is not None)
+        text = " ".join(["parallel", *_modifiers(node.modifiers)])
+        if depth >= DEPTH:
+            return Step("parallel", text, node.span, _reads(node), binds + names, inside=statements(node, _STATEMENTS))
+        ways = []
+        for branch in node.branches:
+            steps = self._branch(branch, depth + 1)
+            ways.append(Way(branch.name.id if branch.name is not None else "", tuple(steps)))
+        return Step("parallel", text, node.span, binds=binds, ways=tuple(ways), always=True)
+
+    def _branch(self, branch: tree.Branch, depth: int) -> list[Step]:
+        if branch.name is not None and isinstance(branch.statement, tree.ExpressionStatement):
+            return self.expression(branch.statement.value, (branch.name.id,), depth, branch)
+        return self.statement(branch.statement, depth)
+
+    def _loop(self, node: tree.For | tree.Repeat | tree.Loop, binds: tuple[str, ...], depth: int) -> Step:
+        head: Any
+        match node:
+            case tree.For(collection=head, item=item, modifiers=modifiers):
+                each = "for" if modifiers is None else " ".join(["parallel for", *_modifiers(modifiers)])
+                text = f"{each} {item.id} in {self.text(head)}"
+            case tree.Repeat(count=head):
+                text = f"repeat {self.text(head)}"
+            case tree.Loop(mode=mode, condition=head, maximum=maximum):
+                text = f"loop {mode} {self.text(head)}" if head is not None else "loop"
+                text += f", at most {maximum} times" if maximum is not None else ""
+        asked = head if isinstance(node, tree.Loop) else None
+        return self._step("loop", text, node, [("", node.body)], depth, _reads(head), binds, asked=asked)
+
+    def _pipe(self, node: tree.Pipe, binds: tuple[str, ...], depth: int) -> list[Step]:
+        steps, reads = self.inner(node.source, depth), _reads(node.source)
+        for operation in node.operations:
+            last = operation is node.operations[-1]
+            names = f" ({', '.join(name.id for name in operation.names)})" if operation.names else ""
+            body = [("", operation.body)]
+            steps.append(
+                self._step("loop", operation.kind + names, operation, body, depth, reads, binds if last else ())
+            )
+            reads = ()
+        return steps
+
+    def _step(
+        self,
+        kind: Kind,
+        text: str,
+        node: Any,
+        bodies: Any,
+        depth: int,
+        reads: tuple[str, ...] = (),
+        binds: tuple[str, ...] = (),
+        uses: tuple[str, ...] = (),
+        always: bool = False,
+        asked: Any = None,
+    ) -> Step:
+        """A step with bodies. `asked` is its condition, if it has one: what is decided about it is decided there."""
+        span = asked.span if asked is not None else node.span
+        if depth >= DEPTH:
+            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS))
+        ways = tuple(self.way(label, body, depth) for label, body in bodies)
+        return Step(kind, text, span, reads, binds, uses, ways, always)
+
+
+def _modifiers(modifiers: tree.Modifiers) -> list[str]:
+    said: list[str] = [modifiers.strategy] if modifiers.strategy != "all" else []
+    said += [f"on-fail {modifiers.on_fail}"] if modifiers.on_fail != "fail-fast" else []
+    return [f"({', '.join(said)})"] if said else []
+
+
+# ---------------------------------------------------------------- looking into expressions
+
+
+def _parts(node: Any) -> Iterator[Any]:
+    if isinstance(node, tuple):
+        yield from node
+    elif isinstance(node, tree.Node):
+        words = _WORDS.get(type(node), ())
+        yield from (getattr(node, name) for name in node.__struct_fields__ if name != "span" and name not in words)
+
+
+def _active_in(root: Any) -> list[Any]:
+    """The outermost steps inside an expression, in source order, however deep."""
+    found, agenda = [], [root]
+    while agenda:
+        node = agenda.pop()
+        if isinstance(node, _ACTIVE):
+            found.append(node)
+        else:
+            agenda.extend(_parts(node))
+    return sorted(found, key=lambda node: node.span)
+
+
+def _reads(root: Any) -> tuple[str, ...]:
+    """The names that an expression may read, in source order; those of steps inside it are theirs."""
+    found, agenda = [], list(_parts(root)) if isinstance(root, _ACTIVE) else [root]
+    while agenda:
+        node = agenda.pop()
+        if isinstance(node, tree.Name):
+            found.append((node.span, node.id))
+        elif isinstance(node, tree.Interpolation):
+            found.append((node.span, node.name))
+        elif not isinstance(node, _ACTIVE) or isinstance(node, tree.Discretion):
+            agenda.extend(_parts(node))
+    return tuple(dict.fromkeys(name for _, name in sorted(found)))

@@ -1,0 +1,445 @@
+"""The names of an OpenProse program for editors: what defines them, where they are used, what imports lead to.
+
+Names are resolved as docs/reference/openprose.md 3.5 says. A block reads the variables of whoever calls it, so a name
+that a block does not bind may mean the variables of several frames. A rename must change all of them; here they become
+one symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, Final, NamedTuple
+
+from prose_kernel.language.nodes import Node
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.contract import block_exports, slug
+from prose_kernel.language.openprose.tree import Name, Program
+from prose_kernel.language.source import Source, Span
+from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target, Visit
+
+_WORDS: Final = frozenset(
+    {"model", "persist", "backoff", "on-fail", "format", "skills", "retry", "timeout", "allow", "max-output"}
+)
+"""Properties whose values are words; nothing in them is a name or is filled in (1.6)."""
+
+
+@dataclass(eq=False)
+class _Frame:
+    """The program, a block, or the texts of an agent, which are filled in where a session is asked: variables, names
+    that wait for all frames, the blocks whose exports are readable, and the places from which control comes here."""
+
+    block: tree.Block | None = None
+    variables: dict[str, Symbol] = field(default_factory=dict)
+    waiting: list[_Waiting] = field(default_factory=list)
+    exported: set[str] = field(default_factory=set)
+    sites: list[_Scope] = field(default_factory=list)
+
+    @cached_property
+    def exports(self) -> frozenset[str]:
+        """What a bare `do` of this block may make readable (3.6)."""
+        return frozenset(block_exports(self.block)) if self.block is not None else frozenset()
+
+
+class _Waiting(NamedTuple):
+    occurrence: Occurrence
+    name: str
+    writes: bool
+    extent: Span
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """A place in the program: its frame, and the temporary names that hide others, the innermost first."""
+
+    frame: _Frame
+    temporary: dict[str, Symbol] = field(default_factory=dict)
+    statement: Span | None = None
+
+    def within(self, names: Iterable[Symbol]) -> _Scope:
+        return _Scope(self.frame, {**self.temporary, **{one.name: one for one in names}}, self.statement)
+
+
+def index(program: Program, source: Source) -> Index:
+    """The index of a program, as far as its text could be read. Never raises; linear."""
+    return _Indexer(source).of(program)
+
+
+class _Indexer(Indexer):
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._root = _Frame()
+        self._frames: dict[str, _Frame] = {}  # of blocks
+        self._texts: dict[str, _Frame] = {}  # of agents
+        self._agents: dict[str, Symbol] = {}
+        self._blocks: dict[str, Symbol] = {}
+        self._programs: dict[str, Symbol] = {}
+        self._gates: dict[str, Symbol] = {}
+        self._values: list[tuple[Occurrence, str | None]] = []  # what is bound: the path of a program that gives it
+        self._members: list[tuple[Occurrence, str, Span]] = []
+        self._agent_uses: list[tuple[Name, _Scope]] = []
+        self._block_uses: list[tuple[Name, _Scope]] = []
+        self._calls: list[tree.ProgramCall] = []
+
+    def of(self, program: Program) -> Index:
+        for item in program.items:
+            if isinstance(item, tree.Use):
+                self._use(item)
+        self.walk(program.items, _Scope(self._root))
+        self.run()
+        self._resolve()
+        return self.index()
+
+    # ------------------------------------------------------------ after the walk
+
+    def _resolve(self) -> None:
+        for uses, registry, frames in (
+            (self._agent_uses, self._agents, self._texts),
+            (self._block_uses, self._blocks, self._frames),
+        ):
+            for name, scope in uses:
+                if name.id in registry:
+                    self.use(registry[name.id], name.span)
+                    frames[name.id].sites.append(scope)
+        everywhere = (self._root, *self._frames.values(), *self._texts.values())
+        for frame in everywhere:
+            self._declare_assigned(frame)
+        for frame in everywhere:
+            self._join_exports(frame)
+            for one in frame.waiting:
+                one.occurrence.symbol = self._variable(frame, one.name)
+        for call in self._calls:
+            self._call(call)
+        self._resolve_members()
+        self.occurrences = [one for one in self.occurrences if one.symbol is not None or one.target is not None]
+
+    def _resolve_members(self) -> None:
+        """A member of a variable that holds nothing but results of one program is an output of that program."""
+        results: dict[Symbol, set[str | None]] = {}
+        for occurrence, path in self._values:
+            if occurrence.symbol is not None:
+                results.setdefault(self.found(occurrence.symbol), set()).add(path)
+        for occurrence, key, span in self._members:
+            paths = results.get(self.found(occurrence.symbol), set()) if occurrence.symbol is not None else set()
+            path = next(iter(paths)) if len(paths) == 1 else None
+            if path is not None:
+                self.use(None, span, target=Target(path, f"output {key}"))
+
+    def _declare_assigned(self, frame: _Frame) -> None:
+        """An assignment to a name that no frame has declares it in its own."""
+        for occurrence, name, writes, extent in frame.waiting:
+            if writes and self._variable(frame, name) is None:
+                span = Span(occurrence.start, occurrence.end)
+                frame.variables[name] = Symbol(name, "variable", span, extent)
+                occurrence.defines = True
+
+    def _variable(self, frame: _Frame, name: str) -> Symbol | None:
+        """What a name without a temporary meaning can mean in a frame: all that it may mean are one symbol."""
+        found: dict[Symbol, None] = dict.fromkeys(self._own(frame, name))
+        agenda, seen = [] if found else [frame], {frame}
+        while agenda:
+            for site in agenda.pop().sites:
+                own = [site.temporary[name]] if name in site.temporary else self._own(site.frame, name)
+                found.update(dict.fromkeys(own))
+                if not own and site.frame not in seen:
+                    seen.add(site.frame)
+                    agenda.append(site.frame)
+        symbols = list(found) or self._own(self._root, name)
+        return self.merge(symbols) if symbols else None
+
+    def _own(self, frame: _Frame, name: str) -> list[Symbol]:
+        """What a name can mean in a frame, without its callers: its variable, or what calls have exported (3.6)."""
+        if name in frame.variables:
+            return [frame.variables[name]]
+        blocks = [self._frames[block] for block in sorted(frame.exported) if block in self._frames]
+        return [one.variables[name] for one in blocks if name in one.exports and name in one.variables]
+
+    def _join_exports(self, frame: _Frame) -> None:
+        """A read of an exported name that the frame binds too means either, depending on where it stands."""
+        for block in frame.exported & self._frames.keys():
+            other = self._frames[block]
+            for name in sorted(other.exports & other.variables.keys() & frame.variables.keys()):
+                self.merge([frame.variables[name], other.variables[name]])
+
+    def _call(self, call: tree.ProgramCall) -> None:
+        program = self._programs.get(call.program.id)
+        if program is None:
+            return
+        self.use(program, call.program.span)
+        for argument in call.arguments:
+            if argument.name.id and program.target is not None:
+                self.use(None, argument.name.span, target=Target(program.target.path, f"input {argument.name.id}"))
+
+    # ------------------------------------------------------------ variables
+
+    def _read(self, name: str, span: Span, scope: _Scope, *, before: str = "", writes: bool = False) -> Occurrence:
+        occurrence = self.use(scope.temporary.get(name), span, before=before)
+        if occurrence.symbol is None:
+            variable = scope.frame.variables.get(name)
+            occurrence.symbol = variable
+            if variable is None:
+                scope.frame.waiting.append(_Waiting(occurrence, name, writes, scope.statement or span))
+        return occurrence
+
+    def _bind(self, name: Name, scope: _Scope, kind: SymbolKind, extent: Span, shared: str = "") -> Occurrence | None:
+        """A declaration. One that hits a temporary name, which is an error, is a use of that."""
+        if not name.id:
+            return None
+        if name.id in scope.temporary:
+            return self.use(scope.temporary[name.id], name.span)
+        variables = scope.frame.variables
+        if name.id not in variables:
+            variables[name.id] = Symbol(name.id, kind, name.span, extent)
+        if shared and scope.frame is self._root:
+            variables[name.id].shared.add(f"{shared} {name.id}")
+        return self.bind(variables[name.id], kind, name.span, extent)
+
+    def _bound_to(self, occurrence: Occurrence, value: Node) -> None:
+        """Note whose result a variable holds."""
+        target = self._target(value)
+        self._values.append((occurrence, target.path if target else None))
+
+    def _target(self, value: Node) -> Target | None:
+        program = self._programs.get(value.program.id) if isinstance(value, tree.ProgramCall) else None
+        return program.target if program is not None else None
+
+    def _temporaries(self, names: Iterable[Name | None], extent: Span) -> list[Symbol]:
+        return [self.define(name.id, "parameter", name.span, extent) for name in names if name is not None and name.id]
+
+    # ------------------------------------------------------------ statements
+
+    def _use(self, node: tree.Use) -> None:
+        path, name = node.path.raw, node.alias.id if node.alias else slug(node.path.raw)
+        if path.strip():
+            self.links.append((node.path.span, path))
+        if not name:
+            return
+        if node.alias is not None:
+            symbol = self.define(name, "program", node.alias.span, node.span)
+        else:
+            symbol = Symbol(name, "program", node.path.span, node.span)
+            self.use(symbol, node.path.span, defines=True, before=" as ").path = True
+        symbol.target = Target(path)
+        self._programs.setdefault(name, symbol)
+
+    def _let(self, node: tree.Let, scope: _Scope) -> None:
+        kind: SymbolKind = "constant" if node.kind == "const" else "variable"
+        target = self._target(node.value)
+        for name in node.names:
+            occurrence = self._bind(name, scope, kind, node.span)
+            if occurrence is None:
+                continue
+            if not node.destructured:
+                self._bound_to(occurrence, node.value)
+            elif target is not None:
+                occurrence.target = Target(target.path, f"output {name.id}")
+        self._value(node.value, scope, node.span)
+
+    def _assign(self, node: tree.Assign, scope: _Scope) -> None:
+        occurrence = self._read(node.name.id, node.name.span, _at(scope, node.span), writes=True)
+        self._bound_to(occurrence, node.value)
+        self._value(node.value, scope, node.span)
+
+    def _output(self, node: tree.Output, scope: _Scope) -> None:
+        if node.name is not None:
+            occurrence = self._bind(node.name, scope, "variable", node.span, "output")
+            same = isinstance(node.value, Name) and node.value.id == node.name.id
+            if occurrence is not None and not same:
+                self._bound_to(occurrence, node.value)
+        self._value(node.value, scope, node.span)
+
+    def _input(self, node: tree.Input, scope: _Scope) -> None:
+        occurrence = self._bind(node.name, scope, "variable", node.span)
+        if occurrence is not None and occurrence.symbol is not None:
+            occurrence.symbol.shared.add(f"input {node.name.id}")
+        self.walk(node.prompt, scope)
+
+    def _value(self, value: Node, scope: _Scope, extent: Span) -> None:
+        self.walk(value, _at(scope, extent))
+
+    def _branch(self, node: tree.Branch, scope: _Scope) -> None:
+        if node.name is not None:
+            self._bind(node.name, scope, "variable", node.span)
+        self.walk(node.statement, scope)
+
+    def _evaluate(self, node: tree.ExpressionStatement, scope: _Scope) -> None:
+        if isinstance(node.value, tree.BlockCall):
+            scope.frame.exported.add(node.value.block.id)
+        self.walk(node.value, scope)
+
+    def _agent(self, node: tree.Agent, scope: _Scope) -> None:
+        frame = _Frame()
+        if self._register(self._agents, "agent", node.name, node.span):
+            self._texts[node.name.id] = frame
+        self.walk(node.properties, _Scope(frame))
+
+    def _gate(self, node: tree.Gate, scope: _Scope) -> None:
+        self._register(self._gates, "gate", node.name, node.span)
+        self.walk(node.properties, scope)
+
+    def _block(self, node: tree.Block, scope: _Scope) -> None:
+        frame = _Frame(node)
+        if self._register(self._blocks, "block", node.name, node.span):
+            self._frames[node.name.id] = frame
+        self.walk(node.body, _Scope(frame).within(self._temporaries(node.parameters, node.span)))
+
+    def _register(self, registry: dict[str, Symbol], kind: SymbolKind, name: Name, extent: Span) -> bool:
+        """A definition with a registry of its own. False for a second one of a name, and for one without a name."""
+        if not name.id:
+            return False
+        if name.id in registry:
+            self.use(registry[name.id], name.span, defines=True)
+            return False
+        registry[name.id] = self.define(name.id, kind, name.span, extent)
+        return True
+
+    # ------------------------------------------------------------ bodies
+
+    def _for(self, node: tree.For, scope: _Scope) -> None:
+        self.walk(node.collection, scope)
+        self.walk(node.body, scope.within(self._temporaries((node.item, node.index), node.span)))
+
+    def _repeat(self, node: tree.Repeat, scope: _Scope) -> None:
+        self.walk(node.count, scope)
+        self.walk(node.body, scope.within(self._temporaries((node.variable,), node.span)))
+
+    def _loop(self, node: tree.Loop, scope: _Scope) -> None:
+        self.walk(node.condition, scope)
+        self.walk(node.body, scope.within(self._temporaries((node.variable,), node.span)))
+
+    def _catch(self, node: tree.Catch, scope: _Scope) -> None:
+        self.walk(node.body, scope.within(self._temporaries((node.name,), node.span)))
+
+    def _operation(self, node: tree.PipeOperation, scope: _Scope) -> None:
+        names = self._temporaries(node.names, node.span)
+        if not node.names:
+            names = [Symbol("item", "parameter", Span(node.span.start, node.span.start), node.span, implicit=True)]
+        self.walk(node.body, scope.within(names))
+
+    # ------------------------------------------------------------ spawns and expressions
+
+    def _session(self, node: tree.Session, scope: _Scope) -> None:
+        if node.agent is not None:
+            self._agent_uses.append((node.agent, scope))
+        self.walk(node.title, scope)
+        self.walk(node.properties, scope)
+
+    def _resume(self, node: tree.Resume, scope: _Scope) -> None:
+        self._agent_uses.append((node.agent, scope))
+        self.walk(node.properties, scope)
+
+    def _block_call(self, node: tree.BlockCall, scope: _Scope) -> None:
+        self._block_uses.append((node.block, scope))
+        self.walk(node.arguments, scope)
+
+    def _program_call(self, node: tree.ProgramCall, scope: _Scope) -> None:
+        self._calls.append(node)
+        self.walk(tuple(argument.value for argument in node.arguments), scope)
+
+    def _property(self, node: tree.Property, scope: _Scope) -> None:
+        value = node.value
+        if isinstance(value, Name):
+            if node.name.id == "context":
+                self._context(value, scope)
+            elif node.name.id not in _WORDS:
+                self.walk(value, scope)
+        elif node.name.id == "context":
+            self._contexts(value, scope)
+        elif node.name.id not in _WORDS:
+            self.walk(value, scope)
+
+    def _contexts(self, value: Node, scope: _Scope) -> None:
+        parts: tuple[Node, ...] = (value,)
+        if isinstance(value, tree.Array):
+            parts = value.elements
+        elif isinstance(value, tree.ContextBlock):
+            parts = tuple(entry.value for entry in value.entries)
+        elif isinstance(value, tree.Object):
+            for entry in value.entries:
+                self._entry(entry, scope)
+            return
+        for part in parts:
+            if isinstance(part, Name):
+                self._context(part, scope)
+            else:
+                self.walk(part, scope)
+
+    def _context(self, name: Name, scope: _Scope) -> None:
+        """A name as context may be that of an agent."""
+        self._read(name.id, name.span, scope)
+        self._agent_uses.append((name, scope))
+
+    def _name(self, node: Name, scope: _Scope) -> None:
+        if node.id:
+            self._read(node.id, node.span, scope)
+
+    def _entry(self, node: tree.Entry, scope: _Scope) -> None:
+        if node.shorthand and isinstance(node.value, Name):
+            self._read(node.value.id, node.value.span, scope, before=f"{node.key}: ")
+        else:
+            self.walk(node.value, scope)
+
+    def _member(self, node: tree.Member, scope: _Scope) -> None:
+        value = node.value
+        if isinstance(value, Name):
+            self._members.append((self._read(value.id, value.span, scope), node.name.id, node.name.span))
+            return
+        target = self._target(value)
+        if target is not None:
+            self.use(None, node.name.span, target=Target(target.path, f"output {node.name.id}"))
+        self.walk(value, scope)
+
+    def _interpolation(self, node: tree.Interpolation, scope: _Scope) -> None:
+        start = node.span.start + 1
+        end = start + len(node.name)
+        occurrence = self._read(node.name, Span(start, end), scope)
+        if node.steps and isinstance(node.steps[0], str):
+            self._members.append((occurrence, node.steps[0], Span(end + 1, end + 1 + len(node.steps[0]))))
+        for step in node.steps:
+            if isinstance(step, Name):
+                self._read(step.id, step.span, scope)
+
+    def _permission(self, node: tree.Permission, scope: _Scope) -> None:
+        if not isinstance(node.value, Name):
+            self.walk(node.value, scope)
+
+    def _option(self, node: tree.Option, scope: _Scope) -> None:
+        self.walk(node.body, scope)
+
+    def _nothing(self, node: Node, scope: _Scope) -> None:
+        """Nothing in it has a name for editors, or it has been looked at before the walk."""
+
+    visits: ClassVar[dict[type[Node], Visit]] = {
+        tree.Use: _nothing,
+        tree.SkillImport: _nothing,
+        tree.Let: _let,
+        tree.Assign: _assign,
+        tree.Output: _output,
+        tree.Input: _input,
+        tree.Branch: _branch,
+        tree.ExpressionStatement: _evaluate,
+        tree.Agent: _agent,
+        tree.Gate: _gate,
+        tree.Block: _block,
+        tree.For: _for,
+        tree.Repeat: _repeat,
+        tree.Loop: _loop,
+        tree.Catch: _catch,
+        tree.PipeOperation: _operation,
+        tree.Session: _session,
+        tree.Resume: _resume,
+        tree.BlockCall: _block_call,
+        tree.ProgramCall: _program_call,
+        tree.Property: _property,
+        tree.Permission: _permission,
+        tree.Option: _option,
+        Name: _name,
+        tree.Entry: _entry,
+        tree.Member: _member,
+        tree.Interpolation: _interpolation,
+    }
+
+
+def _at(scope: _Scope, extent: Span) -> _Scope:
+    return _Scope(scope.frame, scope.temporary, extent)

@@ -1,0 +1,66 @@
+"""Changes that apply the hints of VVM: which codes have one, and how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prose_kernel.language.diagnostics import Compiled, Diagnostic
+from prose_kernel.language.fixes import Fix, change, did_you_mean, quoted, with_first, with_last, without_tabs
+from prose_kernel.language.source import Source, Span
+from prose_kernel.language.vvm.tree import Program
+
+
+def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
+    """The changes that a finding's hint names, the likeliest first."""
+    if not diagnostic.hint or diagnostic.file:
+        return
+    yield from did_you_mean(compiled.source, diagnostic)
+    make = _BY_CODE.get(diagnostic.code)
+    if make is not None:
+        yield from make(compiled.source, diagnostic)
+
+
+def _backslash(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    yield change(diagnostic.span, f"\\{source.slice(diagnostic.span)}")
+
+
+def _braces(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    for piece in quoted(diagnostic):
+        if piece.startswith("{{") and piece.endswith("}}"):
+            yield change(diagnostic.span, piece, "Keep the braces as text")
+
+
+def _export_agent(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    start = diagnostic.span.start
+    if any(piece.startswith("export @") for piece in quoted(diagnostic)):
+        yield change(Span(start, start), "@", f"Export the agent: `@{source.slice(diagnostic.span)}`")
+
+
+def _other_name(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """A reserved word becomes another name."""
+    for piece in quoted(diagnostic):
+        if piece.startswith(source.slice(diagnostic.span)):
+            yield change(diagnostic.span, piece)
+
+
+def _value(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    """What a name of another language is called here."""
+    if (diagnostic.hint or "").startswith("write `"):
+        yield from with_first(source, diagnostic)
+
+
+def _unread(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+    yield change(diagnostic.span, f"_{source.slice(diagnostic.span)}")
+
+
+_BY_CODE: Final[dict[str, Callable[[Source, Diagnostic], Iterator[Fix]]]] = {
+    "E001": with_last,
+    "E002": without_tabs,
+    "E005": _backslash,
+    "E010": _other_name,
+    "E051": _braces,
+    "W030": _unread,
+    "W031": _export_agent,
+    "W201": _value,
+}

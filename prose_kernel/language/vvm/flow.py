@@ -1,0 +1,202 @@
+"""The flow of a VVM program (`language.flow`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, get_args
+
+from prose_kernel.language.flow import DEPTH, Kind, Step, Way, said, shortened, statements
+from prose_kernel.language.source import Source
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.names import LIBRARY
+
+_STATEMENTS: Final = get_args(tree.Statement)
+_PURE: Final = frozenset({"len", "range", "perm", "pack"})
+"""Functions of the library that ask nobody and call nothing."""
+
+
+def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
+    """The steps of a program."""
+    return _Flow(source).body(program.items, 0)
+
+
+class _Flow:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def body(self, items: tuple[tree.Statement, ...], depth: int) -> tuple[Step, ...]:
+        return tuple(step for item in items for step in self.statement(item, depth))
+
+    def text(self, node: tree.Node) -> str:
+        return said(self.source, node.span)
+
+    # ------------------------------------------------------------ statements
+
+    def statement(self, node: tree.Statement, depth: int) -> list[Step]:
+        match node:
+            case tree.ExpressionStatement(value=value):
+                return self.expression(value, (), node)
+            case tree.Assign(target=target, value=value):
+                return self.expression(value, (target.id,), node)
+            case tree.Return(value=value) if value is not None:
+                text = "return" if _is_active(value) else self.text(node)  # what it returns is the step before
+                return [*self.inner(value), Step("leave", text, node.span, _reads(value))]
+            case tree.Return() | tree.Raise() | tree.Break() | tree.Continue():
+                return [Step("leave", self.text(node), node.span)]
+            case tree.Pass():
+                return []
+            case tree.Export() | tree.ExportPack():
+                return [Step("output", self.text(node), node.span, _reads(node))]
+            case tree.AgentDeclaration() | tree.SkillImport() | tree.ModuleImport() | tree.Def():
+                return [self._definition(node, depth)]
+            case _:
+                head = _head(node)
+                before = [] if isinstance(head, tree.Predicate) else self.inner(head)  # a criterion is the step itself
+                return [*before, self._compound(node, depth)]
+
+    def _definition(self, node: Any, depth: int) -> Step:
+        match node:
+            case tree.AgentDeclaration(name=name, keywords=keywords):
+                model = next((k.value for k in keywords if k.name == "model"), None)
+                text = f"{name.id}, {model.value}" if isinstance(model, tree.String) else name.id
+                return Step("agent", text, node.span, uses=(name.id,))
+            case tree.SkillImport(name=skill):
+                return Step("import", shortened(skill.value), node.span, uses=(skill.value,))
+            case tree.ModuleImport(path=path):
+                text = f"{node.name.id} from {path.value}"
+                return Step("import", shortened(text), node.span, uses=(node.local.id,))
+            case _:
+                head = f"{node.name.id}({', '.join(p.id for p in node.parameters)})"
+                return self._step("block", head, node, [("", node.body)], depth, uses=(node.name.id,))
+
+    def _compound(self, node: Any, depth: int) -> Step:
+        reads = _reads(_head(node))
+        match node:
+            case tree.If(arms=arms, otherwise=otherwise):
+                bodies = [(self.text(arm.condition), arm.body) for arm in arms]
+                text = bodies[0][0] if len(bodies) == 1 else "if"
+                if len(bodies) == 1:
+                    bodies[0] = ("yes", bodies[0][1])
+                if otherwise is not None:
+                    bodies.append(("else", otherwise))
+                return self._step("if", text, node, bodies, depth, reads, always=otherwise is not None)
+            case tree.Match(value=value, cases=cases):
+                bodies = [(self.text(case.pattern), case.body) for case in cases]
+                return self._step("if", f"match {self.text(value)}", node, bodies, depth, reads)
+            case tree.Choose(criterion=criterion, target=target, options=options):
+                bodies = [(shortened(option.label.value), option.body) for option in options]
+                text = f"choose by ?{self.text(criterion)}"
+                return self._step("if", text, node, bodies, depth, reads, (target.id,), always=True)
+            case tree.While(condition=condition, body=body):
+                return self._step("loop", f"while {self.text(condition)}", node, [("", body)], depth, reads)
+            case tree.For(target=target, items=items, body=body):
+                text = f"for {target.id} in {self.text(items)}"
+                return self._step("loop", text, node, [("", body)], depth, reads)
+            case tree.Try(body=body, handler=handler, final=final):
+                parts = [("try", body)]
+                parts += [("except", handler.body)] if handler is not None else []
+                parts += [("finally", final)] if final is not None else []
+                return self._step("try", "try", node, parts, depth)
+            case tree.WithInput(value=value, body=body):
+                return self._step("body", f"with input {self.text(value)}", node, [("", body)], depth, reads)
+            case tree.Constrain(target=target):
+                return Step("judgement", f"constrain {target.id}", node.span, (target.id,), (target.id,))
+            case _:
+                return Step("value", self.text(node), node.span, reads)
+
+    def _step(
+        self,
+        kind: Kind,
+        text: str,
+        node: Any,
+        bodies: list[tuple[str, tree.Body]],
+        depth: int,
+        reads: tuple[str, ...] = (),
+        binds: tuple[str, ...] = (),
+        uses: tuple[str, ...] = (),
+        always: bool = False,
+    ) -> Step:
+        """A step with bodies; what is decided about it is decided at its condition."""
+        head = _head(node)
+        asked = isinstance(node, tree.If | tree.While) and not isinstance(head, tuple)
+        span = head.span if asked else node.span
+        if depth >= DEPTH:
+            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS))
+        ways = tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies)
+        return Step(kind, text, span, reads, binds, uses, ways, always)
+
+    # ------------------------------------------------------------ expressions
+
+    def expression(self, node: Any, binds: tuple[str, ...], whole: tree.Node) -> list[Step]:
+        """The steps of an expression that is a statement or whose value `binds` take."""
+        if _is_active(node):
+            return [*self.inner(tuple(_parts(node))), self._active(node, binds)]
+        return [*self.inner(node), Step("value", self.text(whole), whole.span, _reads(node), binds)]
+
+    def inner(self, node: Any) -> list[Step]:
+        """The steps of what an expression asks somebody for before it can be computed: inner ones first."""
+        return [self._active(part, ()) for part in _active_in(node)]
+
+    def _active(self, node: Any, binds: tuple[str, ...]) -> Step:
+        reads = _reads(tuple(_parts(node)))
+        match node:
+            case tree.AgentCall(agent=agent, template=template):
+                while isinstance(agent, tree.With):
+                    agent = agent.agent
+                uses = (agent.id,) if isinstance(agent, tree.AgentName) else ()
+                return Step("session", self.text(template).strip("`"), node.span, reads, binds, uses)
+            case tree.Predicate():
+                return Step("judgement", self.text(node), node.span, reads, binds)
+            case _:
+                kind: Kind = "parallel" if node.callee.id == "pmap" else "call"
+                return Step(kind, self.text(node), node.span, reads, binds, (node.callee.id, *reads))
+
+
+def _head(node: Any) -> Any:
+    """What a compound statement computes before one of its bodies runs."""
+    if isinstance(node, tree.If):
+        return node.arms[0].condition if len(node.arms) == 1 else tuple(arm.condition for arm in node.arms)
+    return next((getattr(node, name) for name in ("value", "condition", "items") if hasattr(node, name)), None)
+
+
+# ---------------------------------------------------------------- looking into expressions
+
+
+def _is_active(node: Any) -> bool:
+    if isinstance(node, tree.Call):
+        return isinstance(node.callee, tree.Name) and node.callee.id not in _PURE
+    return isinstance(node, tree.AgentCall | tree.Predicate)
+
+
+def _parts(node: Any) -> Iterator[Any]:
+    if isinstance(node, tuple):
+        yield from node
+    elif isinstance(node, tree.Call) and isinstance(node.callee, tree.Name):
+        yield from (node.arguments, node.keywords)
+    elif isinstance(node, tree.Node):
+        yield from (getattr(node, name) for name in node.__struct_fields__ if name not in ("span", "agent"))
+
+
+def _active_in(root: Any) -> list[Any]:
+    """The steps inside an expression, in the order in which they are taken, however deep."""
+    found, agenda = [], [root]
+    while agenda:
+        node = agenda.pop()
+        if _is_active(node):
+            found.append(node)
+        agenda.extend(_parts(node))
+    return sorted(found, key=lambda node: (node.span.end, -node.span.start))
+
+
+def _reads(root: Any) -> tuple[str, ...]:
+    """The names that an expression reads itself, in source order."""
+    found, agenda = [], [root]
+    while agenda:
+        node = agenda.pop()
+        if isinstance(node, tree.Name) and node.id not in LIBRARY:
+            found.append((node.span, node.id))
+        elif isinstance(node, tree.Placeholder) and node.path:
+            found.append((node.span, node.path[0]))
+        elif not _is_active(node):
+            agenda.extend(_parts(node))
+    return tuple(dict.fromkeys(name for _, name in sorted(found)))

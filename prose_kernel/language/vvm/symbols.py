@@ -1,0 +1,293 @@
+"""The names of a VVM program for editors: what defines them, where they are used, what imports lead to.
+
+Scopes are those of docs/reference/vvm.md 4.2: one for the module, one for each function, and the names of a scope are
+fixed over the whole of it. Agents have a table of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from prose_kernel.language.nodes import Node
+from prose_kernel.language.source import Source, Span
+from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target, Visit
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.agent_checks import name_span
+from prose_kernel.language.vvm.scopes import bound_names
+from prose_kernel.language.vvm.tree import Name, Program
+
+
+@dataclass(eq=False, slots=True)
+class _Scope:
+    """The names of the module or of a function; a name that is not bound yet has no symbol."""
+
+    names: dict[str, Symbol | None]
+    outer: _Scope | None = None
+    parameters: dict[Symbol, dict[str, Symbol]] = field(default_factory=dict)  # of functions
+
+    def holder(self, name: str) -> _Scope | None:
+        """The innermost scope from here that has a name."""
+        scope: _Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope = scope.outer
+        return scope
+
+
+def index(program: Program, source: Source) -> Index:
+    """The index of a program, as far as its text could be read. Never raises; linear."""
+    return _Indexer(source).of(program)
+
+
+class _Indexer(Indexer):
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._agents: dict[str, Symbol] = {}
+        self._exported: list[tree.Export | tree.ExportPack] = []
+
+    def of(self, program: Program) -> Index:
+        module = _Scope(dict.fromkeys(bound_names(program.items)))
+        for item in program.items:
+            self._hoist(item, module)
+        self.walk(program.items, module)
+        self.run()
+        for item in self._exported:
+            self._share(item, module)
+        return self.index()
+
+    def _hoist(self, item: Node, module: _Scope) -> None:
+        """Agents, functions and imports are there from the beginning."""
+        match item:
+            case tree.AgentDeclaration(name=name) if name.id:
+                self._agents.setdefault(name.id, Symbol(name.id, "agent", name.span, item.span))
+            case tree.ModuleImport(agent=True) if item.local.id:
+                local = item.local
+                self._agents.setdefault(local.id, Symbol(local.id, "agent", local.span, item.span))
+            case tree.Def():
+                self._bind_function(item, module)
+            case _:
+                pass
+
+    # ------------------------------------------------------------ names
+
+    def _bind(self, name: Name, scope: _Scope, kind: SymbolKind, extent: Span) -> Symbol | None:
+        if not name.id:
+            return None
+        symbol = scope.names.get(name.id)
+        if symbol is None:
+            symbol = scope.names[name.id] = Symbol(name.id, kind, name.span, extent)
+        self.bind(symbol, kind, name.span, extent)
+        return symbol
+
+    def _symbol(self, name: str, scope: _Scope, span: Span) -> Symbol | None:
+        """The variable that a name means; one that is bound further down is made here."""
+        holder = scope.holder(name)
+        if holder is None:
+            return None
+        symbol = holder.names[name]
+        if symbol is None:
+            symbol = holder.names[name] = Symbol(name, "variable", Span(-1, -1), span)
+        return symbol
+
+    def _read(self, name: str, span: Span, scope: _Scope) -> Symbol | None:
+        symbol = self._symbol(name, scope, span) or self._agents.get(name)
+        if symbol is not None:
+            self.use(symbol, span)
+        return symbol
+
+    # ------------------------------------------------------------ statements of a module
+
+    def _import(self, node: tree.ModuleImport, scope: _Scope) -> None:
+        path, name, local = node.path.value, node.name, node.local
+        if path.strip():
+            self.links.append((node.path.span, path))
+        if not local.id:
+            return
+        what = "agent" if node.agent else "value"
+        target = Target(path, f"{what} {name.id}")
+        if node.agent:
+            symbol = self._agents.get(local.id)
+            if symbol is not None:
+                self.use(symbol, local.span, defines=True)
+        else:
+            symbol = self._bind(local, scope, "variable", node.span)
+        if symbol is not None:
+            symbol.target = symbol.target or target
+        if node.alias is not None:
+            self.use(None, name.span, target=target)
+        else:
+            self.occurrences[-1].target = target
+
+    def _agent(self, node: tree.AgentDeclaration, scope: _Scope) -> None:
+        if node.name.id in self._agents:
+            self.use(self._agents[node.name.id], node.name.span, defines=True)
+        self.walk(node.keywords, scope)
+
+    def _export(self, node: tree.Export, scope: _Scope) -> None:
+        name = node.name
+        if node.agent:
+            if name.id in self._agents:
+                self.use(self._agents[name.id], name.span)
+        else:
+            self._read(name.id, name.span, scope)
+        self._exported.append(node)
+
+    def _export_pack(self, node: tree.ExportPack, scope: _Scope) -> None:
+        self.walk((node.arguments, node.keywords), scope)  # another name for a bare one is another export
+        self._exported.append(node)
+
+    def _share(self, item: tree.Export | tree.ExportPack, module: _Scope) -> None:
+        """Tell the exported symbols by which names other files know them."""
+        if isinstance(item, tree.ExportPack):
+            for argument in item.arguments:
+                if isinstance(argument, Name):
+                    self._share_value(argument.id, module)
+            for keyword in item.keywords:
+                if keyword.name:
+                    self.define(keyword.name, "export", name_span(keyword), item.span).shared.add(
+                        f"value {keyword.name}"
+                    )
+        elif item.agent:
+            if item.name.id in self._agents:
+                self._agents[item.name.id].shared.add(f"agent {item.name.id}")
+        else:
+            self._share_value(item.name.id, module)
+
+    def _share_value(self, name: str, module: _Scope) -> None:
+        symbol = module.names.get(name)
+        if symbol is None:
+            return
+        symbol.shared.add(f"value {name}")
+        for parameter in module.parameters.get(symbol, {}).values():
+            parameter.shared.add(f"parameter {name}.{parameter.name}")
+
+    # ------------------------------------------------------------ functions
+
+    def _bind_function(self, node: tree.Def, scope: _Scope) -> None:
+        name = node.name
+        if name.id and scope.names.get(name.id) is None:
+            symbol = scope.names[name.id] = Symbol(name.id, "function", name.span, node.span)
+            made = (Symbol(one.id, "parameter", one.span, node.span) for one in node.parameters if one.id)
+            scope.parameters[symbol] = {one.name: one for one in made}
+
+    def _def(self, node: tree.Def, scope: _Scope) -> None:
+        self._bind_function(node, scope)
+        symbol = scope.names.get(node.name.id)
+        parameters: dict[str, Symbol] = {}
+        if symbol is not None:
+            self.use(symbol, node.name.span, defines=True)
+            if symbol.span == node.name.span:
+                parameters = scope.parameters.get(symbol, {})
+        inner = _Scope({**dict.fromkeys(bound_names(node.body)), **parameters}, scope)
+        for parameter in node.parameters:
+            self._bind(parameter, inner, "parameter", node.span)
+        for item in node.body:
+            if isinstance(item, tree.Def):
+                self._bind_function(item, inner)
+        self.walk(node.body, inner)
+
+    def _call(self, node: tree.Call, scope: _Scope) -> None:
+        callee = node.callee
+        if not isinstance(callee, Name):
+            self.walk(callee, scope)
+        elif callee.id == "pack" and scope.holder("pack") is None:
+            self._packed(node.arguments, scope)
+            self.walk(node.keywords, scope)
+            return
+        else:
+            self._named_arguments(callee, self._read(callee.id, callee.span, scope), node.keywords, scope)
+        self.walk(node.arguments, scope)
+        self.walk(node.keywords, scope)
+
+    def _named_arguments(
+        self, callee: Name, symbol: Symbol | None, keywords: Iterable[tree.Keyword], scope: _Scope
+    ) -> None:
+        """Names of arguments are those of the function's parameters, in this file or in another one."""
+        holder = scope.holder(callee.id)
+        if symbol is None or holder is None:
+            return
+        parameters = holder.parameters.get(symbol, {})
+        for keyword in keywords:
+            if keyword.name in parameters:
+                self.use(parameters[keyword.name], name_span(keyword))
+            elif symbol.target is not None and symbol.target.name.startswith("value "):
+                name = f"parameter {symbol.target.name.removeprefix('value ')}.{keyword.name}"
+                self.use(None, name_span(keyword), target=Target(symbol.target.path, name))
+
+    def _packed(self, arguments: Iterable[tree.Expression], scope: _Scope) -> None:
+        """Arguments of `pack`: a bare name is also the key. Once one has a key, those behind it need theirs."""
+        last: Occurrence | None = None
+        for argument in arguments:
+            if not isinstance(argument, Name | tree.It):
+                self.walk(argument, scope)
+                continue
+            name = argument.id if isinstance(argument, Name) else "it"
+            symbol = self._symbol(name, scope, argument.span) or self._agents.get(name)
+            if symbol is None:
+                symbol = Symbol(name, "variable", argument.span, argument.span, implicit=True)
+            occurrence = self.use(symbol, argument.span, before=f"{name}=")
+            if last is not None:
+                last.following = occurrence
+            last = occurrence
+
+    # ------------------------------------------------------------ other statements
+
+    def _assign(self, node: tree.Assign, scope: _Scope) -> None:
+        self._bind(node.target, scope, "variable", node.span)
+        self.walk(node.value, scope)
+
+    def _for(self, node: tree.For, scope: _Scope) -> None:
+        self._bind(node.target, scope, "variable", node.span)
+        self.walk((node.items, node.body), scope)
+
+    def _choose(self, node: tree.Choose, scope: _Scope) -> None:
+        self._bind(node.target, scope, "variable", node.span)
+        self.walk((node.value, node.criterion, node.options), scope)
+
+    def _constrain(self, node: tree.Constrain, scope: _Scope) -> None:
+        self._bind(node.target, scope, "variable", node.span)
+        self.walk((node.bounds, node.requirements), scope)
+
+    def _handler(self, node: tree.Handler, scope: _Scope) -> None:
+        self._bind(node.target, scope, "variable", node.span)
+        self.walk(node.body, scope)
+
+    def _error_pattern(self, node: tree.ErrorPattern, scope: _Scope) -> None:
+        if node.name is not None:
+            self._bind(node.name, scope, "variable", node.span)
+
+    # ------------------------------------------------------------ expressions
+
+    def _name(self, node: Name, scope: _Scope) -> None:
+        self._read(node.id, node.span, scope)
+
+    def _placeholder(self, node: tree.Placeholder, scope: _Scope) -> None:
+        if node.path:
+            start = self.source.text.find(node.path[0], node.span.start, node.span.end)
+            if start >= 0 and (symbol := self._symbol(node.path[0], scope, node.span)) is not None:
+                self.use(symbol, Span(start, start + len(node.path[0])))
+
+    def _agent_name(self, node: tree.AgentName, scope: _Scope) -> None:
+        span = Span(node.span.end - len(node.id), node.span.end)
+        symbol = self._agents.get(node.id) or self._symbol(node.id, scope, span)
+        if symbol is not None:
+            self.use(symbol, span)
+
+    visits: ClassVar[dict[type[Node], Visit]] = {
+        tree.ModuleImport: _import,
+        tree.AgentDeclaration: _agent,
+        tree.Export: _export,
+        tree.ExportPack: _export_pack,
+        tree.Def: _def,
+        tree.Call: _call,
+        tree.Assign: _assign,
+        tree.For: _for,
+        tree.Choose: _choose,
+        tree.Constrain: _constrain,
+        tree.Handler: _handler,
+        tree.ErrorPattern: _error_pattern,
+        Name: _name,
+        tree.Placeholder: _placeholder,
+        tree.AgentName: _agent_name,
+    }

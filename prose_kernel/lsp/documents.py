@@ -1,0 +1,219 @@
+"""Documents: what is open in the editor, files that are not, and what the languages say of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+from prose_kernel import languages
+from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.source import Source
+from prose_kernel.language.symbols import Index, Symbol, Target
+from prose_kernel.languages import Compiled, Language, Programs
+from prose_kernel.lsp.positions import Encoding, Text
+
+_LARGEST: Final = 4_000_000
+"""Bytes of a file that is looked into though it is not open."""
+_MOST_FILES: Final = 5_000
+_SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
+
+
+def path_of(uri: str) -> Path | None:
+    """The file that a URI names; None for what is not on disk, such as `untitled:`."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or not parts.path:
+        return None
+    path = unquote(parts.path, errors="surrogateescape")
+    return Path(os.path.abspath(path)) if "\0" not in path else None  # noqa: PTH100 - links are not resolved
+
+
+def uri_of(path: Path) -> str:
+    return "file://" + quote(os.fsencode(path))
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text at one time. Everything else is found out when it is first asked for."""
+
+    uri: str
+    path: Path | None
+    text: Text
+    language: Language
+    programs: Programs
+    profile: Profile
+    version: int | None = None
+
+    @property
+    def source(self) -> Source:
+        return self.text.source
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        return self.compile(self.source)
+
+    @cached_property
+    def index(self) -> Index:
+        return self.language.index(self.compiled.program, self.source)
+
+    @cached_property
+    def known(self) -> Any:
+        """What may be referred to anywhere in the text."""
+        return self.language.known_in(self.compiled.program, self.programs.load_contract)
+
+    def compile(self, source: Source) -> Compiled:
+        """A text compiled in the place of this one."""
+        return self.language.compile(source, profile=self.profile, load=self.programs.load_contract)
+
+    def file_of(self, path: str) -> Path | None:
+        """The file that an import of this text leads to, if there is one."""
+        file = self.programs.file_of(path)
+        return file if file is not None and file.is_file() else None
+
+
+class Documents:
+    """All documents of an editor's workspace."""
+
+    def __init__(self, *, profile: Profile = "default") -> None:
+        self.encoding: Encoding = "utf-16"
+        self.folders: list[Path] = []
+        self._profile: Profile = profile
+        self._open: dict[str, Document] = {}
+        self._texts: dict[str, str] = {}  # of open files, by the names under which imports look for them
+        self._read: dict[Path, tuple[tuple[int, int], Document]] = {}
+
+    # ---- what is open
+
+    def open(self, uri: str, raw: str, language_id: str = "", version: int | None = None) -> Document:
+        """A document has been opened, or its whole text replaced."""
+        path = path_of(uri)
+        before = self._open.get(uri)
+        language = before.language if before else _language(uri, language_id)
+        programs = before.programs if before else self._programs(language, path)
+        return self._keep(Document(uri, path, Text(raw, self.encoding), language, programs, self._profile, version))
+
+    def edit(self, uri: str, change: Callable[[Text], Text], version: int | None = None) -> Document | None:
+        """The text of an open document has changed."""
+        before = self._open.get(uri)
+        if before is None:
+            return None
+        parts = before.path, change(before.text), before.language, before.programs, before.profile
+        return self._keep(Document(uri, *parts, version))
+
+    def renew(self, uri: str) -> Document | None:
+        """The same document, to be compiled anew because a file that it imports may have changed."""
+        return self.edit(uri, lambda text: text, self._open[uri].version if uri in self._open else None)
+
+    def close(self, uri: str) -> None:
+        document = self._open.pop(uri, None)
+        if document is not None:
+            for name in _names(document.path):
+                self._texts.pop(name, None)
+
+    def get(self, uri: str) -> Document | None:
+        """The document as it is open, or else as it is on disk."""
+        path = path_of(uri)
+        return self._open.get(uri) or (self.read(path) if path is not None else None)
+
+    def opened(self) -> list[Document]:
+        return list(self._open.values())
+
+    def _keep(self, document: Document) -> Document:
+        self._open[document.uri] = document
+        for name in _names(document.path):
+            self._texts[name] = document.text.raw
+        return document
+
+    def _programs(self, language: Language, path: Path | None, texts: Mapping[str, str] | None = None) -> Programs:
+        folder = path.parent if path is not None else self.folders[0] if self.folders else Path.cwd()
+        return language.programs(
+            folder, program=path, profile=self._profile, texts=self._texts if texts is None else texts
+        )
+
+    # ---- what is not
+
+    def read(self, path: Path) -> Document | None:
+        """The document of a file, open or not; None for one that cannot be read, or is no text in UTF-8."""
+        opened = next((one for one in self._open.values() if one.path is not None and _same(one.path, path)), None)
+        if opened is not None:
+            return opened
+        try:
+            status = path.stat()
+            stamp = status.st_mtime_ns, status.st_size
+            known = self._read.get(path)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            if status.st_size > _LARGEST:
+                return None
+            raw = path.read_bytes().decode("utf-8")
+        except (OSError, ValueError):
+            return None
+        language = languages.of_file(path.name)
+        programs = self._programs(language, path)
+        document = Document(uri_of(path), path, Text(raw, self.encoding), language, programs, self._profile)
+        self._read[path] = stamp, document
+        return document
+
+    def target(self, document: Document, target: Target) -> tuple[Document, Symbol | None] | None:
+        """Where an import of a document leads: the other document, and the symbol in it that is meant."""
+        file = document.file_of(target.path)
+        other = self.read(file) if file is not None else None
+        return None if other is None else (other, other.index.shared(target.name) if target.name else None)
+
+    def changed(self, document: Document, texts: Mapping[str, str]) -> Document:
+        """A document as it would be with other texts, given by URI, in its place and in those of others."""
+        given = dict(self._texts)
+        for uri, raw in texts.items():
+            given.update(dict.fromkeys(_names(path_of(uri)), raw))
+        programs = self._programs(document.language, document.path, given)
+        text = Text(texts.get(document.uri, document.source.text), self.encoding)
+        return Document(document.uri, document.path, text, document.language, programs, self._profile)
+
+    def importers(self, document: Document) -> Iterator[Document]:
+        """The documents of the workspace that import a document directly."""
+        if document.path is None:
+            return
+        stem = document.path.stem
+        for path in self._files(document.language.suffixes):
+            other = self.read(path)
+            if other is None or stem not in other.text.raw or other is document:
+                continue
+            files = {other.programs.file_of(link) for _, link in other.index.links}
+            if any(file is not None and _same(file, document.path) for file in files):
+                yield other
+
+    def _files(self, suffixes: tuple[str, ...]) -> Iterable[Path]:
+        """The program files in the folders of the workspace, and those that are open."""
+        found = {one.path: None for one in self._open.values() if one.path is not None}
+        for folder in self.folders:
+            for place, inner, names in os.walk(folder):
+                inner[:] = sorted(name for name in inner if name not in _SKIPPED and not name.startswith("."))
+                found.update({Path(place, name): None for name in sorted(names) if name.endswith(suffixes)})
+                if len(found) > _MOST_FILES:
+                    return found
+        return found
+
+
+def _language(uri: str, language_id: str) -> Language:
+    """The language of a document: by its suffix, or else as the editor calls it."""
+    named = [one for one in languages.LANGUAGES.values() if language_id in (one.name, one.magic)]
+    suffixes = [one for one in languages.LANGUAGES.values() if urlsplit(uri).path.endswith(one.suffixes)]
+    return next(iter([*suffixes, *named]), languages.default())
+
+
+def _names(path: Path | None) -> tuple[str, ...]:
+    return () if path is None else (str(path), os.path.realpath(path))
+
+
+def _same(one: Path, two: Path) -> bool:
+    return one == two or os.path.realpath(one) == os.path.realpath(two)
+
+
+def files_of(document: Document) -> Mapping[str, Path]:
+    """The files that the imports of a document lead to, by the paths as written."""
+    found = {link: document.programs.file_of(link) for _, link in document.index.links}
+    return {link: file for link, file in found.items() if file is not None}

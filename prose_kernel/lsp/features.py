@@ -1,0 +1,396 @@
+"""What an editor asks about one document, answered in the types of the protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from lsprotocol import types
+
+from prose_kernel import reference
+from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.language.fixes import Edit, Fix, holds, replaced
+from prose_kernel.language.half_typed import inside, literals
+from prose_kernel.language.nodes import Node, walk
+from prose_kernel.language.source import Source, Span
+from prose_kernel.language.symbols import Symbol, comment_above
+from prose_kernel.language.words import Offer
+from prose_kernel.lsp.documents import Document, Documents, files_of, uri_of
+from prose_kernel.lsp.names import definition
+from prose_kernel.lsp.positions import Position, Text
+from prose_kernel.presentation.safety import fenced
+from prose_kernel.presentation.words import documentation, entry_of, is_property, matching, paths, word_at
+
+_MOST_FINDINGS: Final = 1_000
+"""Diagnostics of one document that are shown."""
+_MOST_FIXES: Final = 20
+"""Findings of one request for which fixes are looked for: each fix is compiled."""
+_LINES: Final = 12
+"""Lines of a definition that hovering shows."""
+
+_SYMBOLS: Final = {
+    "variable": types.SymbolKind.Variable,
+    "constant": types.SymbolKind.Constant,
+    "agent": types.SymbolKind.Class,
+    "block": types.SymbolKind.Function,
+    "function": types.SymbolKind.Function,
+    "program": types.SymbolKind.Module,
+    "gate": types.SymbolKind.Event,
+    "export": types.SymbolKind.Property,
+}
+_ITEMS: Final = {
+    "variable": types.CompletionItemKind.Variable,
+    "agent": types.CompletionItemKind.Class,
+    "block": types.CompletionItemKind.Function,
+    "function": types.CompletionItemKind.Function,
+    "program": types.CompletionItemKind.Module,
+    "keyword": types.CompletionItemKind.Keyword,
+    "property": types.CompletionItemKind.Property,
+    "value": types.CompletionItemKind.Value,
+    "path": types.CompletionItemKind.File,
+}
+TOKENS: Final = types.SemanticTokensLegend(
+    ["variable", "parameter", "class", "function", "namespace", "event", "property"], ["definition", "readonly"]
+)
+_TOKEN: Final = {
+    "variable": 0, "constant": 0, "parameter": 1, "agent": 2, "block": 3, "function": 3, "program": 4, "gate": 5,
+    "export": 6,
+}  # fmt: skip
+
+
+def to_range(text: Text, span: Span) -> types.Range:
+    start, end = text.range(span)
+    return types.Range(types.Position(*start), types.Position(*end))
+
+
+def offset_of(document: Document, position: types.Position) -> int:
+    return document.text.offset(Position(position.line, position.character))
+
+
+# ---------------------------------------------------------------- diagnostics
+
+
+def diagnostics(document: Document) -> list[types.Diagnostic]:
+    """What is found in a document. Errors of a file that it imports are told at an import, with the place.
+
+    Nothing of a notebook, which an editor sends as one text: its kernel knows magics, and what earlier cells bound.
+    """
+    if document.path is not None and document.path.suffix == ".ipynb":
+        return []
+    found = document.compiled.diagnostics
+    own = [_diagnostic(document, one) for one in found if not one.file]
+    others: dict[str, Diagnostic] = {}
+    for one in found:
+        if one.file and one.severity == "error":
+            others.setdefault(one.file, one)
+    return [*own, *(_of_import(document, one) for one in others.values())][:_MOST_FINDINGS]
+
+
+def _diagnostic(document: Document, one: Diagnostic) -> types.Diagnostic:
+    where = to_range(document.text, one.span)
+    related = []
+    if one.hint:
+        related = [types.DiagnosticRelatedInformation(types.Location(document.uri, where), f"hint: {one.hint}")]
+    return types.Diagnostic(
+        where,
+        one.message,
+        severity=_severity(one),
+        code=one.code,
+        code_description=_described(one),
+        source="prose",
+        related_information=related,
+    )
+
+
+def _of_import(document: Document, one: Diagnostic) -> types.Diagnostic:
+    """An error of another file, at the import that leads to it, or else at the first one."""
+    folder = document.path.parent if document.path is not None else None
+    file = (folder / one.file).resolve() if folder is not None else None
+    files = files_of(document)
+    links = document.index.links
+    span = next((span for span, path in links if path in files and files[path].resolve() == file), None)
+    span = span or (links[0][0] if links else Span(0, 0))
+    related = []
+    if file is not None:
+        there = types.Position(one.line - 1, one.column - 1)
+        related = [
+            types.DiagnosticRelatedInformation(types.Location(uri_of(file), types.Range(there, there)), one.message)
+        ]
+    return types.Diagnostic(
+        to_range(document.text, span),
+        f"{one.file} has errors, line {one.line}: {one.message}",
+        severity=types.DiagnosticSeverity.Error,
+        code=one.code,
+        code_description=_described(one),
+        source="prose",
+        related_information=related,
+    )
+
+
+def _severity(one: Diagnostic) -> types.DiagnosticSeverity:
+    return types.DiagnosticSeverity.Error if one.severity == "error" else types.DiagnosticSeverity.Warning
+
+
+def _described(one: Diagnostic) -> types.CodeDescription | None:
+    """A link into the language reference that comes with the package."""
+    heading = reference.heading(one.page, one.code)
+    if heading is None:
+        return None
+    return types.CodeDescription(f"{uri_of(reference.directory() / f'{one.page}.md')}#{heading.anchor}")
+
+
+# ---------------------------------------------------------------- completion and hover
+
+
+def completion(document: Document, position: types.Position) -> types.CompletionList:
+    """What could be written at a position."""
+    text, cursor, language = document.source.text, offset_of(document, position), document.language
+    where, start = inside(text, cursor, language.delimiters)
+    if where == "comment":
+        return types.CompletionList(False, [])
+    begin, found = language.complete(text[:cursor], where, start, document.known, {})
+    offers: list[Offer] = []
+    for offer in found:
+        if offer.kind in ("programs", "directories", "files"):
+            begin, found_paths = _paths(document, text[start:cursor], cursor, offer.kind)
+            offers += found_paths
+        else:
+            offers.append(offer)
+    whole = to_range(document.text, Span(begin, cursor))
+    items = [_item(offer, whole, number) for number, offer in enumerate(matching(offers, text[begin:cursor]))]
+    return types.CompletionList(False, items)
+
+
+def _paths(document: Document, literal: str, cursor: int, kind: str) -> tuple[int, list[Offer]]:
+    if document.path is None:
+        return cursor, []
+    match = re.search(r"[^\s\"'|&;<>()=]*\Z", literal)
+    typed = match.group() if match else ""
+    return cursor - len(typed.rpartition("/")[2]), paths(document.path.parent, typed, kind)
+
+
+def _item(offer: Offer, whole: types.Range, number: int) -> types.CompletionItem:
+    folder = offer.kind == "path" and offer.text.endswith("/")
+    return types.CompletionItem(
+        offer.text,
+        kind=types.CompletionItemKind.Folder if folder else _ITEMS.get(offer.kind, types.CompletionItemKind.Text),
+        detail=offer.note or None,
+        sort_text=f"{number:05}",
+        text_edit=types.TextEdit(whole, offer.text),
+    )
+
+
+def hover(documents: Documents, document: Document, position: types.Position) -> types.Hover | None:
+    """What is known about the word at a position: what it names, or what it means in the language."""
+    offset = offset_of(document, position)
+    occurrence = document.index.at(offset)
+    if occurrence is not None:
+        span = Span(occurrence.start, occurrence.end)
+        shown = _named(documents, document, offset, occurrence.symbol)
+        return _hover(document, shown, span) if shown else None
+    text = document.source.text
+    word, start = word_at(text, offset)
+    if not word or inside(text, start, document.language.delimiters)[0] != "code":
+        return None
+    entry = entry_of(document.language, word, property_first=is_property(text, start, word))
+    if entry is None:
+        return None
+    shown = str(documentation(word, entry, document.language).data["text/markdown"])
+    return _hover(document, shown, Span(start, start + len(word)))
+
+
+def _hover(document: Document, markdown: str, span: Span) -> types.Hover:
+    return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, markdown), to_range(document.text, span))
+
+
+def _named(documents: Documents, document: Document, offset: int, symbol: Symbol | None) -> str:
+    """What a name is: its kind, the text of its definition, the comment above it, and from which file it comes."""
+    place = definition(documents, document, offset)
+    if place is None:
+        return f"**{symbol.kind}** `{symbol.name}`" if symbol is not None else ""
+    other = place.document
+    elsewhere = other.uri != document.uri
+    source = f" from {other.path.name}" if elsewhere and other.path is not None else ""
+    meant = next((one for one in other.index.symbols if one.span == place.span), None)
+    if meant is None:  # a file
+        return _program(other, symbol.name if symbol is not None else "")
+    parts = [f"**{meant.kind}** `{meant.name}`{source}"]
+    parts.append(fenced(_definition(other.source, meant), document.language.magic))
+    parts.append(fenced(about, "text") if (about := comment_above(other.source, meant.extent.start)) else "")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _program(document: Document, name: str) -> str:
+    """An imported file: what it takes and gives."""
+    groups: dict[str, list[str]] = {}
+    for symbol in document.index.symbols:
+        for shared in sorted(symbol.shared):
+            kind, _, known = shared.partition(" ")
+            groups.setdefault(kind, []).append(known)
+    file = document.path.name if document.path is not None else document.uri
+    head = f"**program** `{name}` from {file}" if name else f"**{document.language.title}** {file}"
+    return "\n\n".join([head, *(f"{kind}: {', '.join(f'`{one}`' for one in names)}" for kind, names in groups.items())])
+
+
+def _definition(source: Source, symbol: Symbol) -> str:
+    """The text of a definition: all of an agent or gate that is short, of others the first line."""
+    lines = source.slice(symbol.extent).rstrip().split("\n")
+    if symbol.kind not in ("agent", "gate"):
+        return lines[0]
+    return "\n".join([*lines[:_LINES], *(["..."] if len(lines) > _LINES else [])])
+
+
+# ---------------------------------------------------------------- structure
+
+
+def document_symbols(document: Document) -> list[types.DocumentSymbol]:
+    """The definitions of a document, as a tree: what stands inside a block or function is below it."""
+    roots: list[types.DocumentSymbol] = []
+    around: list[tuple[int, list[types.DocumentSymbol]]] = []
+    for symbol in sorted(document.index.symbols, key=lambda one: (one.extent.start, -one.extent.end, one.span)):
+        kind = _SYMBOLS.get(symbol.kind)
+        if kind is None:
+            continue
+        while around and around[-1][0] <= symbol.extent.start:
+            around.pop()
+        start, end = min(symbol.extent.start, symbol.span.start), max(symbol.extent.end, symbol.span.end)
+        found = types.DocumentSymbol(
+            symbol.name,
+            kind,
+            to_range(document.text, Span(start, end)),
+            to_range(document.text, symbol.span),
+            detail=symbol.kind,
+            children=[],
+        )
+        (around[-1][1] if around else roots).append(found)
+        if symbol.kind in ("block", "function"):
+            around.append((symbol.extent.end, list(found.children or ())))
+            found.children = around[-1][1]
+    return roots
+
+
+def folding(document: Document) -> list[types.FoldingRange]:
+    """What can be folded: everything that spans several lines, and comments."""
+    source, last_of = document.source, dict[int, int]()
+    find = source.text.find
+    for node in walk(document.compiled.program):
+        start, end = node.span
+        if node is document.compiled.program or find("\n", start, end) < 0:
+            continue
+        first, last = source.line_column(start)[0], source.line_column(_trimmed(source.text, node))[0]
+        if last > first:
+            last_of[first] = max(last, last_of.get(first, 0))
+    found = [types.FoldingRange(first - 1, last - 1) for first, last in sorted(last_of.items())]
+    comments = [
+        types.FoldingRange(first, last, kind=types.FoldingRangeKind.Comment)
+        for first, last in _comments(source.text, document.language.delimiters)
+    ]
+    return [*found, *comments]
+
+
+def _trimmed(text: str, node: Node) -> int:
+    """Where a node ends, without blank lines behind it."""
+    start, end = node.span
+    return start + len(text[start:end].rstrip())
+
+
+def _comments(text: str, delimiters: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """The first and last line, from 0, of each run of lines that hold a comment alone."""
+    hidden: set[int] = set()
+    for region in literals(text, delimiters):
+        if region.inside != "comment":
+            line = text.count("\n", 0, region.start) if "\n" in text[region.start : region.end] else -1
+            hidden.update(range(line + 1, line + 1 + text.count("\n", region.start, region.end)) if line >= 0 else ())
+    first = None
+    for number, line_text in enumerate([*text.split("\n"), ""]):
+        alone = line_text.lstrip().startswith("#") and number not in hidden
+        if alone and first is None:
+            first = number
+        elif not alone and first is not None:
+            if number - first > 1:
+                yield first, number - 1
+            first = None
+
+
+def semantic_tokens(document: Document) -> types.SemanticTokens:
+    """What each name is, for colours that the words alone do not tell."""
+    data: list[int] = []
+    before = Position(0, 0)
+    defined: set[Symbol] = set()
+    for one in document.index.occurrences:
+        symbol = one.symbol
+        if symbol is None or one.path:
+            continue
+        at, end = document.text.range(Span(one.start, one.end))
+        if at.line != end.line:
+            continue
+        step = at.character - (before.character if at.line == before.line else 0)
+        marks = (one.defines and symbol not in defined) | (symbol.kind == "constant") << 1
+        data += [at.line - before.line, step, end.character - at.character, _TOKEN[symbol.kind], marks]
+        before = at
+        if one.defines:
+            defined.add(symbol)
+    return types.SemanticTokens(data)
+
+
+# ---------------------------------------------------------------- changes
+
+
+def edits(text: Text, changes: Iterable[Edit]) -> list[types.TextEdit]:
+    """Edits of the source, with the line ends that the document has."""
+    return [types.TextEdit(to_range(text, one.span), text.with_line_ends(one.text)) for one in changes]
+
+
+class LosesComments(Exception):
+    """The canonical form of a text has no comments, and the text has some."""
+
+
+def formatting(document: Document) -> list[types.TextEdit]:
+    """The document in canonical form; nothing for one with errors. Raises `LosesComments`."""
+    compiled = document.compiled
+    if not compiled.ok:
+        return []
+    text = document.language.format_program(compiled.program)
+    if text == document.source.text:
+        return []
+    if text.count("#") < document.source.text.count("#"):
+        raise LosesComments
+    whole = types.Range(types.Position(0, 0), types.Position(*document.text.end))
+    return [types.TextEdit(whole, document.text.with_line_ends(text))]
+
+
+def code_actions(document: Document, wanted: types.Range) -> list[types.CodeAction]:
+    """Changes that apply the hints of findings in a range. Each has been tried: the finding goes, no error comes."""
+    first, last = offset_of(document, wanted.start), offset_of(document, wanted.end)
+    found = [
+        one
+        for one in document.compiled.diagnostics
+        if not one.file and one.hint and one.span.start <= last and one.span.end >= first
+    ]
+    actions: dict[str, types.CodeAction] = {}
+    for one in found[:_MOST_FIXES]:
+        fix = _tried(document, one)
+        if fix is not None:
+            changes = edits(document.text, fix.edits)
+            actions.setdefault(
+                fix.title,
+                types.CodeAction(
+                    fix.title,
+                    kind=types.CodeActionKind.QuickFix,
+                    diagnostics=[_diagnostic(document, one)],
+                    is_preferred=True,
+                    edit=types.WorkspaceEdit(changes={document.uri: changes}),
+                ),
+            )
+    return list(actions.values())
+
+
+def _tried(document: Document, one: Diagnostic) -> Fix | None:
+    """The first change that mends a finding."""
+    compiled = document.compiled
+    for fix in document.language.fixes(compiled, one):
+        changed = Source.of(replaced(document.source.text, fix.edits), document.source.name)
+        if holds(fix, one, compiled.diagnostics, document.compile(changed).diagnostics):
+            return fix
+    return None

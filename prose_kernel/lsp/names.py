@@ -1,0 +1,194 @@
+"""Names across files: where they are defined, all places where they are used, and giving them another name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.language.fixes import Edit, replaced
+from prose_kernel.language.source import Source, Span
+from prose_kernel.language.symbols import Index, Occurrence, Symbol, Target
+from prose_kernel.lsp.documents import Document, Documents
+
+
+class Refused(Exception):
+    """A name cannot be changed; the message says why, to a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A part of a document."""
+
+    document: Document
+    span: Span
+
+
+def definition(documents: Documents, document: Document, offset: int) -> Place | None:
+    """Where what is named at an offset is defined, in this file or in one that it imports."""
+    occurrence = document.index.at(offset)
+    if occurrence is None:
+        return _linked(documents, document, offset)
+    symbol = occurrence.symbol
+    for target in (occurrence.target, symbol.target if symbol is not None else None):
+        found = documents.target(document, target) if target is not None else None
+        if found is not None and (found[1] is not None or (target is not None and not target.name)):
+            return Place(found[0], found[1].span if found[1] is not None else Span(0, 0))
+    return Place(document, symbol.span) if symbol is not None and not symbol.implicit else None
+
+
+def _linked(documents: Documents, document: Document, offset: int) -> Place | None:
+    """The file whose path stands at an offset."""
+    for span, path in document.index.links:
+        if span.start <= offset <= span.end:
+            found = documents.target(document, Target(path))
+            return Place(found[0], Span(0, 0)) if found is not None else None
+    return None
+
+
+def everywhere(documents: Documents, document: Document, occurrence: Occurrence) -> list[tuple[Document, Occurrence]]:
+    """Every place of a name in the workspace: its symbol, those that share its name in other files, and so on."""
+    found: dict[tuple[str, int], tuple[Document, Occurrence]] = {}
+    seen: set[tuple[str, int]] = set()
+    agenda: list[tuple[Document, Symbol]] = []
+
+    def add(where: Document, one: Occurrence) -> None:
+        found.setdefault((where.uri, one.start), (where, one))
+        if one.symbol is not None:
+            agenda.append((where, one.symbol))
+        if one.target is not None and one.target.name:
+            other = documents.target(where, one.target)
+            if other is not None and other[1] is not None:
+                agenda.append((other[0], other[1]))
+
+    add(document, occurrence)
+    while agenda:
+        where, symbol = agenda.pop()
+        if (where.uri, id(symbol)) in seen:
+            continue
+        seen.add((where.uri, id(symbol)))
+        for one in where.index.of(symbol):
+            add(where, one)
+        for importer in documents.importers(where) if symbol.shared else ():
+            for one in _of_import(importer, where, symbol):
+                add(importer, one)
+    return sorted(found.values(), key=lambda one: (one[0].uri != document.uri, one[0].uri, one[1].start))
+
+
+def _of_import(importer: Document, document: Document, symbol: Symbol) -> Iterator[Occurrence]:
+    """The places in an importing file that name a symbol of the imported one."""
+    leads: dict[str, bool] = {}
+    for one in importer.index.occurrences:
+        if one.target is None or one.target.name not in symbol.shared:
+            continue
+        path = one.target.path
+        if path not in leads:
+            file = importer.file_of(path)
+            leads[path] = file is not None and document.path is not None and file.samefile(document.path)
+        if leads[path]:
+            yield one
+
+
+# ---------------------------------------------------------------- another name
+
+
+def renamable(document: Document, offset: int) -> tuple[Span, str]:
+    """The name at an offset, and what it is called. Raises `Refused`."""
+    occurrence = document.index.at(offset)
+    if occurrence is None:
+        raise Refused(
+            "only names of variables, parameters, agents, blocks, functions, imports and gates can be changed"
+        )
+    if occurrence.symbol is not None and occurrence.symbol.implicit:
+        raise Refused(f"`{occurrence.symbol.name}` is a name of the language")
+    span = Span(occurrence.start, occurrence.end)
+    name = occurrence.symbol.name if occurrence.symbol is not None else document.source.slice(span)
+    return span, name
+
+
+def rename(documents: Documents, document: Document, offset: int, name: str) -> list[tuple[Document, list[Edit]]]:
+    """The edits that give what is named at an offset another name, wherever it is used.
+
+    Raises `Refused` where the new name is none, or where anything would then mean something else: the changed texts are
+    compiled, and their names must be one and the same in the same places.
+    """
+    _, before = renamable(document, offset)
+    occurrence = document.index.at(offset)
+    assert occurrence is not None
+    if name == before:
+        return []
+    by_document: dict[str, tuple[Document, list[Occurrence]]] = {}
+    for where, one in everywhere(documents, document, occurrence):
+        by_document.setdefault(where.uri, (where, []))[1].append(one)
+    changes = [(where, _edits(where.source, places, name)) for where, places in by_document.values()]
+    texts = {where.uri: replaced(where.source.text, edits) for where, edits in changes}
+    for where, edits in changes:
+        _check(documents, where, edits, texts, name)
+    return changes
+
+
+def _edits(source: Source, places: Iterable[Occurrence], name: str) -> list[Edit]:
+    edits: dict[int, Edit] = {}
+    for one in places:
+        if one.path:
+            edits[one.start] = Edit(Span(one.end, one.end), f"{one.before}{name}")
+            continue
+        edits[one.start] = Edit(Span(one.start, one.end), f"{one.before}{name}")
+        following = one.following if one.before else None
+        while following is not None:
+            edits.setdefault(following.start, Edit(Span(following.start, following.start), following.before))
+            following = following.following
+    return sorted(edits.values())
+
+
+def _check(documents: Documents, document: Document, edits: list[Edit], texts: Mapping[str, str], name: str) -> None:
+    """Raise `Refused` if the changed text has new errors, or if its names are connected in another way."""
+    changed = documents.changed(document, texts)
+    for found in _new_errors(document.compiled.diagnostics, changed.compiled.diagnostics):
+        place = f"line {found.line}" if document.path is None else f"{document.path.name}, line {found.line}"
+        raise Refused(f"`{name}` does not fit: {found.message} ({place}) [{found.code}]")
+    expected = _moved(document.index, edits, name)
+    found_there = {(one.start, one.end): one.symbol for one in changed.index.occurrences}
+    meaning: dict[Symbol | None, Symbol | None] = {}
+    back: dict[Symbol | None, Symbol | None] = {}
+    for span, symbol in expected.items():
+        other = found_there.get(span)
+        known = span in found_there and meaning.setdefault(symbol, other) is other
+        if not known or (symbol is not None and back.setdefault(other, symbol) is not symbol):
+            line = changed.source.line_column(span[0])[0]
+            taken = next((one for one in document.index.symbols if one.name == name), None)
+            if taken is not None:
+                line = document.source.line_column(taken.span.start)[0]
+                raise Refused(f"`{name}` is the name of another {taken.kind} already (line {line})")
+            raise Refused(f"`{name}` would mean something else, or is no name (line {line})")
+
+
+def _new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    old = Counter(found.code for found in before if found.severity == "error")
+    for found in after:
+        if found.severity == "error":
+            old[found.code] -= 1
+            if old[found.code] < 0:
+                yield found
+
+
+def _moved(index: Index, edits: list[Edit], name: str) -> dict[tuple[int, int], Symbol | None]:
+    """Where the places of an index are after the edits."""
+    moved: dict[tuple[int, int], Symbol | None] = {}
+    at, shift = 0, 0
+    for one in index.occurrences:
+        while at < len(edits) and edits[at].span.end <= one.start and edits[at].span.start < one.start:
+            shift += len(edits[at].text) - (edits[at].span.end - edits[at].span.start)
+            at += 1
+        start, end = one.start + shift, one.end + shift
+        if at < len(edits) and edits[at].span.start == one.start:
+            edit = edits[at]
+            begin = start + len(edit.text)
+            width = len(name) if edit.span.end > edit.span.start else one.end - one.start
+            start, end = (begin - width, begin) if edit.span.end > edit.span.start else (begin, begin + width)
+        elif one.path and at < len(edits) and edits[at].span.start == one.end:
+            start, end = end + len(edits[at].text) - len(name), end + len(edits[at].text)
+        if one.symbol is None or not one.symbol.implicit:
+            moved[(start, end)] = one.symbol
+    return moved

@@ -1,0 +1,357 @@
+"""The language server: requests and notifications of the protocol, over pygls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from lsprotocol import types
+from pygls.capabilities import ServerCapabilitiesBuilder
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol, lsp_method
+
+from prose_kernel import languages
+from prose_kernel._version import __version__
+from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.fixes import Edit
+from prose_kernel.language.source import Span
+from prose_kernel.lsp import features
+from prose_kernel.lsp.documents import Document, Documents, path_of, uri_of
+from prose_kernel.lsp.names import Refused, everywhere, renamable, rename
+from prose_kernel.lsp.names import definition as definition_of
+from prose_kernel.lsp.positions import Change, Position, Text
+
+_SHORTEST, _LONGEST = 0.03, 0.5
+"""Seconds between the last change and the diagnostics: as long as the last check took, within these bounds."""
+_REQUEST_FAILED: Final = -32803
+
+
+class _Protocol(LanguageServerProtocol):
+    """The protocol without the texts that pygls would keep too: its lines end at more characters than an editor's."""
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
+    def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> Iterator[Any]:
+        yield self.fm.features[types.TEXT_DOCUMENT_DID_OPEN], (params,), None
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
+    def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> Iterator[Any]:
+        yield self.fm.features[types.TEXT_DOCUMENT_DID_CHANGE], (params,), None
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
+    def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> Iterator[Any]:
+        yield self.fm.features[types.TEXT_DOCUMENT_DID_CLOSE], (params,), None
+
+
+class ProseServer(LanguageServer):
+    """The server with its documents, and the check that is due."""
+
+    def __init__(self, profile: Profile = "default") -> None:
+        super().__init__("prose", __version__, protocol_cls=_Protocol)
+        self.documents = Documents(profile=profile)
+        self._due: dict[str, asyncio.TimerHandle] = {}
+        self._took: dict[str, float] = {}
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Nothing is shown to a person: what goes wrong outside of a request is a message that makes no sense."""
+
+    # ---- diagnostics
+
+    def check_soon(self, uri: str) -> None:
+        """Publish the diagnostics of a document when no more changes come, and of those that import it."""
+        if uri in self._due:
+            self._due[uri].cancel()
+        delay = min(max(self._took.get(uri, 0.0), _SHORTEST), _LONGEST)
+        self._due[uri] = asyncio.get_running_loop().call_later(delay, self._check, uri)
+
+    def _check(self, uri: str) -> None:
+        self._due.pop(uri, None)
+        self.publish(uri)
+        self.check_importers(uri)
+
+    def check_importers(self, uri: str) -> None:
+        """Check again what imports a file, by way of others too."""
+        path = path_of(uri)
+        for other in self.documents.opened():
+            if other.uri != uri and other.uri not in self._due and (path is None or other.index.links):
+                self.documents.renew(other.uri)
+                self.publish(other.uri)
+
+    def publish(self, uri: str) -> None:
+        document = self.documents.get(uri)
+        if document is None:
+            return
+        begin = time.perf_counter()
+        found = features.diagnostics(document)
+        self._took[uri] = time.perf_counter() - begin
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, document.version))
+
+    def forget(self, uri: str) -> None:
+        """A document has been closed."""
+        if uri in self._due:
+            self._due.pop(uri).cancel()
+        self._took.pop(uri, None)
+        self.documents.close(uri)
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+
+
+def serve(profile: Profile = "default") -> None:
+    """Serve an editor over standard input and output until it says to stop or goes away."""
+    log = logging.getLogger("pygls")
+    log.handlers, log.propagate = [_Log(logging.ERROR)], False
+    make(profile).start_io()
+
+
+def make(profile: Profile = "default") -> ProseServer:
+    """A server with all its features, which is not started."""
+    server = ProseServer(profile)
+    for name, (handler, options) in {**_SYNCHRONISATION, **_REQUESTS}.items():
+        server.feature(name, options)(_guarded(handler))
+    return server
+
+
+def _guarded(handler: Callable[[ProseServer, Any], Any]) -> Callable[..., Any]:
+    """A handler that answers nothing where it fails: an editor would show a traceback, or give up the server."""
+
+    def handle(ls: ProseServer, params: Any) -> Any:
+        try:
+            return handler(ls, params)
+        except JsonRpcException:
+            raise
+        except Exception as defect:
+            _say(f"{handler.__name__.strip('_')}: {type(defect).__name__}: {defect}")
+            return None
+
+    return handle
+
+
+def _say(text: str) -> None:
+    """A line for the log of the editor."""
+    print(f"prose lsp: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+class _Log(logging.Handler):
+    """What pygls has to say, in a line; a refusal is no news."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is None or not isinstance(record.exc_info[1], JsonRpcException):
+            _say(record.getMessage().partition("\n")[0])
+
+
+# ---------------------------------------------------------------- what the editor has
+
+
+def _initialize(server: ProseServer, params: types.InitializeParams) -> None:
+    documents = server.documents
+    folders = [folder.uri for folder in params.workspace_folders or ()] or [params.root_uri or ""]
+    documents.folders = [path for path in map(path_of, folders) if path is not None]
+    chosen = ServerCapabilitiesBuilder.choose_position_encoding(params.capabilities)
+    documents.encoding = types.PositionEncodingKind(chosen).value
+
+
+def _initialized(server: ProseServer, params: types.InitializedParams) -> None:
+    """Ask to be told of files that change outside of the editor."""
+    workspace = server.client_capabilities.workspace
+    watched = workspace.did_change_watched_files if workspace else None
+    if not (watched and watched.dynamic_registration):
+        return
+    watchers = [types.FileSystemWatcher(f"**/*{suffix}") for suffix in languages.suffixes()]
+    options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
+    registration = types.Registration("watched-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+    server.client_register_capability(types.RegistrationParams([registration]), lambda _: None)
+
+
+def _opened(server: ProseServer, params: types.DidOpenTextDocumentParams) -> None:
+    one = params.text_document
+    server.documents.open(one.uri, one.text, one.language_id, one.version)
+    server.check_soon(one.uri)
+
+
+def _changed(server: ProseServer, params: types.DidChangeTextDocumentParams) -> None:
+    one = params.text_document
+
+    def apply(text: Text) -> Text:
+        for change in params.content_changes:
+            if isinstance(change, types.TextDocumentContentChangePartial):
+                start, end = change.range.start, change.range.end
+                places = Position(start.line, start.character), Position(end.line, end.character)
+                text = text.changed(Change(*places, change.text))
+            else:
+                text = Text(change.text, text.encoding)
+        return text
+
+    if server.documents.edit(one.uri, apply, one.version) is not None:
+        server.check_soon(one.uri)
+
+
+def _closed(server: ProseServer, params: types.DidCloseTextDocumentParams) -> None:
+    server.forget(params.text_document.uri)
+    server.check_importers(params.text_document.uri)
+
+
+def _saved(server: ProseServer, params: types.DidSaveTextDocumentParams) -> None:
+    server.check_importers(params.text_document.uri)
+
+
+def _watched(server: ProseServer, params: types.DidChangeWatchedFilesParams) -> None:
+    for change in params.changes:
+        server.check_importers(change.uri)
+
+
+def _folders(server: ProseServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    gone = {path_of(folder.uri) for folder in params.event.removed}
+    new = [path_of(folder.uri) for folder in params.event.added]
+    kept = [folder for folder in server.documents.folders if folder not in gone]
+    server.documents.folders = [*kept, *(path for path in new if path is not None)]
+
+
+# ---------------------------------------------------------------- what it asks
+
+
+def _completion(server: ProseServer, params: types.CompletionParams) -> types.CompletionList | None:
+    document = server.documents.get(params.text_document.uri)
+    return features.completion(document, params.position) if document else None
+
+
+def _hover(server: ProseServer, params: types.HoverParams) -> types.Hover | None:
+    document = server.documents.get(params.text_document.uri)
+    return features.hover(server.documents, document, params.position) if document else None
+
+
+def _definition(server: ProseServer, params: types.DefinitionParams) -> types.Location | None:
+    document = server.documents.get(params.text_document.uri)
+    if document is None:
+        return None
+    place = definition_of(server.documents, document, features.offset_of(document, params.position))
+    if place is None:
+        return None
+    return types.Location(place.document.uri, features.to_range(place.document.text, place.span))
+
+
+def _references(server: ProseServer, params: types.ReferenceParams) -> list[types.Location]:
+    document = server.documents.get(params.text_document.uri)
+    occurrence = document.index.at(features.offset_of(document, params.position)) if document else None
+    if document is None or occurrence is None:
+        return []
+    return [
+        types.Location(where.uri, features.to_range(where.text, Span(one.start, one.end)))
+        for where, one in everywhere(server.documents, document, occurrence)
+        if params.context.include_declaration or not one.defines
+    ]
+
+
+def _highlights(server: ProseServer, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+    document = server.documents.get(params.text_document.uri)
+    occurrence = document.index.at(features.offset_of(document, params.position)) if document else None
+    if document is None or occurrence is None or occurrence.symbol is None:
+        return []
+    kinds = types.DocumentHighlightKind.Read, types.DocumentHighlightKind.Write
+    return [
+        types.DocumentHighlight(features.to_range(document.text, Span(one.start, one.end)), kinds[one.defines])
+        for one in document.index.of(occurrence.symbol)
+    ]
+
+
+def _prepare_rename(server: ProseServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
+    document = server.documents.get(params.text_document.uri)
+    if document is None:
+        return None
+    span, name = _refusing(lambda: renamable(document, features.offset_of(document, params.position)))
+    return types.PrepareRenamePlaceholder(features.to_range(document.text, span), name)
+
+
+def _rename(server: ProseServer, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    document = server.documents.get(params.text_document.uri)
+    if document is None:
+        return None
+    offset = features.offset_of(document, params.position)
+    changes: list[tuple[Document, list[Edit]]] = _refusing(
+        lambda: rename(server.documents, document, offset, params.new_name)
+    )
+    return types.WorkspaceEdit(changes={where.uri: features.edits(where.text, edits) for where, edits in changes})
+
+
+def _refusing(ask: Callable[[], Any]) -> Any:
+    """The answer, or an error that an editor shows."""
+    try:
+        return ask()
+    except Refused as refused:
+        raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
+
+
+def _formatting(server: ProseServer, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+    document = server.documents.get(params.text_document.uri)
+    if document is None:
+        return None
+    try:
+        return features.formatting(document)
+    except features.LosesComments:
+        message = "this text holds comments, which its canonical form drops; it was left alone"
+        server.window_show_message(types.ShowMessageParams(types.MessageType.Info, message))
+        return None
+
+
+def _symbols(server: ProseServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    document = server.documents.get(params.text_document.uri)
+    return features.document_symbols(document) if document else []
+
+
+def _folding(server: ProseServer, params: types.FoldingRangeParams) -> list[types.FoldingRange]:
+    document = server.documents.get(params.text_document.uri)
+    return features.folding(document) if document else []
+
+
+def _links(server: ProseServer, params: types.DocumentLinkParams) -> list[types.DocumentLink]:
+    document = server.documents.get(params.text_document.uri)
+    if document is None:
+        return []
+    found = ((span, document.file_of(path)) for span, path in document.index.links)
+    return [types.DocumentLink(features.to_range(document.text, span), uri_of(file)) for span, file in found if file]
+
+
+def _tokens(server: ProseServer, params: types.SemanticTokensParams) -> types.SemanticTokens | None:
+    document = server.documents.get(params.text_document.uri)
+    return features.semantic_tokens(document) if document else None
+
+
+def _actions(server: ProseServer, params: types.CodeActionParams) -> list[types.CodeAction]:
+    document = server.documents.get(params.text_document.uri)
+    return features.code_actions(document, params.range) if document else []
+
+
+_Features = Mapping[str, tuple[Callable[..., Any], Any]]
+_SYNCHRONISATION: Final[_Features] = {
+    types.INITIALIZE: (_initialize, None),
+    types.INITIALIZED: (_initialized, None),
+    types.TEXT_DOCUMENT_DID_OPEN: (_opened, None),
+    types.TEXT_DOCUMENT_DID_CHANGE: (_changed, None),
+    types.TEXT_DOCUMENT_DID_CLOSE: (_closed, None),
+    types.TEXT_DOCUMENT_DID_SAVE: (_saved, types.SaveOptions(include_text=False)),
+    types.WORKSPACE_DID_CHANGE_WATCHED_FILES: (_watched, None),
+    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: (_folders, None),
+}
+_REQUESTS: Final[_Features] = {
+    types.TEXT_DOCUMENT_COMPLETION: (
+        _completion,
+        types.CompletionOptions(trigger_characters=["{", "@", ".", ":", '"', "/", "("]),
+    ),
+    types.TEXT_DOCUMENT_HOVER: (_hover, None),
+    types.TEXT_DOCUMENT_DEFINITION: (_definition, None),
+    types.TEXT_DOCUMENT_REFERENCES: (_references, None),
+    types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT: (_highlights, None),
+    types.TEXT_DOCUMENT_PREPARE_RENAME: (_prepare_rename, None),
+    types.TEXT_DOCUMENT_RENAME: (_rename, types.RenameOptions(prepare_provider=True)),
+    types.TEXT_DOCUMENT_FORMATTING: (_formatting, None),
+    types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: (_symbols, None),
+    types.TEXT_DOCUMENT_FOLDING_RANGE: (_folding, None),
+    types.TEXT_DOCUMENT_DOCUMENT_LINK: (_links, None),
+    types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: (_tokens, features.TOKENS),
+    types.TEXT_DOCUMENT_CODE_ACTION: (
+        _actions,
+        types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
+    ),
+}

@@ -1,0 +1,22 @@
+"""What a request to a model costs at most, by the price list that comes with pydantic-ai (the extra `llm`)."""
+
+from __future__ import annotations
+
+_FRAME = 200
+"""Tokens around a message: roles, separators."""
+
+
+def most_of(provider: str, model: str, sent: int, answer: int | None) -> float | None:
+    """US dollars for `sent` bytes of input and an answer of at most `answer` tokens, or as long as the model's window
+    allows. None where the price list is not installed or does not know the model."""
+    try:
+        from genai_prices import Usage, calc_price
+
+        found = calc_price(Usage(input_tokens=sent + _FRAME), model, provider_id=provider)
+        answer = answer if answer is not None else found.model.context_window
+        if answer is None:
+            return None
+        usage = Usage(input_tokens=sent + _FRAME, output_tokens=answer)
+        return float(calc_price(usage, model, provider_id=provider).total_price)
+    except (ImportError, LookupError):
+        return None

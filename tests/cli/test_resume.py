@@ -1,0 +1,543 @@
+"""`prose run --resume`: runs that were killed, interrupted or have failed go on where they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import pytest
+from waiting import until
+
+from prose_kernel.cli.main import main
+from prose_kernel.state.runs import Directories, all_runs
+
+PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
+DIES = 'exec "test -f {0} || {{ touch {0}; kill -9 $PPID; sleep 600; }}; echo {0} >> ran; echo {0}"'
+"""A command that kills the process of its run the first time."""
+
+
+LEFT_ANSWERED = "until grep -q two .prose/runs/*/journal.jsonl; do sleep 0.02; done; "
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def remarks(self) -> list[str]:
+        """The lines of stderr, ids of runs replaced."""
+        return RUN.sub("RUN", self.err).splitlines()
+
+
+class Place:
+    """A directory, and `prose` in it: in this process, or in one that may be killed."""
+
+    def __init__(self, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        self.path = path
+        self._capfd = capfd
+
+    def write(self, name: str, text: str) -> None:
+        (self.path / name).write_text(textwrap.dedent(text).lstrip("\n"))
+
+    def prose(self, *arguments: str) -> Ran:
+        status = main(list(arguments))
+        return Ran(status, *self._capfd.readouterr())
+
+    def killed(self, *arguments: str) -> Ran:
+        """`prose` in a process of its own, which does not live to its end."""
+        done = subprocess.run([*PROSE, *arguments], cwd=self.path, capture_output=True, text=True, timeout=60)
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    @property
+    def ran(self) -> list[str]:
+        """What commands have noted."""
+        return (self.path / "ran").read_text().split()
+
+    def runs(self, below: str = ".prose") -> list[Path]:
+        """The directories of all runs, the latest last."""
+        return [run.directory for run in all_runs([Directories(self.path / below / "runs")])]
+
+    def state(self, run: Path) -> str:
+        """What its log says, without ids and times."""
+        return re.sub(r"\d{4}-\d\d-\d\dT\S+", "TIME", RUN.sub("RUN", (run / "state.md").read_text()))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Place:
+    monkeypatch.chdir(tmp_path)
+    return Place(tmp_path, capfd)
+
+
+# ---------------------------------------------------------------- killed
+
+
+def test_a_killed_run_goes_on_and_repeats_nothing(place: Place) -> None:
+    place.write(
+        "p.prose",
+        f"""
+        input topic: "What about?"
+        let a = exec "echo a >> ran; echo one"
+        parallel:
+          left = exec "echo left >> ran; echo two"
+          right = {DIES.format("right").replace("touch right", LEFT_ANSWERED + "touch right")}
+        output all = "{{topic}}: {{a}}{{left}}{{right}}"
+        """,
+    )
+    assert place.killed("run", "p.prose", "--input", "topic=tea").status == -signal.SIGKILL
+    seen = place.prose("run", "--resume")
+    assert (seen.status, seen.out) == (0, "all: tea: onetworight\n")
+    assert seen.remarks[:2] == [
+        "Resuming run RUN of p.prose: 2 answers are known.",
+        "Was under way and is asked again: command c1/2/b1/x0: "
+        f"test -f right || {{ {LEFT_ANSWERED}touch right; kill -9 $PPID; slee…",
+    ]
+    assert place.ran == ["a", "left", "right"]
+    (run,) = place.runs()
+
+    for name in ("ran", "right"):
+        (place.path / name).unlink()
+    (place.path / "right").touch()
+    whole = place.prose("run", "p.prose", "--input", "topic=tea")
+    assert whole.out == seen.out
+    assert place.state(run) == place.state(place.runs()[1])
+
+
+def test_what_was_under_way_may_fail_instead(place: Place) -> None:
+    place.write(
+        "p.prose",
+        f"""
+        try:
+          {DIES.format("once")}
+        catch as err:
+          output what = err.message
+        """,
+    )
+    place.killed("run", "p.prose")
+    seen = place.prose("run", "--resume", "--interrupted", "fail")
+    assert seen.status == 0, seen.err
+    assert seen.remarks[1].startswith("Was under way and fails now: command c1/1/x0: test -f once")
+    assert not (place.path / "ran").exists()
+
+
+def test_a_complete_run_prints_its_outputs_again(place: Place) -> None:
+    place.write("p.prose", 'let a = exec "echo a >> ran; echo one"\noutput a2 = "{a}!"\n')
+    first = place.prose("run", "p.prose")
+    (run,) = place.runs()
+    again = place.prose("run", "--resume", run.name[:8])
+    assert (again.status, again.out) == (0, first.out)
+    assert again.remarks == ["Run RUN of p.prose is complete: nothing is left to do."]
+    assert place.ran == ["a"]
+    none = place.prose("run", "--resume")
+    assert none.status == 2
+    assert none.remarks == [
+        "Error: no run is left to resume: all have come to their end",
+        "hint: prose runs lists them; name one to see it",
+    ]
+
+
+def test_the_result_as_json_is_alone_on_stdout(place: Place) -> None:
+    place.write("p.prose", f"let a = {DIES.format('once')}\noutput a2 = a\n")
+    place.killed("run", "p.prose")
+    seen = place.prose("run", "--resume", "--format", "json")
+    result = json.loads(seen.out)
+    assert (result["status"], result["outputs"]) == ("completed", {"a2": "once\n"})
+    assert result["run_id"] == place.runs()[0].name
+
+
+def test_two_resume_at_once_and_one_says_so(place: Place) -> None:
+    place.write("p.prose", 'exec "test -f died || { touch died; kill -9 $PPID; sleep 600; }; touch on; sleep 600"')
+    place.killed("run", "p.prose")
+    with subprocess.Popen([*PROSE, "run", "--resume"], cwd=place.path, stderr=subprocess.PIPE, text=True) as first:
+        until((place.path / "on").exists)
+        (run,) = place.runs()
+        second = place.prose("run", "--resume", run.name)
+        assert second.status == 2
+        assert second.remarks == [
+            "Error: run RUN is being run by another process",
+            "hint: wait until that one has ended",
+        ]
+        removed = place.prose("runs", "rm", run.name, "--yes")
+        assert (removed.status, removed.remarks) == (1, ["Error: run RUN is being run by another process"])
+        first.send_signal(signal.SIGINT)
+        assert first.wait(timeout=30) == 130
+    assert place.prose("runs", "--format", "json").out.count('"interrupted"') == 1
+
+
+def test_a_run_is_killed_while_it_resumes(place: Place) -> None:
+    place.write("p.prose", "\n".join(f"let {name} = {DIES.format(name)}" for name in ("a", "b")) + "\noutput c = b\n")
+    assert place.killed("run", "p.prose").status == -signal.SIGKILL
+    assert place.killed("run", "--resume").status == -signal.SIGKILL
+    seen = place.prose("run", "--resume")
+    assert (seen.status, seen.out) == (0, "c: b\n")
+    assert place.ran == ["a", "b"]
+
+
+def test_a_run_of_vvm_resumes(place: Place) -> None:
+    (place.path / "sub").mkdir()
+    place.write(
+        "sub/p.vvm",
+        """
+        agent writer(model="sonnet", prompt="Write.")
+        plan = @writer `Plan` ()
+        review = @writer `Review` (plan)
+        export review
+        """,
+    )
+    place.write("one.yaml", 'sessions:\n  "Plan*": plan\n')
+    place.write("two.yaml", 'sessions:\n  "Review*": review\n')
+    failed = place.prose("run", "sub/p.vvm", "--provider", "scripted", "--script", "one.yaml")
+    assert failed.remarks[-1] == "to resume it: prose run --resume sub/.vvm/runs/RUN"
+    command = failed.err.splitlines()[-1].split()[4:]
+    seen = place.prose(*command, "--provider", "scripted", "--script", "two.yaml")
+    assert (seen.status, seen.out) == (0, "review: review\n"), seen.err
+    assert place.prose("run", "sub/p.vvm", "--resume").remarks[0].startswith("Error: no run of sub/p.vvm is left")
+
+
+# ---------------------------------------------------------------- failed, interrupted
+
+
+def test_a_failed_run_goes_on_before_what_made_it_fail(place: Place) -> None:
+    place.write("p.prose", 'exec "echo a >> ran"\nlet b = exec "echo b >> ran; cat there"\noutput c = b\n')
+    failed = place.prose("run", "p.prose")
+    assert failed.status == 1
+    assert failed.remarks[-1] == "to resume it: prose run --resume RUN"
+    (place.path / "there").write_text("found\n")
+    seen = place.prose(*failed.err.splitlines()[-1].split()[4:])
+    assert (seen.status, seen.out) == (0, "c: found\n")
+    assert seen.remarks[:2] == [
+        "Resuming run RUN of p.prose: 1 answer is known.",
+        "It goes on before what made it fail: command c1/2/x0: echo b >> ran; cat there",
+    ]
+    assert place.ran == ["a", "b", "b"]
+
+
+def test_a_run_that_fails_by_itself_says_why_it_cannot_go_on(place: Place) -> None:
+    place.write("p.prose", 'exec "echo a >> ran"\nthrow "no use"\n')
+    failed = place.prose("run", "p.prose")
+    assert "to resume it" not in failed.err
+    seen = place.prose("run", "--resume")
+    assert seen.status == 2
+    assert seen.remarks == [
+        "Error: run RUN ended with an error of the program itself: no use",
+        "hint: it would fail again: nothing from outside made it fail. Mend the program and resume with --changed",
+    ]
+    place.write("p.prose", 'exec "echo a >> ran"\noutput b = "mended"\n')
+    mended = place.prose("run", "--resume", "--changed")
+    assert (mended.status, mended.out) == (0, "b: mended\n")
+    assert place.ran == ["a"]
+
+
+def test_an_interrupted_run_goes_on(place: Place) -> None:
+    place.write(
+        "p.prose",
+        """
+        try:
+          exec "echo a >> ran; test -f on || { touch on; kill -INT $PPID; sleep 600; }"
+        finally:
+          exec "echo cleaned >> ran"
+        output b = 1
+        """,
+    )
+    first = place.killed("run", "p.prose")
+    assert first.status == 130
+    assert Ran(0, "", first.err).remarks[-3:] == [
+        "interrupted",
+        "run directory: .prose/runs/RUN",
+        "to resume it: prose run --resume RUN",
+    ]
+    seen = place.prose("run", "--resume")
+    assert (seen.status, seen.out) == (0, "b: 1\n")
+    assert place.ran == ["a", "cleaned", "a", "cleaned"]
+
+
+def test_nobody_there_to_answer_and_then_somebody_decides(place: Place) -> None:
+    place.write("p.prose", 'exec "echo a >> ran"\ngate ok:\n  prompt: "Go on?"\noutput b = 1\n')
+    assert place.prose("run", "p.prose").status == 3
+    seen = place.prose("run", "--resume", "--yes", "ok")
+    assert (seen.status, seen.out) == (0, "b: 1\n")
+    assert place.ran == ["a"]
+
+
+# ---------------------------------------------------------------- another text
+
+
+def test_a_changed_program_is_refused_with_both_texts(place: Place) -> None:
+    program = 'let a = exec "echo a >> ran"\nlet b = exec "echo b >> ran; test -f there"\n'
+    place.write("p.prose", program)
+    place.prose("run", "p.prose")
+    (place.path / "there").touch()
+    place.write("p.prose", program + 'output c = "new"\n')
+    refused = place.prose("run", "--resume")
+    assert refused.status == 2
+    assert refused.remarks == [
+        "Error: p.prose has changed since run RUN began:",
+        "--- run RUN\tas it began",
+        "+++ p.prose\tas it is",
+        "@@ -1,2 +1,3 @@",
+        ' let a = exec "echo a >> ran"',
+        ' let b = exec "echo b >> ran; test -f there"',
+        '+output c = "new"',
+        "hint: restore the file; or --stored goes on with the text that it began with; "
+        "--changed begins a branch of the run with the new one",
+    ]
+    changed = place.prose("run", "p.prose", "--resume", "--changed")
+    assert (changed.status, changed.out) == (0, "c: new\n")
+    assert changed.remarks[0] == (
+        "Run RUN begins as a branch of run RUN with the changed text: 1 answer is known, as far as it asks the same."
+    )
+    old, new = place.runs()
+    stored = place.prose("run", "--resume", old.name, "--stored")
+    assert (stored.status, stored.out) == (0, "")
+    assert place.ran == ["a", "b", "b", "b"]
+    shown = place.prose("runs", "show", new.name).out
+    assert f"branch of  {old.name}, with a changed text" in shown
+
+
+def test_a_changed_program_asks_again_from_the_first_difference_on(place: Place) -> None:
+    place.write("p.prose", "".join(f'exec "echo {name} >> ran"\n' for name in "abc"))
+    place.prose("run", "p.prose")
+    place.write("p.prose", "".join(f'exec "echo {name} >> ran"\n' for name in "aBc"))
+    (run,) = place.runs()
+    seen = place.prose("run", "--resume", run.name, "--changed")
+    assert seen.status == 0
+    assert place.ran == ["a", "b", "c", "B", "c"]
+    (place.path / "ran").unlink()
+    again = place.prose("run", "--resume", place.runs()[1].name)
+    assert "is complete" in again.err
+    assert not (place.path / "ran").exists()
+
+
+def test_a_changed_program_with_an_error_begins_no_branch(place: Place) -> None:
+    place.write("p.prose", 'exec "false"\n')
+    place.prose("run", "p.prose")
+    place.write("p.prose", "let = 1\n")
+    seen = place.prose("run", "--resume", "--changed")
+    assert seen.status == 2
+    assert "E004" in seen.err or "E005" in seen.err
+    assert len(place.runs()) == 1
+
+
+def test_a_program_that_is_gone_runs_as_it_was(place: Place) -> None:
+    place.write("p.prose", f"{DIES.format('once')}\noutput a = 1\n")
+    place.killed("run", "p.prose")
+    (place.path / "p.prose").unlink()
+    seen = place.prose("run", "--resume")
+    assert (seen.status, seen.out) == (0, "once\na: 1\n")
+    assert seen.remarks[0] == "p.prose is gone: the run goes on with the text that it began with."
+
+
+# ---------------------------------------------------------------- branches
+
+
+def test_a_branch_begins_before_a_request_or_statement(place: Place) -> None:
+    place.write("p.prose", "".join(f'let {name} = exec "echo {name} >> ran; echo {name}"\n' for name in "abc"))
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    for at, known, repeated in (("c1/3", 2, ["c"]), ("c1/2/x0", 1, ["b", "c"]), ("c1", 0, ["a", "b", "c"])):
+        (place.path / "ran").unlink()
+        seen = place.prose("run", "--resume", run.name, "--from", at)
+        assert seen.status == 0
+        answers = "1 answer is" if known == 1 else f"{known} answers are"
+        assert seen.remarks[0] == f"Run RUN begins as a branch of run RUN before {at}: {answers} known."
+        assert place.ran == repeated
+    assert len(place.runs()) == 4
+    wrong = place.prose("run", "--resume", run.name, "--from", "c1/9")
+    assert wrong.status == 2
+    assert wrong.remarks == [
+        "Error: run RUN asked nothing at c1/9",
+        "hint: it has the cells c1; asked was c1/1/x0, c1/2/x0, c1/3/x0",
+    ]
+
+
+def test_a_branch_of_a_branch_goes_on_though_ids_are_in_its_texts(place: Place) -> None:
+    place.write("script.yaml", "sessions:\n  Plan: plan\n  Review: review\n  Again: again\n")
+    place.write(
+        "p.prose",
+        """
+        let plan = session "Plan"
+        let review = session "Review"
+          context: plan
+        let again = session "Again"
+          context: review
+        output c = again
+        """,
+    )
+    assert place.prose("run", "p.prose", "--provider", "scripted", "--script", "script.yaml").status == 0
+    place.write("two.yaml", "sessions:\n  Again: other\n")
+    for _ in range(2):
+        options = ("--provider", "scripted", "--script", "two.yaml")
+        seen = place.prose("run", "--resume", place.runs()[-1].name, "--from", "c1/3", *options)
+        assert (seen.status, seen.out) == (0, "c: other\n"), seen.err
+
+
+# ---------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--input", "x=2"], "--input x=2: run RUN began with x=1"),
+        (["--input", "y=2"], "--input y: run RUN began without a value for y"),
+        (["--in-context"], "--in-context: run RUN began with filesystem"),
+        (["--strict"], "--strict: run RUN began without it"),
+        (["--no", "ok"], "--no ok: run RUN began with --yes ok"),
+        (["--gate-files"], "--gate-files: run RUN began without it"),
+    ],
+)
+def test_options_against_the_run_are_errors(place: Place, options: list[str], message: str) -> None:
+    place.write("p.prose", 'input x: "?"\nexec "false"\n')
+    place.prose("run", "p.prose", "--input", "x=1", "--yes", "ok")
+    seen = place.prose("run", "--resume", *options)
+    assert seen.status == 2
+    assert seen.remarks == [f"Error: {message}", "hint: leave it out, or run the program anew"]
+
+
+@pytest.mark.parametrize("option", [["--from", "c1"], ["--stored"], ["--changed"], ["--interrupted", "fail"]])
+def test_options_about_resuming_need_a_run(place: Place, option: list[str]) -> None:
+    place.write("p.prose", "output a = 1\n")
+    seen = place.prose("run", "p.prose", *option)
+    assert seen.status == 2
+    assert seen.remarks[0] == f"Error: {option[0]} is about a run that is resumed"
+
+
+def test_which_run_is_meant(place: Place) -> None:
+    assert place.prose("run", "--resume").remarks[0] == "Error: no run is kept here"
+    assert place.prose("run").status == 2
+    place.write("p.prose", 'exec "echo p >> ran; test -f there"\n')
+    place.write("q.prose", 'exec "echo q >> ran; test -f there"\n')
+    place.prose("run", "p.prose")
+    place.prose("run", "q.prose")
+    (place.path / "there").touch()
+    year = place.runs()[0].name[:4]
+    many = place.prose("run", "--resume", year)
+    assert many.remarks[0].startswith(f"Error: 2 runs begin with {year}: RUN, RUN")
+    assert place.prose("run", "--resume", "1999").remarks[0] == "Error: there is no run 1999"
+    assert place.prose("run", "--resume", "p.prose").status == 0
+    assert place.prose("run", "q.prose", "--resume").status == 0
+    assert place.ran == ["p", "q", "p", "q"]
+
+
+# ---------------------------------------------------------------- journals that cannot be used
+
+
+def _edit(line: int, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def edit(journal: Path) -> None:
+        lines = journal.read_bytes().splitlines(keepends=True)
+        lines[line] = change(lines[line])
+        journal.write_bytes(b"".join(lines))
+
+    return edit
+
+
+def _other_version(journal: Path) -> None:
+    import zlib
+
+    checksum, lines = 0, []
+    for number, line in enumerate(journal.read_bytes().splitlines()):
+        body = line[9:].replace(b'"k":"head",', b'"k":"head","version":9,') if number == 0 else line[9:]
+        checksum = zlib.crc32(body, checksum)
+        lines.append(b"%08x %b\n" % (checksum, body))
+    journal.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_other_version, "the journal of run RUN has version 9"),
+        (
+            _edit(3, lambda line: line.replace(b"one", b"two")),
+            "line 4 of the journal of run RUN is damaged, or was changed",
+        ),
+        (_edit(2, lambda line: b""), "line 3 of the journal of run RUN is damaged, or was changed"),
+        (lambda journal: journal.write_bytes(b""), "the journal of run RUN is empty"),
+        (lambda journal: journal.write_bytes(b"\0" * 400), "the journal of run RUN is empty"),
+        (lambda journal: journal.unlink(), "run RUN has no journal"),
+    ],
+)
+def test_a_journal_that_cannot_be_used(place: Place, damage: Callable[[Path], None], message: str) -> None:
+    place.write("p.prose", 'let a = exec "echo one"\nexec "false"\n')
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    damage(run / "journal.jsonl")
+    seen = place.prose("run", "--resume", run.name)
+    assert seen.status == 2
+    assert seen.remarks[0] == f"Error: {message}"
+    listed = place.prose("runs")
+    assert listed.status == 0
+    assert ("failed" if "no journal" in message else "unreadable") in listed.out
+    assert place.prose("runs", "show", run.name).status == 0
+    assert place.prose("runs", "rm", run.name, "--yes").status == 0
+    assert place.runs() == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_journal_of_another_user(place: Place) -> None:
+    place.write("p.prose", 'exec "false"\n')
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    os.chown(run / "journal.jsonl", 65534, 65534)
+    seen = place.prose("run", "--resume", run.name)
+    assert (seen.status, seen.remarks) == (
+        2,
+        ["Error: the journal of run RUN belongs to another user", "hint: only its owner can resume the run"],
+    )
+    assert "unreadable" in place.prose("runs").out
+
+
+def test_a_torn_last_line_is_cut_off(place: Place) -> None:
+    place.write("p.prose", 'let a = exec "echo a >> ran; echo one"\noutput b = a\n')
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    journal = run / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:4]) + b'12345678 {"k":"ans')
+    assert place.prose("run", "--resume").out == "b: one\n"
+    assert place.ran == ["a"]
+
+
+# ---------------------------------------------------------------- notebooks
+
+
+def _notebook(path: Path, *cells: str) -> None:
+    book = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "prose", "language": "prose", "display_name": ""}})
+    book.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    nbformat.write(book, path)
+
+
+def test_a_notebook_goes_on_in_its_unfinished_cell(place: Place) -> None:
+    cells = [
+        'let a = exec "echo a >> ran; echo one"',
+        f'%input x=1\nlet b = "{{a}}"\nlet c = {DIES.format("c")}',
+        "output d = c",
+    ]
+    _notebook(place.path / "n.ipynb", *cells)
+    assert place.killed("run", "n.ipynb").status == -signal.SIGKILL
+    _notebook(place.path / "n.ipynb", "let a = 1", *cells[1:])
+    changed = place.prose("run", "--resume")
+    assert changed.status == 2
+    assert changed.remarks[0] == "Error: n.ipynb has changed since run RUN began:"
+    assert changed.remarks[-1] == "hint: restore its cells, or run it anew"
+    _notebook(place.path / "n.ipynb", *cells)
+    seen = place.prose("run", "--resume")
+    assert (seen.status, seen.out) == (0, "d: c\n")
+    assert place.ran == ["a", "c"]
+
+
+def test_a_failed_cell_of_a_notebook_goes_on(place: Place) -> None:
+    _notebook(place.path / "n.ipynb", 'exec "echo a >> ran"', 'exec "test -f there"', "output b = 1")
+    assert place.prose("run", "n.ipynb").status == 1
+    (place.path / "there").touch()
+    seen = place.prose("run", "n.ipynb", "--resume")
+    assert (seen.status, seen.out) == (0, "b: 1\n")
+    assert place.ran == ["a"]

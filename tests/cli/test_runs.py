@@ -1,0 +1,186 @@
+"""`prose runs`: the list of runs, one of them, two of them, and their removal."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.cli.main import main
+
+RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
+PROGRAM = 'let a = exec "cat word"\noutput b = "{a}!"\nlet c = exec "test -f there"\n'
+
+
+class Prose:
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str, status: int = 0) -> str:
+        """What it prints; ids, times and sizes are replaced."""
+        assert main(list(arguments)) == status
+        out, err = self._capfd.readouterr()
+        text = RUN.sub("RUN", out + err)
+        return re.sub(r"\d+ k?B\b", "SIZE", re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text))
+
+    def data(self, *arguments: str) -> list[dict[str, object]]:
+        assert main([*arguments, "--format", "json"]) == 0
+        found: list[dict[str, object]] = json.loads(self._capfd.readouterr().out)
+        return found
+
+
+@pytest.fixture
+def prose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Prose:
+    monkeypatch.chdir(tmp_path)
+    Path("p.prose").write_text(PROGRAM)
+    Path("word").write_text("one\n")
+    return Prose(capfd)
+
+
+@pytest.fixture
+def ids(prose: Prose) -> list[str]:
+    """A run that has failed, and one that is done."""
+    prose("run", "p.prose", status=1)
+    Path("there").touch()
+    Path("word").write_text("two\n")
+    prose("run", "p.prose")
+    return [str(run["run"]) for run in prose.data("runs")]
+
+
+def test_the_list(prose: Prose, ids: list[str]) -> None:
+    old = Path(".prose/runs/20200101-000000-abcdef")
+    old.mkdir()
+    (old / "state.md").write_text("# run:20200101-000000-abcdef old.prose\n\n1→ ✓\n---end 2020-01-01T00:00:01Z\n")
+    (old.parent / "20200101-000001-abcdef").mkdir()
+    (old.parent / "notes").mkdir()
+    lines = [" ".join(line.split()) for line in prose("runs").splitlines()]
+    assert lines == [
+        "run state program language begun cells answers size",
+        "RUN done old.prose TIME - - SIZE",
+        "RUN unknown TIME - - SIZE",
+        "RUN failed p.prose openprose TIME 1 2 SIZE",
+        "RUN done p.prose openprose TIME 1 2 SIZE",
+    ]
+    assert prose("runs", "list") == prose("runs")
+    assert prose.data("runs")[2]["run"] == ids[0]
+
+
+def test_one_run(prose: Prose, ids: list[str]) -> None:
+    assert (
+        prose("runs", "show", ids[0])
+        == """\
+run RUN: failed
+  program    p.prose (openprose)
+  begun      TIME UTC
+  kept in    .prose/runs/RUN, SIZE
+  directory  """
+        + f"""{Path.cwd()}
+  answers    2
+
+c1  p.prose, failed: exec failed with exit code 1
+  | let a = exec "cat word"
+  | output b = "{{a}}!"
+  | let c = exec "test -f there"
+  ✓ c1/1/x0  command cat word → one
+  ✗ c1/3/x0  command test -f there → exit code 1
+
+bindings
+  a (let) = one
+  b (output) = one!
+
+to resume it: prose run --resume RUN
+"""
+    )
+    assert main(["runs", "show", ids[1], "--format", "json"]) == 0
+
+
+def test_the_difference_of_two(prose: Prose, ids: list[str]) -> None:
+    assert prose("runs", "diff", ids[0], ids[0]) == "no differences\n"
+    Path("p.prose").write_text(PROGRAM + "output d = 1\n")
+    prose("run", "p.prose")
+    newest = str(prose.data("runs")[-1]["run"])
+    assert (
+        prose("runs", "diff", ids[0], newest, status=1)
+        == """\
+--- run RUN
++++ run RUN
+
+text c1
+   let c = exec "test -f there"
+  +output d = 1
+
+answer c1/1/x0
+   command cat word
+  -✓ one
+  +✓ two
+
+answer c1/3/x0
+   command test -f there
+  -✗ exit code 1
+  +✓
+
+binding a
+  -one
+  +two
+
+binding b
+  -one!
+  +two!
+
+binding c
+  +(empty)
+
+binding d
+  +1
+"""
+    )
+
+
+def test_removing(prose: Prose, ids: list[str]) -> None:
+    runs = Path(".prose/runs")
+    assert prose("runs", "rm", status=2).endswith("Error: name the runs, or give --older or --all-finished\n")
+    assert prose("runs", "rm", ids[0], status=2) == (
+        "Error: 1 run would be removed; nobody is there to agree\nhint: add --yes\n"
+    )
+    assert prose("runs", "rm", "--older", "1h", "--yes") == "nothing to remove\n"
+    assert "'soon' is no age such as 12h, 30d or 8w" in prose("runs", "rm", "--older", "soon", status=2)
+    (runs / "20200101-000000-abcdef").mkdir()
+    assert prose("runs", "rm", "--older", "1h", "--yes") == (
+        "nothing to remove\n1 run of which it is not known to have ended stay; name one to remove it\n"
+    )
+    assert prose("runs", "rm", "2020", "--yes") == "removed RUN\n"
+    assert prose("runs", "rm", "--all-finished", "--yes") == "removed RUN\n"
+    assert [path.name for path in runs.iterdir()] == [ids[0]]
+    assert prose("runs", "rm", ids[0], "--yes") == "removed RUN\n"
+    assert list(runs.iterdir()) == []
+    assert prose("runs") == "no run is kept here\n"
+
+
+def test_runs_in_sqlite(prose: Prose) -> None:
+    prose("run", "p.prose", "--state=sqlite", status=1)
+    shown = prose("runs", "show", "20")
+    assert "bindings\n  a (let) = one\n  b (output) = one!\n" in shown
+    Path("there").touch()
+    assert "b: one!" in prose("run", "--resume")
+    assert "c (let) = " in prose("runs", "show", "20")
+    assert prose("runs", "rm", "20", "--yes") == "removed RUN\n"
+
+
+def test_runs_in_postgres(prose: Prose, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENPROSE_POSTGRES_URL", postgres_url)
+    prose("run", "p.prose", "--state=postgres", status=1)
+    Path("there").touch()
+    prose("run", "p.prose", "--state=postgres")
+    assert "bindings\n  a (let) = one\n  b (output) = one!\n" in prose(
+        "runs", "show", str(prose.data("runs")[0]["run"])
+    )
+    assert "b: one!" in prose("run", "--resume")
+    shutil.rmtree(".prose")  # as on another machine
+    seen = prose.data("runs")
+    assert [(run["state"], run["program"], run["cells"]) for run in seen] == [("done", "p.prose", None)] * 2
+    assert "c (let) = " in prose("runs", "show", str(seen[1]["run"]))
+    assert prose("runs", "rm", "--all-finished", "--yes") == "removed RUN\n" * 2
+    assert prose("runs") == "no run is kept here\n"

@@ -1,0 +1,28 @@
+"""The index of a text, and the text with another name in all places of a symbol."""
+
+from __future__ import annotations
+
+from prose_kernel.language.source import Source
+from prose_kernel.language.symbols import Index, Symbol
+from prose_kernel.languages import Language
+
+
+def names_of(language: Language, text: str) -> Index:
+    source = Source.of(text)
+    return language.index(language.compile(source).program, source)
+
+
+def with_another_name(source: Source, index: Index, symbol: Symbol, name: str) -> str:
+    edits: dict[int, tuple[int, str]] = {}
+    for one in index.of(symbol):
+        written = source.text[one.start : one.end] if one.path else ""
+        edits[one.start] = one.end, f"{written}{one.before}{name}"
+        following = one.following if one.before else None
+        while following is not None:
+            edits.setdefault(following.start, (following.start, following.before))
+            following = following.following
+    parts, at = [], 0
+    for start, (end, text) in sorted(edits.items()):
+        parts += [source.text[at:start], text]
+        at = end
+    return "".join([*parts, source.text[at:]])

@@ -1,0 +1,67 @@
+"""What editors find beside the server: the extension for VS Code, and the word for JupyterLab."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from needs import needs_module
+
+from prose_kernel import languages
+from prose_kernel.cli.main import main
+from prose_kernel.lsp.editors import FOLDER, jupyter_specification
+
+
+def test_the_extension_for_vs_code_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lsp", "--vscode", str(tmp_path / "extensions")]) == 0
+    folder = tmp_path / "extensions" / FOLDER
+    assert capsys.readouterr().out == f"{folder}\nRestart VS Code to load it.\n"
+    contributes = json.loads((folder / "package.json").read_text())["contributes"]
+    assert [one["extensions"] for one in contributes["languages"]] == [[".prose"], [".vvm"]]
+    for one in contributes["languages"]:
+        assert json.loads((folder / one["configuration"]).read_text())["comments"] == {"lineComment": "#"}
+    for one in contributes["grammars"]:
+        grammar = json.loads((folder / one["path"]).read_text())
+        assert grammar["scopeName"] == one["scopeName"] and grammar["patterns"]
+    assert main(["lsp", "--vscode", str(tmp_path / "extensions")]) == 0  # again: the same files
+
+
+def test_a_place_that_cannot_be_written_is_an_error_with_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["lsp", "--vscode", str(tmp_path / "file" / "inside")]) == 2
+    assert capsys.readouterr().err == f"Error: {tmp_path}/file/inside cannot be written: not a directory\n"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of traitlets, about jupyter_lsp
+def test_jupyter_lsp_finds_the_server_for_the_types_that_the_kernels_say() -> None:
+    from prose_kernel.notebook.kernel import language_info
+
+    needs_module("jupyter_lsp")
+    from jupyter_lsp import LanguageServerManager
+
+    manager = LanguageServerManager()
+    manager.initialize()
+    found = manager.language_servers["prose-lsp"]
+    assert found["argv"][0] == sys.executable and found["argv"][-1] == "lsp"
+    assert found["mime_types"] == [language_info(one)["mimetype"] for one in languages.LANGUAGES.values()]
+    assert found["languages"] == ["prose", "vvm"]
+    assert "prose-lsp" in [point.name for point in entry_points(group="jupyter_lsp_spec_v1")]
+
+
+def test_nothing_is_said_to_jupyter_while_pygls_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygls", None)
+    assert jupyter_specification(None) == {}
+
+
+def test_without_the_extra_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygls.capabilities", None)
+    monkeypatch.delitem(sys.modules, "prose_kernel.lsp.server", raising=False)
+    assert main(["lsp"]) == 2
+    assert capsys.readouterr().err == "Error: the language server needs pygls\nhint: pip install 'prose_kernel[lsp]'\n"

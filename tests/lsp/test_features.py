@@ -1,0 +1,241 @@
+"""What an editor gets for one document: completion, hover, structure, formatting, fixes, findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lsp.editor import Editor, applied
+from lsprotocol import types
+
+from prose_kernel.lsp import features
+
+
+@pytest.fixture
+def editor(tmp_path: Path) -> Editor:
+    return Editor(tmp_path)
+
+
+LIB = 'input topic: "?"\ninput tone: "?"\noutput summary = session "About {topic} in {tone}"\n'
+TEAM = 'agent reviewer(model="opus")\n# Says what is weak.\ndef review(text, level):\n  return text\nexport review\nexport @reviewer\n'
+
+
+# ---------------------------------------------------------------- findings
+
+
+def found(editor: Editor, name: str, text: str) -> list[types.Diagnostic]:
+    return features.diagnostics(editor.open(name, text))
+
+
+def test_a_finding_has_its_code_its_place_its_hint_and_a_link_into_the_reference(editor: Editor) -> None:
+    (one,) = found(editor, "a.prose", 'let colour = 1\noutput x = "😀" + colur\n')
+    assert (one.code, one.severity, one.source) == ("E131", types.DiagnosticSeverity.Error, "prose")
+    assert one.range == types.Range(types.Position(1, 18), types.Position(1, 23))
+    assert [hint.message for hint in one.related_information or ()] == ["hint: did you mean `colour`?"]
+    href = one.code_description.href if one.code_description else ""
+    assert href.endswith("/reference/openprose.md#e131-undefined-variable")
+    page, _, anchor = href.removeprefix("file://").partition("#")
+    assert f"e131: {anchor.partition('-')[2].replace('-', ' ')}" in Path(page).read_text(encoding="utf-8").casefold()
+
+
+def test_findings_of_both_languages_link_to_their_own_page(editor: Editor) -> None:
+    (one,) = found(editor, "a.vvm", "x = nobody\nexport x\n")
+    assert one.severity == types.DiagnosticSeverity.Warning
+    assert one.code_description is not None and "/vvm.md#w201" in one.code_description.href
+
+
+def test_imports_are_checked_against_files_and_against_what_the_editor_holds(editor: Editor) -> None:
+    editor.write("lib.prose", LIB)
+    text = 'use "./lib.prose" as lib\noutput r = lib(topic: "a")\n'
+    assert [one.code for one in found(editor, "a.prose", text)] == ["E026"]
+    editor.open("lib.prose", 'input topic: "?"\noutput summary = topic\n')
+    assert found(editor, "a.prose", text) == []
+    editor.open("lib.prose", "output = 3\n")
+    assert [one.code for one in found(editor, "a.prose", text)] == ["E215"]
+
+
+def test_errors_of_an_imported_module_stand_at_its_import_and_lead_there(editor: Editor) -> None:
+    editor.write("team.vvm", "agent a()\nbreak\n")
+    findings = found(editor, "a.vvm", 'x = 1\nfrom "./team.vvm" import @a\nexport x\n')
+    (one,) = [one for one in findings if one.code == "E081"]
+    assert one.message == "team.vvm has errors, line 2: `break` outside a loop"
+    assert one.range.start == types.Position(1, 5)
+    (related,) = one.related_information or ()
+    assert (Path(related.location.uri).name, related.location.range.start.line) == ("team.vvm", 1)
+
+
+def test_a_document_without_a_file_is_checked_too(editor: Editor) -> None:
+    document = editor.documents.open("untitled:Untitled-1", "x = nobody\n", "vvm")
+    assert {one.code for one in features.diagnostics(document)} == {"W201", "W030"}
+    assert features.diagnostics(editor.documents.open("untitled:a", "output a = b\n", "prose"))[0].code == "E131"
+
+
+def test_the_cells_of_a_notebook_are_left_to_its_kernel(editor: Editor) -> None:
+    document = editor.documents.open((editor.folder / "a.ipynb").as_uri(), "%bindings\nlet x = 1\nlet x = 2\n", "prose")
+    assert features.diagnostics(document) == []
+    assert "session" in [item.label for item in features.completion(document, types.Position(3, 0)).items]
+
+
+# ---------------------------------------------------------------- completion
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("a.prose", "let colour = 1\noutput x = col^", {"colour"}),
+        ("a.prose", 'let colour = 1\nsession "about {^', {"colour"}),
+        ("a.prose", 'session: ^\nagent writer:\n  prompt: "x"\n', {"writer"}),
+        ("a.prose", 'do ^\nblock tidy:\n  exec "x"\n', {"tidy"}),
+        ("a.prose", 'exec "x"\n  time^', {"timeout"}),
+        ("a.prose", "sess^", {"session"}),
+        ("a.prose", 'use "./lib.prose" as lib\nlet r = lib(^', {"topic: ", "tone: "}),
+        ("a.prose", 'use "./lib.prose" as lib\nlet r = lib(topic: "x", ^', {"tone: "}),
+        ("a.prose", 'use "./^', {"lib.prose", "folder/"}),
+        ("a.vvm", "x = @^\nagent writer()\n", {"writer"}),
+        ("a.vvm", "def tidy(a):\n  return a\nx = ti^", {"tidy"}),
+        ("a.vvm", "agent w(^", {"model=", "prompt="}),
+        ("a.vvm", "x = 1\ny = ?`is {^", {"x"}),
+    ],
+)
+def test_completion(editor: Editor, name: str, text: str, wanted: set[str]) -> None:
+    editor.write("lib.prose", LIB)
+    (editor.folder / "folder").mkdir()
+    assert wanted <= set(editor.offers(name, text))
+
+
+def test_nothing_is_offered_in_a_comment_or_for_what_is_given_already(editor: Editor) -> None:
+    editor.write("lib.prose", LIB)
+    assert editor.offers("a.prose", "# sess^") == []
+    assert "topic: " not in editor.offers("a.prose", 'use "./lib.prose" as lib\nlet r = lib(topic: "x", ^')
+
+
+def test_an_offer_replaces_what_is_typed_also_behind_wide_characters(editor: Editor) -> None:
+    document, offset = editor.at("a.prose", 'let colour = 1\nlet x = "😀" + colo^')
+    item = features.completion(document, editor.position(document, offset)).items[0]
+    assert isinstance(item.text_edit, types.TextEdit)
+    assert applied(document.text, [item.text_edit]) == 'let colour = 1\nlet x = "😀" + colour'
+
+
+# ---------------------------------------------------------------- hover, structure
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "parts"),
+    [
+        ("a.prose", 'ex^ec "ls"\n', ["**exec**: Run a shell command"]),
+        ("a.prose", 'exec "ls"\n  time^out: "3s"\n', ["**timeout**:"]),
+        ("a.prose", 'let log = exec "ls"\noutput x = l^og\n', ["**variable** `log`", 'let log = exec "ls"']),
+        ("a.prose", '# Writes.\nagent w:\n  model: opus\nsession: ^w\n', ["**agent** `w`", "  model: opus", "Writes."]),
+        ("a.prose", 'block f(a, b):\n  exec "x"\ndo ^f(1, 2)\n', ["**block** `f`", "block f(a, b):"]),
+        ("a.prose", 'use "./lib.prose" as lib\nlet r = l^ib(topic: 1, tone: 2)\n', ["**program** `lib` from lib.prose", "input: `topic`, `tone`", "output: `summary`"]),
+        ("a.prose", 'use "./lib.prose" as lib\nlet r = lib(to^pic: 1, tone: 2)\n', ["**variable** `topic` from lib.prose", 'input topic: "?"']),
+        ("a.vvm", 'from "./team.vvm" import review\nx = re^view(1, 2)\nexport x\n', ["**function** `review` from team.vvm", "def review(text, level):", "Says what is weak."]),
+        ("a.vvm", "x = ma^p([1], 2)\n", ["**map**"]),
+        ("a.vvm", "wh^ile true:\n  pass\n", ["**while**"]),
+    ],
+)  # fmt: skip
+def test_hover(editor: Editor, name: str, text: str, parts: list[str]) -> None:
+    editor.write("lib.prose", LIB)
+    editor.write("team.vvm", TEAM)
+    shown = editor.hover(name, text)
+    assert shown is not None
+    for part in parts:
+        assert part in shown
+
+
+@pytest.mark.parametrize("text", ['let x = "ex^ec"\n', "# ex^ec\n", "let x = 1 ^ \n", "^\n"])
+def test_nothing_is_said_of_words_in_texts_and_comments(editor: Editor, text: str) -> None:
+    assert editor.hover("a.prose", text) is None
+
+
+def test_document_symbols_are_a_tree(editor: Editor) -> None:
+    def tree(found: list[types.DocumentSymbol]) -> list[Any]:
+        return [(one.name, one.detail, *([tree(list(one.children))] if one.children else [])) for one in found]
+
+    text = 'agent w:\n  model: opus\nblock f(a):\n  let b = a\n  for c in [1]:\n    output d = c\nlet e = 1\ngate g:\n  prompt: "x"\n'
+    assert tree(features.document_symbols(editor.open("a.prose", text))) == [
+        ("w", "agent"), ("f", "block", [("b", "variable"), ("d", "variable")]), ("e", "variable"), ("g", "gate"),
+    ]  # fmt: skip
+    text = "agent w()\ndef f(a):\n  def g():\n    x = 1\n    return x\n  return g\ny = f(1)\nexport y\n"
+    assert tree(features.document_symbols(editor.open("a.vvm", text))) == [
+        ("w", "agent"), ("f", "function", [("g", "function", [("x", "variable")])]), ("y", "variable"),
+    ]  # fmt: skip
+
+
+def test_every_symbol_lies_in_the_range_of_its_parent_and_its_name_in_its_own(editor: Editor) -> None:
+    def check(found: list[types.DocumentSymbol]) -> None:
+        for one in found:
+            assert one.range.start <= one.selection_range.start <= one.selection_range.end <= one.range.end, one.name
+            for child in one.children or ():
+                assert one.range.start <= child.range.start and child.range.end <= one.range.end, child.name
+            check(list(one.children or ()))
+
+    for path in sorted((Path(__file__).parents[2] / "prose_kernel" / "examples").glob("*.[pv]*")):
+        check(features.document_symbols(editor.open(path.name, path.read_text(encoding="utf-8"))))
+
+
+def test_folding(editor: Editor) -> None:
+    text = '# one\n# two\nif true:\n  exec """\n  # no comment\n  # at all\n  """\n\nelse:\n  exec "b"\n\n\nagent w:\n  model: opus\n'
+    folds = [(one.start_line, one.end_line, one.kind) for one in features.folding(editor.open("a.prose", text))]
+    comment = types.FoldingRangeKind.Comment
+    assert folds == [(2, 9, None), (3, 6, None), (12, 13, None), (0, 1, comment)]
+
+
+def test_semantic_tokens_tell_what_names_are(editor: Editor) -> None:
+    document = editor.open(
+        "a.prose", "const é😀 = 1\n".replace("é😀", "n") + 'agent w:\n  prompt: "😀{n}"\nsession: w\n'
+    )
+    data = list(features.semantic_tokens(document).data)
+    legend = features.TOKENS
+    line = character = 0
+    tokens = []
+    for at in range(0, len(data), 5):
+        down, right, width, kind, marks = data[at : at + 5]
+        line, character = line + down, right + (0 if down else character)
+        tokens.append((line, character, width, legend.token_types[kind], marks))
+    assert tokens == [
+        (0, 6, 1, "variable", 3),
+        (1, 6, 1, "class", 1),
+        (2, 14, 1, "variable", 2),
+        (3, 9, 1, "class", 0),
+    ]
+
+
+# ---------------------------------------------------------------- formatting and fixes
+
+
+def formatted(editor: Editor, name: str, raw: str) -> str:
+    document = editor.open(name, raw)
+    return applied(document.text, features.formatting(document))
+
+
+def test_formatting(editor: Editor) -> None:
+    assert formatted(editor, "a.prose", 'let   x=exec   "a"\n\n') == 'let x = exec "a"\n'
+    assert formatted(editor, "a.prose", "let   x=1\r\n") == "let x = 1\r\n"
+    assert formatted(editor, "a.vvm", "x=1 # why\nexport   x\n") == "x = 1  # why\nexport x\n"
+    assert formatted(editor, "a.prose", "let   x=\n") == "let   x=\n"  # it has an error
+
+
+def test_formatting_never_drops_a_comment(editor: Editor) -> None:
+    document = editor.open("a.prose", "# why\nlet   x=1\n")
+    with pytest.raises(features.LosesComments):
+        features.formatting(document)
+
+
+def test_code_actions_apply_hints(editor: Editor) -> None:
+    text = 'let colour = 1\r\nlet d = exec "x"\r\nexec "rm {d} {colur}"\r\n'
+    done = dict(editor.fixed("a.prose", text))
+    assert done["Change to `colour`"] == text.replace("colur", "colour")
+    text = 'let d = exec "x"\r\nexec "rm {d}"\r\n'
+    assert dict(editor.fixed("a.prose", text)) == {
+        "Pass the values in the environment": 'let d = exec "x"\r\nexec "rm \\"$d\\""\r\n  env: { d }\r\n'
+    }
+
+
+def test_code_actions_are_those_of_the_range(editor: Editor) -> None:
+    document = editor.open("a.prose", "x = 1\ny = 2\n")
+    line = types.Range(types.Position(1, 0), types.Position(1, 3))
+    (action,) = features.code_actions(document, line)
+    assert action.title == "Declare it: `let y`" and action.kind == types.CodeActionKind.QuickFix
+    assert [one.code for one in action.diagnostics or ()] == ["W135"]

@@ -1,0 +1,66 @@
+"""Any text, however half typed: no question of an editor fails, and every answer lies in the text."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lsp.editor import Editor
+from lsprotocol import types
+
+from prose_kernel.lsp import features
+from prose_kernel.lsp.names import Refused, definition, everywhere, rename
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def programs() -> list[tuple[str, str]]:
+    """The programs of the corpus that fit on a screen, with their suffixes."""
+    paths = [*(ROOT / "tests" / "corpus").rglob("*.prose"), *(ROOT / "tests" / "corpus").rglob("*.vvm")]
+    paths += (ROOT / "prose_kernel" / "examples").glob("*.[pv]*")
+    texts = [(path.suffix, path.read_bytes().decode(errors="replace")) for path in sorted(paths)]
+    return [(suffix, text) for suffix, text in texts if len(text) < 4_000]
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_text_is_too_broken(tmp_path_factory: object, data: st.DataObject) -> None:
+    suffix, text = data.draw(st.sampled_from(programs()))
+    end = data.draw(st.integers(0, len(text)))
+    begin = data.draw(st.integers(0, end)) if data.draw(st.booleans()) else 0
+    wreck = data.draw(st.sampled_from(["", "", "\r\n", "😀", '"', "`", "{", "\u2028", "\x00", "\ud800"]))
+    ask_all(suffix, text[begin:end] + wreck, data.draw(st.integers(0, end - begin + len(wreck))))
+
+
+def ask_all(suffix: str, text: str, at: int) -> None:
+    editor = Editor(Path("/nowhere"))
+    document = editor.open(f"a{suffix}", text)
+    offset = min(at, len(document.source.text))
+    place = editor.position(document, offset)
+    inside = document.text.end
+    whole = types.Range(types.Position(0, 0), types.Position(*inside))
+    ranges = [one.range for one in features.diagnostics(document)]
+    ranges += [one.range for one in features.document_symbols(document)]
+    for action in features.code_actions(document, types.Range(place, place)):
+        assert action.edit is not None
+        ranges += [edit.range for edit in (action.edit.changes or {})[document.uri]]
+    for item in features.completion(document, place).items:
+        assert isinstance(item.text_edit, types.TextEdit)
+        ranges.append(item.text_edit.range)
+    for one in ranges:
+        assert whole.start <= one.start <= one.end <= whole.end, (one, whole)
+    features.hover(editor.documents, document, place)
+    features.semantic_tokens(document)
+    assert all(fold.start_line < fold.end_line <= inside.line for fold in features.folding(document))
+    if "#" not in text:
+        features.formatting(document)
+    definition(editor.documents, document, offset)
+    occurrence = document.index.at(offset)
+    if occurrence is not None:
+        assert everywhere(editor.documents, document, occurrence)
+        with suppress(Refused):
+            rename(editor.documents, document, offset, "fresh_name")

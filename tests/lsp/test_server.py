@@ -1,0 +1,150 @@
+"""`prose lsp` as an editor has it: a process, asked by pygls' own client."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.client import LanguageClient
+
+from prose_kernel.lsp.documents import uri_of
+
+PROSE = Path(sys.executable).with_name("prose")
+WAIT = 60
+
+
+class Client:
+    def __init__(self) -> None:
+        self.client = LanguageClient("tests", "1")
+        self.published: asyncio.Queue[types.PublishDiagnosticsParams] = asyncio.Queue()
+        self.shown: list[str] = []
+        self.registered: asyncio.Queue[str] = asyncio.Queue()
+        self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda params: self.published.put_nowait(params))
+        self.client.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.shown.append(params.message))
+        self.client.feature(types.CLIENT_REGISTER_CAPABILITY)(lambda params: self._register(params))
+
+    def _register(self, params: types.RegistrationParams) -> None:
+        for one in params.registrations:
+            self.registered.put_nowait(one.method)
+
+    async def findings(self, uri: str, version: int | None = None) -> list[str]:
+        """The codes published for a document, once it has that version."""
+        while True:
+            found = await asyncio.wait_for(self.published.get(), WAIT)
+            if found.uri == uri and version in (None, found.version):
+                return [str(one.code) for one in found.diagnostics]
+
+    async def ask(self, question: Any) -> Any:
+        return await asyncio.wait_for(question, WAIT)
+
+
+@pytest.fixture
+async def editor(tmp_path: Path) -> AsyncIterator[Client]:
+    one = Client()
+    await one.client.start_io(str(PROSE), "lsp", "--stdio")
+    watched = types.DidChangeWatchedFilesClientCapabilities(dynamic_registration=True)
+    capabilities = types.ClientCapabilities(
+        workspace=types.WorkspaceClientCapabilities(did_change_watched_files=watched),
+        text_document=types.TextDocumentClientCapabilities(rename=types.RenameClientCapabilities(prepare_support=True)),
+    )
+    folder = types.WorkspaceFolder(uri_of(tmp_path), "work")
+    made = await one.ask(
+        one.client.initialize_async(types.InitializeParams(capabilities=capabilities, workspace_folders=[folder]))
+    )
+    assert made.capabilities.position_encoding == types.PositionEncodingKind.Utf16
+    assert made.server_info.name == "prose"
+    one.client.initialized(types.InitializedParams())
+    yield one
+    await one.ask(one.client.shutdown_async(None))
+    one.client.exit(None)
+    await one.ask(one.client.stop())
+
+
+async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
+    client = editor.client
+    (tmp_path / "lib.prose").write_text('input topic: "?"\noutput summary = topic\n', encoding="utf-8")
+    uri, lib = uri_of(tmp_path / "main.prose"), uri_of(tmp_path / "lib.prose")
+    this = types.TextDocumentIdentifier(uri)
+    assert await asyncio.wait_for(editor.registered.get(), WAIT) == types.WORKSPACE_DID_CHANGE_WATCHED_FILES
+
+    text = 'use "./lib.prose" as lib\nlet r = lib(topic: "😀")\noutput x = q.summary\n'
+    client.text_document_did_open(types.DidOpenTextDocumentParams(types.TextDocumentItem(uri, "prose", 1, text)))
+    assert await editor.findings(uri, 1) == ["E131"]
+
+    # An edit behind a line end that only Python knows, in UTF-16 units.
+    edits = [
+        types.TextDocumentContentChangePartial(types.Range(types.Position(1, 20), types.Position(1, 22)), "\u2028😀"),
+        types.TextDocumentContentChangePartial(types.Range(types.Position(2, 11), types.Position(2, 12)), "r"),
+    ]
+    client.text_document_did_change(
+        types.DidChangeTextDocumentParams(types.VersionedTextDocumentIdentifier(2, uri), edits)
+    )
+    assert await editor.findings(uri, 2) == []
+
+    at = types.Position(2, 15)
+    found = await editor.ask(client.text_document_definition_async(types.DefinitionParams(this, at)))
+    assert (found.uri, found.range.start) == (lib, types.Position(1, 7))
+    context = types.ReferenceContext(include_declaration=False)
+    places = await editor.ask(client.text_document_references_async(types.ReferenceParams(context, this, at)))
+    assert [(one.uri, one.range.start.line) for one in places] == [(uri, 2)]
+    hover = await editor.ask(client.text_document_hover_async(types.HoverParams(this, at)))
+    assert hover.contents.value.startswith("**variable** `summary` from lib.prose")
+    named = await editor.ask(client.text_document_prepare_rename_async(types.PrepareRenameParams(this, at)))
+    assert named.placeholder == "summary"
+    change = await editor.ask(client.text_document_rename_async(types.RenameParams(this, at, "short")))
+    assert set(change.changes) == {uri, lib}
+    with pytest.raises(JsonRpcException, match="is the name of another variable already") as refused:
+        await editor.ask(client.text_document_rename_async(types.RenameParams(this, types.Position(1, 4), "x")))
+    assert refused.value.code == -32803
+    offered = await editor.ask(
+        client.text_document_completion_async(types.CompletionParams(this, types.Position(2, 0)))
+    )
+    assert "session" in [one.label for one in offered.items]
+    assert (await editor.ask(client.text_document_document_symbol_async(types.DocumentSymbolParams(this))))[
+        0
+    ].name == "lib"
+    assert await editor.ask(client.text_document_folding_range_async(types.FoldingRangeParams(this))) == ()
+    tokens = await editor.ask(client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(this)))
+    assert len(tokens.data) % 5 == 0 and tokens.data
+    (link,) = await editor.ask(client.text_document_document_link_async(types.DocumentLinkParams(this)))
+    assert link.target == lib
+    marks = await editor.ask(
+        client.text_document_document_highlight_async(types.DocumentHighlightParams(this, types.Position(1, 4)))
+    )
+    assert [one.range.start.line for one in marks] == [1, 2]
+
+    # The imported file changes: in the editor, then outside of it.
+    other = types.TextDocumentItem(lib, "prose", 1, 'input theme: "?"\noutput summary = theme\n')
+    client.text_document_did_open(types.DidOpenTextDocumentParams(other))
+    assert await editor.findings(uri) == ["E026", "E027"]
+    client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(lib)))
+    assert await editor.findings(uri) == []
+    (tmp_path / "lib.prose").unlink()
+    event = types.FileEvent(lib, types.FileChangeType.Deleted)
+    client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([event]))
+    assert await editor.findings(uri) == ["E215"]
+
+    # Comments are never dropped, and a person is told why nothing happens.
+    whole = types.TextDocumentContentChangeWholeDocument("# why\nlet   x=1\n")
+    client.text_document_did_change(
+        types.DidChangeTextDocumentParams(types.VersionedTextDocumentIdentifier(3, uri), [whole])
+    )
+    options = types.FormattingOptions(tab_size=2, insert_spaces=True)
+    assert (
+        await editor.ask(client.text_document_formatting_async(types.DocumentFormattingParams(this, options))) is None
+    )
+    assert editor.shown == ["this text holds comments, which its canonical form drops; it was left alone"]
+    where = types.Range(types.Position(1, 0), types.Position(1, 1))
+    actions = types.CodeActionParams(this, where, types.CodeActionContext([]))
+    assert await editor.ask(client.text_document_code_action_async(actions)) == ()
+
+    # What makes no sense is answered with nothing.
+    nowhere = types.TextDocumentIdentifier("file:///nowhere/at/all.prose")
+    assert await editor.ask(client.text_document_hover_async(types.HoverParams(nowhere, at))) is None
+    assert await editor.ask(client.text_document_hover_async(types.HoverParams(this, types.Position(99, 99)))) is None

@@ -1,0 +1,164 @@
+"""`%restore`, `%history` and `%back`: a notebook whose kernel was restarted or killed goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from notebook.kernels import Client, kernel, specification
+from waiting import gone, until
+
+RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
+
+
+def die(client: Client) -> None:
+    """Kill the kernel and start another one in its place."""
+    os.kill(client.pid, signal.SIGKILL)
+    again(client)
+
+
+def again(client: Client) -> None:
+    client.manager.restart_kernel(now=True)
+    client.channels.wait_for_ready(timeout=30)
+
+
+def test_after_a_restart_everything_is_back(directory: Path) -> None:
+    (directory / "sub").mkdir()
+    with kernel(directory) as client:
+        client.run('%input word=tea\ninput word: "?"\nlet a = exec "echo a >> ran; echo {word}"')
+        client.run('agent writer:\n  model: sonnet\nblock twice(x):\n  return "{x}{x}"')
+        client.run('exec "cd sub"\nlet b = do twice(a)')
+        client.run('let c = exec "echo c >> ../ran; exit 3"')
+        client.manager.restart_kernel()
+        client.channels.wait_for_ready(timeout=30)
+        back = client.run("%restore")
+        assert back.displays == [
+            "4 cells of the run are back.\n  names: word, a, b\n  agents: writer\n  blocks: twice\n  directory: sub"
+        ]
+        assert (directory / "ran").read_text() == "a\nc\n"
+        assert client.run('exec "pwd"').text() == f"{directory / 'sub'}\n"
+        assert client.run("do twice(b)").displays == ["teateateatea"]
+        refused = client.run("%restore").error
+        assert refused["evalue"] == "%restore: a run has begun here already"
+        runs = list((directory / ".prose" / "runs").iterdir())
+        assert len(runs) == 1
+        log = (runs[0] / "state.md").read_text()
+        assert log.count("# run:") == 1
+        assert log.count("→ a ✓") == 1
+        program = (runs[0] / "program.prose").read_text()
+        assert program.count("agent writer:") == 1
+
+
+def test_an_unfinished_cell_goes_on_when_it_is_run_again(directory: Path) -> None:
+    cell = 'let b = exec "echo b >> ran; echo two"\nlet c = exec "echo c >> ran; echo on > on; sleep 4811"'
+    with kernel(directory) as client:
+        client.run('let a = exec "echo a >> ran; echo one"')
+        client.send(cell)
+        until((directory / "on").exists)
+        die(client)
+        assert gone("sleep 4811")
+        back = client.run("%restore")
+        assert back.displays == [
+            "1 cell of the run is back.\n"
+            "  names: a\n"
+            "This cell had not ended. Run it again: it goes on where it was.\n"
+            '  let b = exec "echo b >> ran; echo two"\n'
+            '  let c = exec "echo c >> ran; echo on > on; sleep 4811"\n'
+            "Under way, and asked again then:\n"
+            "  command c2/2/x0: echo c >> ran; echo on > on; sleep 4811"
+        ]
+        (directory / "on").unlink()
+        request = client.send(cell)
+        until((directory / "on").exists)
+        assert (directory / "ran").read_text() == "a\nb\nc\nc\n"
+        client.interrupt()
+        assert client.finish(request).status == "error"
+        assert client.run('exec "echo {b}"').text() == "two\n"
+        assert [row.split()[0] for row in client.run("%history").displays[0].splitlines()[1:]] == [
+            *("c1", "c1/1/x0", "c2", "c2/1/x0", "c2/2/x0", "c3", "c3/1/x0"),
+        ]
+
+
+def test_going_back_makes_a_branch(directory: Path) -> None:
+    with kernel(directory) as client:
+        client.run('let n = exec "echo x >> ran; wc -l < ran"')
+        client.run('exec "echo x >> ran"\nlet m = 1')
+        client.run("let k = 2")
+        history = client.run("%history").displays[0]
+        assert [re.sub(r"\s{2,}", " | ", line) for line in history.splitlines()] == [
+            "where | asked | answered",
+            'c1 | ✓ | let n = exec "echo x >> ran; wc -l < ran"',
+            "c1/1/x0 | ✓ | command echo x >> ran; wc -l < ran | 1",
+            'c2 | ✓ | exec "echo x >> ran"',
+            "c2/1/x0 | ✓ | command echo x >> ran",
+            "c3 | ✓ | let k = 2",
+        ]
+        back = client.run("%back 1")
+        assert back.displays == [
+            "The run is as it was after cell 1. Files, and what commands did outside, are not undone.\n  names: n"
+        ]
+        assert client.run('exec "echo {n}"').text() == "1\n"
+        assert client.run("m").error["ename"] == "SyntaxError"
+        assert (directory / "ran").read_text() == "x\nx\n"
+        client.run("%reset")
+        assert client.run("%restore").displays[0] == "2 cells of the run are back.\n  names: n"
+        assert client.run("%back 9").error["evalue"] == "%back: the run has no cell 9"
+        assert client.run("%back 2").error["evalue"] == "%back: cell 2 is the last one"
+        assert len(list((directory / ".prose" / "runs").iterdir())) == 2
+
+
+def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "one.ipynb")
+    with kernel(directory) as client:
+        assert client.run("%restore").displays == ["There is nothing to restore: no run of this notebook is kept."]
+        client.run('let a = exec "echo one"')
+        assert client.run("%history").status == "ok"
+        with _other(directory, monkeypatch) as other:
+            assert other.run("%restore").displays == ["There is nothing to restore: no run of this notebook is kept."]
+            (run,) = (directory / ".prose" / "runs").iterdir()
+            held = other.run(f"%restore {run.name}").error
+            assert RUN.sub("RUN", held["evalue"]) == "run RUN is being run by another process"
+            client.manager.shutdown_kernel()
+            assert other.run(f"%restore {run.name[:10]}").displays == ["1 cell of the run is back.\n  names: a"]
+            offered = other.ask("complete_request", {"code": "%back ", "cursor_pos": 6})["content"]
+            assert offered["matches"] == []
+            other.run("%reset")
+            listed = other.ask("complete_request", {"code": "%restore ", "cursor_pos": 9})["content"]
+            assert listed["matches"] == [run.name]
+            assert "E222" in other.run("%explain E222").displays[0]
+
+
+@contextmanager
+def _other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setenv("JPY_SESSION_NAME", "two.ipynb")
+    with kernel(directory) as client:
+        yield client
+
+
+def test_a_python_notebook_restores_too(directory: Path) -> None:
+    with kernel(directory, spec=specification("ipykernel_launcher")) as client:
+        client.run("%load_ext prose_kernel")
+        client.run('x = 3\nprose["n"] = x')
+        client.run('%%prose\nlet a = exec "echo a >> ran; echo one"')
+        die(client)
+        client.run("%load_ext prose_kernel")
+        assert client.run("%prose restore").displays == ["2 cells of the run are back.\n  names: n, a"]
+        assert client.run('print(prose["n"], prose["a"])').text() == "3 one\n\n"
+        assert (directory / "ran").read_text() == "a\n"
+
+
+def test_a_run_of_vvm_restores(directory: Path) -> None:
+    with kernel(directory, spec=specification("prose_kernel", "message", "--language=vvm")) as client:
+        client.run("%provider scripted s.yaml")
+        (directory / "s.yaml").write_text('sessions:\n  "Plan*": a plan\n')
+        client.run("%provider scripted s.yaml")
+        client.run('agent writer(model="sonnet", prompt="Write.")\nplan = @writer `Plan` ()')
+        die(client)
+        shown = client.run("%restore").displays
+        assert shown == ["1 cell of the run is back.\n  names: plan\n  agents: writer"]
+        assert client.run("plan").displays == ["a plan"]
