@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo posix test coverage lab lint bench docs tools agents local-model clean help
+.PHONY: demo durability posix test coverage lab lint bench docs tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make lab    JupyterLab with the Prose kernel"
 	@echo "make test   linters, types, layers, notebooks, tests"
 	@echo "make coverage   the same tests, observed: slower by half, and a table of the lines that none reaches"
+	@echo "make durability   programs killed at every record of their journals, on every backend: minutes, and a table"
 	@echo "make posix  tests of commands and tasks as on a system without Linux's facilities"
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
@@ -57,6 +58,13 @@ POSIX_MARKS ?= not timing and not linux and not slow
 POSIX ?= $(addprefix tests/commands/,test_starting.py test_ending.py test_watchdog.py tasks/test_acceptance.py) tests/notebook/test_interrupt.py
 posix: .make/test
 	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "$(POSIX_MARKS)" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
+
+# Not part of `make test`, which takes a sample: every program killed before and after every record of its journal, and many
+# more replays of generated programs. One backend: make durability BACKENDS=sqlite
+BACKENDS ?= filesystem sqlite postgres
+durability: .make/test
+	DURABILITY_EXAMPLES=300 $(BIN)/python -m pytest -q tests/durability $(PYTEST_ARGS)
+	cd tests && ../$(BIN)/python -m durability.matrix --backends $(BACKENDS)
 
 # Not part of `make test`: to observe every line of all kernels and commands, too, takes half as long again.
 coverage: .make/test

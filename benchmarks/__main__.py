@@ -16,6 +16,7 @@ def main() -> None:
         "kernel.py",
         "models.py",
         "replay.py",
+        "journal.py",
         "exec_tool.py",
         "tasks.py",
         "remote.py",

@@ -75,7 +75,10 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
     if journal.head.interactive:
         return Resumption(journal, under_way)
     last = journal.texts[-1].ended if journal.texts else None
-    if last is None or last.status == "done":
+    if last is None:  # a text that was killed while an interrupt ended it goes on before that
+        at = _last_record(journal, Ended(0, "interrupted"))
+        return Resumption(journal, under_way, at[0] if at is not None else None, texts_stay=True)
+    if last.status == "done":
         return Resumption(journal, under_way, texts_stay=True)
     found = _last_record(journal, last)
     if found is None:
@@ -90,7 +93,7 @@ def _last_record(journal: JournalRead, last: Ended) -> tuple[int, Asked | None] 
     """The number of the answer that the text failed for, with what was asked, or of its interrupt."""
     at: tuple[int, Asked | None] | None = None
     asked = None
-    for number, record in journal.records(journal.texts[-1].number):
+    for number, record in journal.records(journal.texts[-1].number) if journal.texts else ():
         match record:
             case Asked(key=key) if key == last.cause:
                 asked = record

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -180,6 +181,7 @@ class Workspace:
         self._programs: dict[str, Programs] = {}  # by language
         self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
+        self._orphans_gone = False
         self._muted = resumption is not None  # what is replayed was shown when it happened
         self._untold = Untold()
         self.texts = 0  # of the run that have begun
@@ -418,6 +420,7 @@ class Workspace:
         await self._retire()
         self._running = language
         self.texts += 1
+        await self._wait_for_orphans()
         if self._remote is None and self.settings.on_other_machines:
             self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
             self._plug_in(run, run.doors)
@@ -495,8 +498,9 @@ class Workspace:
 
         def cancel() -> None:
             if run is not None and run.journal is not None:
-                run.journal.journal.interrupted()
-            task.cancel()
+                run.journal.journal.interrupt(task)
+            else:
+                task.cancel()
 
         loop.call_soon_threadsafe(cancel)
 
@@ -565,11 +569,27 @@ class Workspace:
 
     # ------------------------------------------------------------ what survives
 
+    async def _wait_for_orphans(self) -> None:
+        """Before anything of a resumed run starts: what its killed process has left running is gone."""
+        if self._resumption is None or self._orphans_gone:
+            return
+        from prose_kernel.commands.watchdog import wait_for_orphans
+
+        stop = threading.Event()
+        try:
+            gone = await asyncio.to_thread(wait_for_orphans, stop)
+        finally:
+            stop.set()
+        self._orphans_gone = True
+        if not gone:
+            self._warnings.append("commands that a killed process has started cannot be ended, and may still run")
+
     async def restore(self) -> None:
         """Bring a run back: its finished texts run again, with the answers that they got then. A text that was
         running is not among them; the next one that is run goes on where that one was, if it is the same.
 
-        Raises `ResumeMismatch` when the program asks something else than it did.
+        Raises `ResumeMismatch` when the program asks something else than it did, and `CancelledError` when it is
+        interrupted meanwhile: then the journal is as it was.
         """
         from prose_kernel.run_journal import interrupted_text, texts_of
 
@@ -595,8 +615,10 @@ class Workspace:
                 stay()
         if (unfinished := interrupted_text(how)) is not None:
             self._goes_on_as(unfinished, machine)
-        self._caught_up()  # a cell that goes on is shown as one that runs
+        self._muted = False  # a cell that goes on is shown as one that runs
         run = self._run
+        if run is None or run.journal is None or not run.journal.journal.has_more:
+            self._caught_up()
         if run is not None and run.journal is not None and not run.journal.journal.has_more:
             self._give_back(run)
         await machine.ports.store.flush()

@@ -13,8 +13,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from prose_kernel.commands import system, watchdog_process
 from prose_kernel.commands.process_table import Member, member_of
@@ -28,10 +31,37 @@ _PROVEN = 10.0
 _LONGEST_JOURNAL = 256 * 1024
 """Bytes of the private file after which what has ended is left out of it."""
 
+_LOOK: Final = 0.02
+
 _ENDED_DELAY = 0.05
 """Ends are told late, together: a watchdog that thinks a group still runs looks at its members before it signals."""
 
 WARNING = "the watchdog cannot be kept running: commands would survive if the kernel were killed"
+
+
+_SWEPT: Final = 6.0
+"""Seconds for a dead kernel's commands to end: the watchdog's two graces, and what it takes to start."""
+
+
+def wait_for_orphans(stop: threading.Event, state_dir: Path | None = None) -> bool:
+    """Return when nothing runs any more that kernels of this user have left by being killed; whether that is so.
+
+    Their watchdogs end it; what has none any more is ended here. Blocks, for seconds at most, or until `stop` is set.
+    """
+    directory = str(state_dir or _directory())
+    if not watchdog_process.private(directory):
+        return True
+    until = time.monotonic() + _SWEPT
+    while left := watchdog_process.orphans(directory):
+        for path in watchdog_process.orphans(directory, watched=False):
+            watchdog_process.sweep_one(path)
+        if stop.wait(_LOOK) or time.monotonic() >= until:
+            return not left
+    return True
+
+
+def _directory() -> Path:
+    return Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}"
 
 
 class Watchdog:
@@ -47,7 +77,7 @@ class Watchdog:
         self._loop = loop
         self._marker = marker
         self._on_warning = on_warning
-        self._state_dir = state_dir or Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}"
+        self._state_dir = state_dir or _directory()
         self._journal: _Journal | None = None
         self._groups: dict[int, bytes] = {}
         self._unsent = bytearray()  # said to nobody yet
@@ -161,6 +191,8 @@ class Watchdog:
         else:
             self._started_at = self._loop.time()
             self._exit = ExitWatch(self._loop, self._popen.pid, self._died)
+            if self._journal is not None:
+                self._journal.watched_by(self._popen.pid)
         finally:
             close((reader,))
 
@@ -257,6 +289,14 @@ class _Journal:
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 self._size += os.write(self._descriptor, lines)
+
+    def watched_by(self, pid: int) -> None:
+        """Write down which process ends what is left, so that nobody else does meanwhile."""
+        watchdog = member_of(pid)
+        if watchdog is not None:
+            line = b"watchdog %d %d\n" % watchdog.identity
+            self._head = self._head.partition(b"watchdog ")[0] + line
+            self.add(line, {})
 
     def remove(self) -> None:
         close([self._descriptor] if self._descriptor >= 0 else [])

@@ -150,19 +150,39 @@ def private(directory: str) -> bool:
 
 def sweep(directory: str) -> None:
     """End what kernels left that were killed together with their watchdogs. A living kernel's file is not touched."""
+    for path in orphans(directory):
+        sweep_one(path)
+
+
+def orphans(directory: str, watched: bool = True) -> list[str]:
+    """The files of kernels that are dead, and of those the ones whose watchdog lives only if `watched`."""
+    found = []
     for name in os.listdir(directory):  # noqa: PTH208
         path = f"{directory}/{name}"
         if not name.startswith("jobs-") or not (lines := _lines(path)):
             continue
-        heads = dict(line.split(b" ", 1) for line in lines if line[:1].isalpha() and b" " in line)
-        if heads.get(b"boot") == system.boot_id().encode():
-            if _lives(heads.get(b"owner", b"")):
-                continue
-            _sweep_one(heads.get(b"marker", b"").decode(), lines)
-        _remove(path)
+        heads = _heads(lines)
+        here = heads.get(b"boot") == system.boot_id().encode()
+        busy = _lives(heads.get(b"owner", b"")) or (not watched and _lives(heads.get(b"watchdog", b"")))
+        if not (here and busy):
+            found.append(path)
+    return found
 
 
-def _sweep_one(marker: str, lines: list[bytes]) -> None:
+def sweep_one(path: str) -> None:
+    """End what the kernel of this file has left, and remove the file."""
+    lines = _lines(path)
+    heads = _heads(lines)
+    if heads.get(b"boot") == system.boot_id().encode():
+        _sweep_lines(heads.get(b"marker", b"").decode(), lines)
+    _remove(path)
+
+
+def _heads(lines: list[bytes]) -> dict[bytes, bytes]:
+    return dict(line.split(b" ", 1) for line in lines if line[:1].isalpha() and b" " in line)
+
+
+def _sweep_lines(marker: str, lines: list[bytes]) -> None:
     groups = Groups(marker)
     for line in lines:
         try:

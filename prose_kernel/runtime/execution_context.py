@@ -321,14 +321,12 @@ class RaceGate:
         self._turns = turns
         self._arrived = arrived
         self._is_open = False
-        self._waiting: dict[asyncio.Task[Any], asyncio.Future[None]] = {}
+        self._waiting: list[asyncio.Task[Any]] = []
 
     def let_go(self) -> None:
         self._is_open = True
-        for task, future in self._waiting.items():
+        for task in self._waiting:
             self._turns.wakes(task)
-            if not future.done():
-                future.set_result(None)
 
     @property
     def over(self) -> bool:
@@ -342,11 +340,11 @@ class RaceGate:
             return
         task = asyncio.current_task()
         assert task is not None
-        self._waiting[task] = asyncio.get_running_loop().create_future()
+        self._waiting.append(task)
         try:
-            await self._turns.park(self._waiting[task])
+            await self._turns.park()
         finally:
-            del self._waiting[task]
+            self._waiting.remove(task)
 
 
 class ControlFlow(Exception):
@@ -442,7 +440,6 @@ class ExecutionContext:
         self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
         self.path, self.counts, self.cwd = caller.path, caller.counts, caller.cwd
         self.crossings = caller.crossings + 1
-        self.host.scheduler.hand_on(caller, self)
         return self
 
     def _inner(self, iteration: int | None, path: str) -> Self:
@@ -508,7 +505,7 @@ class ExecutionContext:
         """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
         progress = self.run.progress
         if progress.unsaved or progress.dirty:
-            await Suspension(self.run.flush(), partial(self.host.scheduler.keep_turn, self))
+            await self.run.flush()
         self.tell_lost()
 
     def tell_lost(self) -> None:
@@ -523,17 +520,12 @@ class ExecutionContext:
     async def admitted(self) -> None:
         """Wait until this branch may ask the outside: call before making what `outside` waits for."""
         if self.race_gate is not None and not self.race_gate.over:
-            turns = self.host.scheduler
-            turns.release(self)
-            try:
-                await self.race_gate.wait()
-            finally:
-                await turns.turn()
+            await self.race_gate.wait()
 
     async def outside(self, waiting: Awaitable[T]) -> T:
         """Wait for something outside of the program; the turn goes to other branches meanwhile."""
         turns = self.host.scheduler
-        wait = Suspension(waiting, lambda: turns.leave(self))
+        wait = Suspension(waiting, turns.ends)
         try:
             return cast("T", await wait)
         finally:
@@ -572,10 +564,12 @@ class ExecutionContext:
     async def breathe(self) -> None:
         """Let the front end be served, when this context has computed for a while. Call where `scheduler.due()`."""
         turns, journal = self.host.scheduler, self.host.journal
-        if turns.takes_too_long(self) if journal is None else journal.lets_others_go_first(self):
+        if journal is not None and journal.interrupts_here():
+            await journal.stand_still()
+        elif turns.takes_too_long() if journal is None else journal.lets_others_go_first():
             await self.ask(Wait("turn", f"{self.path}/y{self.count('turn')}"), type(None), partial(asyncio.sleep, 0))
         else:
-            await turns.breathe(self)
+            await turns.breathe()
 
 
 async def _in_place(permits: asyncio.Semaphore, ask: Callable[[], Awaitable[T]]) -> T:

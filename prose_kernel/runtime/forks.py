@@ -17,6 +17,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.runtime.events import BranchFinished, BranchStep, ParallelJoined, ParallelStarted
 from prose_kernel.runtime.execution_context import RECENT, ControlFlow, ExecutionContext, Node, RaceGate, forget_trace
 from prose_kernel.runtime.numbering import PARALLEL, ForkAllocation
+from prose_kernel.runtime.scheduler import Turn
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
@@ -150,7 +151,8 @@ class Fork(Generic[X]):
         self._fresh: list[int] = []
         self._notes: dict[int, tuple[str, ...]] = {}
         self._crash: BaseException | None = None
-        self._wake: asyncio.Future[None] | None = None
+        self._living = 0
+        self._unwanted: set[int] = set()
         self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
@@ -175,7 +177,8 @@ class Fork(Generic[X]):
                 self._start_more()
                 if not self._tasks:
                     break
-                await self._some_end()
+                if not self._fresh:
+                    await self._next_end()
                 self._settle()
         except asyncio.CancelledError:
             await self._end_all(siblings=self.s.cancellation.stopped)
@@ -195,22 +198,22 @@ class Fork(Generic[X]):
         loop = asyncio.get_running_loop()
         while self._queue and len(self._tasks) < self._live:
             index = self._queue.popleft()
-            task = loop.create_task(self._branch(index))
-            self.s.host.scheduler.begins()
-            self._tasks[index] = task
-            task.add_done_callback(lambda _, index=index: self._ended(index))  # type: ignore[misc]
+            turn = self.s.host.scheduler.begins()
+            self._living += 1
+            self._tasks[index] = loop.create_task(self._branch(index, turn))
 
-    async def _branch(self, index: int) -> Value:
-        turns = self.s.host.scheduler
-        await turns.turn()
-        context, coroutine = self._begin(index)
-        self.contexts[index] = context
-        if index in self._holds:
-            context.race_gate = self._holds[index]
+    async def _branch(self, index: int, turn: Turn) -> Value:
         try:
+            await turn.wait()
+            if index in self._unwanted:
+                raise asyncio.CancelledError
+            context, coroutine = self._begin(index)
+            self.contexts[index] = context
+            if index in self._holds:
+                context.race_gate = self._holds[index]
             return await drive(coroutine)
         finally:
-            turns.release(context)
+            self._ended(index)
 
     # ------------------------------------------------------------ a recorded race
 
@@ -257,30 +260,17 @@ class Fork(Generic[X]):
     # ------------------------------------------------------------ ending
 
     def _ended(self, index: int) -> None:
+        """The last thing that a branch does: who joins goes on when the branch's task is over."""
         self._fresh.append(index)
+        self._living -= 1
         turns = self.s.host.scheduler
-        if self._wake is not None and not self._wake.done():
-            turns.wakes(self._task)
-            self._wake.set_result(None)
+        turns.wakes(self._task)
         turns.ends()
 
     async def _next_end(self) -> None:
-        """Wait until a branch ends. A cancellation is delivered at once."""
-        turns = self.s.host.scheduler
-        turns.release(self.s)
+        """Wait until a branch ends."""
         self._task = asyncio.current_task()
-        self._wake = asyncio.get_running_loop().create_future()
-        try:
-            await turns.park(self._wake)
-        finally:
-            self._wake = None
-
-    async def _some_end(self) -> None:
-        turns = self.s.host.scheduler
-        turns.release(self.s)
-        if not self._fresh:
-            await self._next_end()
-        await turns.attend()
+        await self.s.host.scheduler.park()
 
     def _settle(self) -> None:
         """Tell the join of the branches that have ended, in source order; those after its decision have lost."""
@@ -324,17 +314,12 @@ class Fork(Generic[X]):
         """Cancel every branch that is alive and wait until all have ended, however often we are cancelled."""
         cancelled: asyncio.CancelledError | None = None
         self._cancel(siblings)
-        self.s.host.scheduler.release(self.s)
-        while any(not task.done() for task in self._tasks.values()):
+        while self._living:
             try:
                 await self._next_end()
             except asyncio.CancelledError as error:
                 cancelled = error
                 self._cancel(siblings)
-        try:
-            await self.s.host.scheduler.turn()
-        except asyncio.CancelledError as error:
-            cancelled = error
         for task in self._tasks.values():
             problem = None if task.cancelled() else task.exception()
             if problem is not None and not isinstance(problem, (RunError, ControlFlow)):
@@ -345,11 +330,13 @@ class Fork(Generic[X]):
 
     def _cancel(self, siblings: bool) -> None:
         for index, task in self._tasks.items():
-            if siblings and index in self.contexts:
+            if index not in self.contexts:
+                self._unwanted.add(index)  # it ends as soon as it gets its turn
+                continue
+            if siblings:
                 self.contexts[index].cancellation.stopped = True
             if not task.done():
-                self.s.host.scheduler.wakes(task)
-                task.cancel()
+                self.s.host.scheduler.cancel(task)
 
     # ------------------------------------------------------------ telling
 

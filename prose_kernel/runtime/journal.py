@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import MsgspecError, json, structs
 
-from prose_kernel.errors import ProviderError, ResumeMismatch
+from prose_kernel.errors import ProviderError, ResumeMismatch, Undecided
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asides import Aside
@@ -39,8 +39,8 @@ from prose_kernel.runtime.journal_records import (
     Record,
     Text,
 )
-from prose_kernel.runtime.ports import CommandResult, SessionResult
-from prose_kernel.runtime.scheduler import Scheduler, Suspension
+from prose_kernel.runtime.ports import CommandResult, Finding, SessionResult
+from prose_kernel.runtime.scheduler import Scheduler, Suspension, Turn
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import ExecutionContext
@@ -69,11 +69,14 @@ class Log(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Parked:
-    """A request of a replayed program that waits for its answer. `answer` None: ask the outside."""
+    """A request of a replayed program that waits for its answer: the recorded one, or None to ask the outside. `known`
+    tells that it has a record of before."""
 
     asked: Asked
-    woken: asyncio.Future[Answered | None]
-    cancelled: bool = False
+    known: bool
+    turn: Turn = field(default_factory=Turn)
+    answer: Answered | None = None
+    task: asyncio.Task[object] | None = field(default_factory=asyncio.current_task)
 
 
 class Journal:
@@ -116,12 +119,14 @@ class Journal:
         self._under_way, self._again = under_way, again
         self._on_live = on_live
         self._parked: dict[str, _Parked] = {}
+        self._cancelled: dict[str, None] = {}
         self._mark = turns.looks
         self.answers = 0
         self.abandoned = False
+        """Whether the person has interrupted the replay: nothing is asked any more, and the journal stays as it is."""
         self.task: asyncio.Task[object] | None = None
         if known is not None:
-            turns.idle = self._idle
+            turns.idle, turns.cancelling = self._idle, self._is_cancelled
             self._advance()
 
     @property
@@ -150,23 +155,36 @@ class Journal:
 
         `kept` is what is written down of an answer, `revive` makes an answer of what was. Raises what `ask` raises.
         """
+        if self.abandoned:
+            raise asyncio.CancelledError
         described = codec.describe(request, also)
+        if self._turns.interrupted is not None or isinstance(self._coming, Interrupted):
+            await self.stand_still()
         s.answered = described.key, s.statement
-        if self._was_asked(described):
-            answered = await self._known_answer(s, described)
+        parked = self._asked(described)
+        if parked is not None:
+            answered = await self._known_answer(described, parked)
             if answered is not None:
                 self._hand_back(request, answered)
                 value = self._value(answered, kind, described)
                 return value if revive is None else await revive(value)
-            if self._under_way == "fail" and described.key != self._again and (failure := _failure(kind)) is not None:
+            failed = parked.known and self._under_way == "fail" and described.key != self._again
+            if failed and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
-        return await self._live_answer(s, described, ask, kept)
+        return await self._live_answer(described, kind, ask, kept, at_once=parked is None)
 
     async def _live_answer(
-        self, s: ExecutionContext, described: Described, ask: Callable[[], Awaitable[T]], kept: Callable[[T], T] | None
+        self,
+        described: Described,
+        kind: type[T],
+        ask: Callable[[], Awaitable[T]],
+        kept: Callable[[T], T] | None,
+        *,
+        at_once: bool,
     ) -> T:
+        """Ask the outside. `at_once`: the branch has not waited for that."""
         turns, key = self._turns, described.key
-        wait = Suspension(ask(), partial(turns.leave, s))
+        wait = Suspension(ask(), turns.ends)
         aside = Aside(key, self._place)
         try:
             try:
@@ -175,19 +193,28 @@ class Journal:
             finally:
                 if wait.happened:
                     await turns.regain()
-            written = value if kept is None else kept(value)
+            whole = value if kept is None else kept(value)
         except asyncio.CancelledError:
             self._write_answer(Answered(key, cancelled=True), aside, kept=False)
             raise
         except Exception as error:
             if codec.may_be_kept(error):
-                told = Answered(key, error=codec.encode_error(error), at_once=not wait.happened)
+                told = Answered(key, error=codec.encode_error(error), at_once=at_once and not wait.happened)
                 self._write_answer(told, aside, kept=False)
             else:
                 aside.settle(False)
             raise
-        self._write_answer(Answered(key, codec.encode(written), at_once=not wait.happened), aside, kept=True)
-        return value
+        at_once = at_once and not wait.happened
+        try:
+            raw, value_then = codec.written(whole, kind)
+        except RecursionError:
+            too_deep = "the answer is nested too deeply"
+            unusable = Undecided(too_deep) if kind is Finding else ProviderError(too_deep, retryable=False)
+            told = Answered(key, error=codec.encode_error(unusable), at_once=at_once)
+            self._write_answer(told, aside, kept=False)
+            raise unusable from None
+        self._write_answer(Answered(key, raw, at_once=at_once), aside, kept=True)
+        return value if kept is not None else value_then
 
     def _write_answer(self, answered: Answered, aside: Aside, *, kept: bool) -> None:
         if aside.notes:
@@ -231,73 +258,79 @@ class Journal:
 
     # ------------------------------------------------------------ replaying
 
-    def _was_asked(self, described: Described) -> bool:
-        """Whether the request has a record; without one it is written down now. Raises `ResumeMismatch`."""
-        if self.abandoned:
-            raise asyncio.CancelledError
+    def _asked(self, described: Described) -> _Parked | None:
+        """The request is made: None when the outside is to be asked now. Raises `ResumeMismatch`."""
         digest = described.digest(self._run_ids)
         if self._known is not None:
             coming = self._coming
             known = (described.key, described.kind, digest)
             if isinstance(coming, Asked) and (coming.key, coming.kind, coming.digest) == known:
-                self._parked[described.key] = _Parked(coming, asyncio.get_running_loop().create_future())
                 self._advance()
-                return True
+                return self._park(coming, known=True)
             self._leave(_words(described.kind, described.shown))
         looks = self._looks() if described.kind == "wait" else 0
-        self._write(Asked(described.key, described.kind, digest, described.shown, looks))
-        return False
+        asked = Asked(described.key, described.kind, digest, described.shown, looks)
+        self._write(asked)
+        return self._park(asked, known=False) if self._parked else None
 
-    async def _known_answer(self, s: ExecutionContext, described: Described) -> Answered | None:
+    def _park(self, asked: Asked, *, known: bool) -> _Parked:
+        parked = self._parked[asked.key] = _Parked(asked, known)
+        return parked
+
+    async def _known_answer(self, described: Described, parked: _Parked) -> Answered | None:
         """The recorded answer, when it is its turn; None when there is none, and the outside is to be asked.
 
         A cancelled branch goes on when it did then, because the order of what follows depends on that.
         """
-        parked = self._parked[described.key]
         coming = self._coming
         if isinstance(coming, Answered) and coming.at_once and coming.key == described.key:
             del self._parked[described.key]
             self._advance()
             return coming
-        turns = self._turns
-        turns.leave(s)
-        while not parked.woken.done():
-            try:
-                await asyncio.shield(parked.woken)
-            except asyncio.CancelledError:
-                parked.cancelled = True
-        answered = parked.woken.result()
-        if answered is None and parked.cancelled:
-            self._write(Answered(described.key, cancelled=True))
-            raise asyncio.CancelledError
-        return answered
+        self._turns.ends()
+        try:
+            await parked.turn.wait()
+        except asyncio.CancelledError:
+            if parked.answer is None:
+                self._write(Answered(described.key, cancelled=True))
+                raise
+        return parked.answer
 
     def _idle(self) -> None:
         """All branches stand still: the next one gets its answer."""
+        if not self._turns.active:
+            return
+        if self._known is None:
+            self._ask_next()
+            return
+        if self._is_interrupt(self._coming, waiting=True):
+            self._advance()
+            self._cancel()
+            if self._turns.is_running:
+                return
         coming = self._coming
-        if self._known is None or not self._parked:
+        if not self._parked:
             return
         if isinstance(coming, Answered) and coming.key in self._parked:
             self._advance()
+            self._cancelled.pop(coming.key, None)
             self._wake(self._parked.pop(coming.key), coming)
-        elif isinstance(coming, Interrupted):
-            self._advance()
-            self._cancel()
         else:
             try:
                 self._leave("nothing of the kind")
             except ResumeMismatch as error:  # nobody asks what was asked next: whoever waits first is told so
                 parked = self._parked.pop(next(iter(self._parked)))
                 self._wake(parked, Answered(parked.asked.key, error=codec.encode_error(error)))
+            else:
+                self._ask_next()
 
     def _wake(self, parked: _Parked, answered: Answered | None) -> None:
-        self._turns.begins()
-        parked.woken.set_result(answered)
+        parked.answer = answered
+        self._turns.goes_on(parked.turn)
 
     def _cancel(self) -> None:
         if self.task is not None:
-            self._turns.wakes(self.task)
-            self.task.cancel()
+            self._turns.cancel(self.task)
 
     def _leave(self, now: str) -> None:
         """The program does what the next record does not tell of. Raises `ResumeMismatch` when there is one, unless the
@@ -310,14 +343,30 @@ class Journal:
         self._go_live()
 
     def _go_live(self) -> None:
-        """The records are at their end."""
-        self._known = self._turns.idle = None
-        self._turns.stop_at = 0
-        parked, self._parked = list(self._parked.values()), {}
+        """The records are at their end. What was under way is asked again, and what is asked meanwhile behind it: one
+        request whenever all branches stand still, so that the next resumed run finds the same order."""
+        self._known, self._turns.stop_at = None, 0
+        under_way = [one.asked for one in self._parked.values() if one.asked.kind != "wait"]
+        self._is_drained()
         if self._on_live is not None:
-            self._on_live([one.asked for one in parked if one.asked.kind != "wait"])
-        for one in parked:
-            self._wake(one, None)
+            self._on_live(under_way)
+
+    def _is_drained(self) -> None:
+        if not self._parked:
+            self._turns.idle = self._turns.cancelling = None
+
+    def _ask_next(self) -> None:
+        """Whose request was cancelled meanwhile learns it first: it would not wait any more if it had been asked."""
+        key = next(iter(self._cancelled or self._parked), None)
+        if key is not None:
+            self._cancelled.pop(key, None)
+            self._wake(self._parked.pop(key), None)
+        self._is_drained()
+
+    def _is_cancelled(self, task: asyncio.Task[object]) -> None:
+        for key, parked in self._parked.items():
+            if parked.task is task:
+                self._cancelled[key] = None
 
     def _advance(self) -> None:
         """The next record is due."""
@@ -331,41 +380,74 @@ class Journal:
 
     # ------------------------------------------------------------ computing for long
 
-    def lets_others_go_first(self, s: ExecutionContext) -> bool:
+    def lets_others_go_first(self) -> bool:
         """Whether a branch that has computed for long has to queue now; asked where it breathes."""
         if self._known is None:
-            return self._turns.takes_too_long(s)
+            return self._turns.takes_too_long()
         coming = self._coming
-        if self._turns.looks != self._turns.stop_at:
-            return False
-        if isinstance(coming, Interrupted):
-            self._advance()
-            self._cancel()
-            return False
-        return isinstance(coming, Asked) and coming.kind == "wait"
+        return self._turns.looks == self._turns.stop_at and isinstance(coming, Asked) and coming.kind == "wait"
 
     def _looks(self) -> int:
         return self._turns.looks - self._mark
 
-    # ------------------------------------------------------------ texts
+    # ------------------------------------------------------------ interrupts
 
-    def interrupted(self) -> None:
-        """The person interrupts the text that runs; called right before its task is cancelled.
-
-        One that has not caught up with its records yet is abandoned: it ends, and nothing of that is written.
+    def interrupt(self, task: asyncio.Task[object]) -> None:
+        """Cancel the text that runs in `task`, at a point that a resumed run finds again: when all branches stand
+        still, or where a computing one breathes. A branch that would ask something before stands still instead. A
+        second call does not wait for such a point.
         """
+        turns = self._turns
         if self._known is not None:
-            self._abandon()
+            self._abandon(task)
+        elif not turns.active or self.task is not task:
+            task.cancel()
+        elif turns.interrupted is not None:
+            self._interrupt(max(1, self._looks()))
+        elif turns.is_running:
+            turns.interrupted = partial(self._interrupt, 0)
+            turns.stop_at = turns.looks + 1
         else:
-            self._write(Interrupted(max(1, self._looks()) if self._turns.is_running else 0))
+            self._interrupt(0)
 
-    def _abandon(self) -> None:
-        self.abandoned = True
-        self._known = self._turns.idle = None
-        self._turns.stop_at = 0
+    def _abandon(self, task: asyncio.Task[object]) -> None:
+        self.abandoned, self._known, self._coming = True, None, None
+        self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
         parked, self._parked = list(self._parked.values()), {}
+        self._turns.cancel(task)
         for one in parked:
             self._wake(one, Answered(one.asked.key, cancelled=True))
+
+    def _interrupt(self, looks: int) -> None:
+        self._turns.interrupted = None
+        self._write(Interrupted(looks))
+        self._cancel()
+
+    def interrupts_here(self) -> bool:
+        """Whether the branch that breathes is where the text is interrupted; then the text is cancelled."""
+        if self._known is not None:
+            if self._turns.looks != self._turns.stop_at or not self._is_interrupt(self._coming, waiting=False):
+                return False
+            self._advance()
+            self._cancel()
+            return True
+        if self._turns.interrupted is None:
+            return False
+        self._interrupt(self._looks())
+        return True
+
+    async def stand_still(self) -> None:
+        """Wait until the interrupt reaches this branch."""
+        if asyncio.current_task() is self.task:
+            await asyncio.sleep(0)  # it has, where the branch is the text itself
+        await self._turns.park()
+
+    @staticmethod
+    def _is_interrupt(record: Record | None, *, waiting: bool) -> bool:
+        """Whether the text was interrupted when all branches stood still (`waiting`), or where one breathed."""
+        return isinstance(record, Interrupted) and (record.looks == 0) is waiting
+
+    # ------------------------------------------------------------ texts
 
     def begins(self, text: Text) -> None:
         """A text begins to run. Where another one did, in a run that is resumed, that one and what followed it are

@@ -47,7 +47,7 @@ class Described(msgspec.Struct, frozen=True):
 
     def digest(self, without: Sequence[bytes]) -> str:
         """Of all that decides the answer, `without` the ids of the run and of those that it branched from."""
-        data = _ENCODER.encode((self.kind, self.said, self.parts))
+        data = dumps((self.kind, self.said, self.parts))
         for run_id in without:
             data = data.replace(run_id, b"*")
         return hashlib.blake2b(data, digest_size=8).hexdigest()
@@ -92,24 +92,47 @@ def _numbered(at: str, attempt: int) -> str:
 # ---------------------------------------------------------------- answers
 
 
+def written(value: T, kind: type[T]) -> tuple[Raw, T]:
+    """An answer as JSON, and what a resumed program will get for it: the same, unless JSON cannot hold it.
+
+    Raises `RecursionError` for a value that is nested too deeply.
+    """
+    raw = Raw(dumps(value))
+    return raw, decode(raw, kind) if kind is Finding else value
+
+
 def encode(value: object) -> Raw:
-    """A value as JSON. A lone surrogate, which JSON cannot hold, becomes a question mark."""
+    return Raw(dumps(value))
+
+
+def dumps(value: object) -> bytes:
+    """JSON of anything. A lone surrogate, as names of files have them, is escaped."""
     try:
-        return Raw(_ENCODER.encode(value))
+        return _ENCODER.encode(value)
     except UnicodeEncodeError:
-        text = json.dumps(msgspec.to_builtins(value, enc_hook=str), ensure_ascii=False)
-        return Raw(text.encode("utf-8", "replace"))
+        return json.dumps(msgspec.to_builtins(value, enc_hook=str)).encode()
+
+
+def loads(data: bytes | Raw, kind: type[T]) -> T:
+    """What `dumps` was given. Raises `msgspec.MsgspecError` for what is none."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    try:
+        found: T = decoder.decode(data)
+    except msgspec.DecodeError:
+        try:
+            return msgspec.convert(json.loads(bytes(data)), kind)
+        except (ValueError, RecursionError):
+            raise msgspec.DecodeError("no JSON") from None
+    return found
 
 
 def decode(raw: Raw, kind: type[T]) -> T:
     """The answer as it was. Raises `msgspec.MsgspecError` for what is none."""
     if kind is Finding:
-        return Finding(**msgspec.json.decode(raw))  # type: ignore[return-value]  # its value may be anything
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
-    found: T = decoder.decode(raw)
-    return found
+        return Finding(**loads(raw, dict))  # type: ignore[return-value]  # its value may be anything
+    return loads(raw, kind)
 
 
 # ---------------------------------------------------------------- errors
@@ -133,7 +156,7 @@ def encode_error(error: BaseException) -> Raw:
 
 
 def decode_error(raw: Raw) -> Exception:
-    found = msgspec.json.decode(raw, type=_Error)
+    found = loads(raw, _Error)
     kind: Any = _BUILTINS.get(found.type) or getattr(errors, found.type, errors.ProviderError)
     error: Exception = kind.__new__(kind, *found.args)
     error.args = tuple(found.args)

@@ -210,7 +210,7 @@ class Machine:
     async def _drive(self, context: ExecutionContext, program: Any) -> Value:
         """Run the text; what it has left is kept also when it fails."""
         turns = self._shared.host.scheduler
-        turns.begins()
+        turns.text_begins()
         try:
             return await drive(self._execute(context, program))
         except BaseException:
@@ -219,8 +219,7 @@ class Machine:
             raise
         finally:
             self.cwd = context.cwd
-            turns.release(context)
-            turns.ends()
+            turns.text_ends()
 
     def _announce(self, source: Source, index: int, program: Any) -> None:
         place = Place(source, Span(0, 0), self._run.ordinal)

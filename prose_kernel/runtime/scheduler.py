@@ -1,16 +1,18 @@
-"""The cooperative scheduler's two rules (openprose.md 3.7).
+"""The cooperative scheduler's two rules (docs/reference/openprose.md 3.7).
 
-Control changes only while a branch waits. And what branches have waited for reaches the program one at a time, in the
-order in which it came, each when all branches stand still: so a run is a function of its texts and of the sequence of
-answers that it got, which is what a journal writes down (`runtime/journal.py`).
+Control changes only while a branch waits: one branch has the turn, the others that could go on queue for it. And what
+branches have waited for reaches the program one at a time, in the order in which it came, each when all branches stand
+still. So a run is a function of its texts and of the sequence of answers that it got, which is what a journal writes
+down (`runtime/journal.py`). Nothing else decides who runs: the queue is filled by what the program does, never by when
+the event loop comes to a task.
 
 An example: `parallel:` has two branches. Both commands end within the same millisecond. The branch whose command ended
 first goes on, alone, until it waits or ends, and so does whatever its end sets going (the construct around it, the next
 statement); only then the other branch learns that its command has ended.
 
-A branch that computes for long still lets the event loop serve the front end; it must then not let its siblings run.
-It keeps its turn meanwhile: one branch computes `n = n + 1` a million times, after five milliseconds it breathes, and
-an interrupt or a message of the front end is served.
+A branch that computes for long still lets the event loop serve the front end; it keeps its turn meanwhile. One branch
+computes `n = n + 1` a million times, after five milliseconds it breathes, and an interrupt or a message of the front
+end is served.
 """
 
 from __future__ import annotations
@@ -31,25 +33,80 @@ _EVERY: Final = 8
 """The clock is looked at for every so many statements or passes."""
 
 
-class Scheduler:
-    """`running` counts the tasks of the program that go on without anything from outside; `looks` how often the program
-    has asked whether it is time to breathe, which tells exactly where a computing program stands.
+class Turn:
+    """A place in the queue of those that want to run. It stays there when who waits for it is cancelled."""
 
-    `idle` is called when all tasks wait and no answer has come in: the next answer of a journal may be given.
+    __slots__ = ("_cancels", "_future", "given")
+
+    def __init__(self) -> None:
+        self.given = False
+        self._cancels = _cancels()
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def give(self) -> None:
+        self.given = True
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, cancelled: Callable[[], None] | None = None) -> None:
+        """Wait until it is given. A cancellation is delivered afterwards; `cancelled` is called at once."""
+        delayed: asyncio.CancelledError | None = None
+        if self.given and _cancels() != self._cancels:
+            await asyncio.sleep(0)  # cancelled by what its own waiting has set going
+        while not self.given:
+            try:
+                await self._future
+            except asyncio.CancelledError as error:
+                delayed = error
+                self._future = asyncio.get_running_loop().create_future()
+                if cancelled is not None and not self.given:
+                    cancelled()
+        if delayed is not None:
+            raise delayed
+
+
+def _cancels() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
+
+
+class Scheduler:
+    """Whose turn it is. `looks` counts how often the program has asked whether it is time to breathe, which tells
+    exactly where a computing program stands.
+
+    `idle` is called when all branches wait and no answer has come in: the next answer of a journal may be given.
+    `interrupted` is called, once, as soon as all branches wait: before any answer that has come in reaches the program.
     """
 
     def __init__(self) -> None:
         self.looks = 0
         self.stop_at = 0
         self.idle: Callable[[], None] | None = None
-        self._computing: object | None = None
-        self._since = 0.0
-        self._running = 0
-        self._parked: set[asyncio.Task[Any]] = set()
-        self._arrived: deque[asyncio.Future[None]] = deque()
-        self._holder: object | None = None
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.interrupted: Callable[[], None] | None = None
+        self.active = False
+        """Whether a text runs."""
+        self.is_running = False
+        """Whether a branch has the turn."""
+        self.cancelling: Callable[[asyncio.Task[Any]], None] | None = None
+        """Is told of each task that a branch cancels, before that learns it."""
+        self._first: deque[Turn] = deque()
+        self._ready: deque[Turn] = deque()
+        self._arrived: deque[Turn] = deque()
+        self._parked: dict[asyncio.Task[Any], Turn] = {}
+        self._urgent = False
+        self._since: float | None = None
         self._due = 0.0
+
+    # ------------------------------------------------------------ texts
+
+    def text_begins(self) -> None:
+        """A file or a cell begins to run: its root has the turn."""
+        self.active = self.is_running = True
+
+    def text_ends(self) -> None:
+        """It has run to its end. An interrupt that comes now, comes too late."""
+        self.active, self.interrupted, self._urgent = False, None, False
+        self.ends()
 
     # ------------------------------------------------------------ computing for long
 
@@ -58,126 +115,99 @@ class Scheduler:
         looks = self.looks = self.looks + 1
         return looks == self.stop_at or (looks % _EVERY == 0 and time.monotonic() >= self._due)
 
-    async def breathe(self, context: object) -> None:
-        """Let the event loop run, and no other branch."""
-        if self._computing is not context:
-            self._computing, self._since = context, time.thread_time()
-        self._holder = context
+    async def breathe(self) -> None:
+        """Let the event loop run, and no other branch: but who was cancelled from outside goes first."""
+        if self._since is None:
+            self._since = time.thread_time()
         await asyncio.sleep(0)
+        if self._urgent and (self._first or self._ready):
+            turn = self.begins()
+            self.ends()
+            await turn.wait()
         self._due = time.monotonic() + SLICE
 
-    def takes_too_long(self, context: object) -> bool:
-        """Whether this branch, which is about to breathe, has to let those go first that wait for their turn."""
-        if self._computing is not context or not (self._waiting or self._arrived):
+    def takes_too_long(self) -> bool:
+        """Whether the branch that is about to breathe has to let those go first that wait for their turn."""
+        if self._since is None or not (self._ready or self._arrived):
             return False
         return time.thread_time() - self._since >= PATIENCE
 
-    def keep_turn(self, context: object) -> None:
-        """The branch is about to wait for something that is none of the program's business: no other one runs."""
-        self._holder = context
+    # ------------------------------------------------------------ the turn
 
-    def release(self, context: object) -> None:
-        """The branch gives up its turn: whoever queues for it may go on."""
-        if self._holder is context:
-            self._holder = None
-            while self._waiting:
-                turn = self._waiting.popleft()
-                if not turn.done():
-                    turn.set_result(None)
-
-    def hand_on(self, context: object, to: object) -> None:
-        """An imported program begins or ends: if the one context kept the turn, the other one keeps it now."""
-        if self._holder is context:
-            self._holder = to
-
-    async def turn(self) -> None:
-        """Go on as soon as no other branch keeps its turn. A cancellation is delivered afterwards."""
-        cancelled: asyncio.CancelledError | None = None
-        while self._holder is not None:
-            try:
-                await self._turn()
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
-
-    async def attend(self) -> None:
-        """`turn` for a join, which may have to end the very branch that keeps the turn: a cancellation is delivered at
-        once."""
-        while self._holder is not None:
-            await self._turn()
-
-    def _turn(self) -> asyncio.Future[None]:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    def begins(self) -> Turn:
+        """A branch will run, when it gets this turn."""
+        turn = Turn()
+        self.goes_on(turn)
         return turn
 
-    # ------------------------------------------------------------ who runs
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a task of the program goes on without anything from outside."""
-        return self._running > 0
-
-    def begins(self) -> None:
-        """A task of the program will run."""
-        self._running += 1
+    def goes_on(self, turn: Turn) -> None:
+        """Who waits for `turn` gets it behind all that are ready by now."""
+        self._ready.append(turn)
+        self._pass_on()
 
     def ends(self) -> None:
-        """A task of the program has ended, or waits for the outside."""
-        self._running -= 1
-        self._deliver()
-
-    def leave(self, context: object) -> None:
-        """The branch waits for the outside from now on."""
-        self._computing = None
-        self.release(context)
-        self.ends()
+        """The branch that has the turn has ended, or waits."""
+        self.is_running, self._since = False, None
+        self._pass_on()
 
     async def regain(self) -> None:
         """After a wait for the outside: go on when it is this one's turn. A cancellation is delivered afterwards."""
-        if self._running <= 0 and not self._arrived:
-            self._running += 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn = Turn()
         self._arrived.append(turn)
-        cancelled: asyncio.CancelledError | None = None
-        while not turn.done():
-            try:
-                await asyncio.shield(turn)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
+        self._pass_on()
+        if not turn.given:
+            await turn.wait()
 
-    def _deliver(self) -> None:
-        if self._running > 0:
+    def _pass_on(self) -> None:
+        if self.is_running:
             return
-        if self._arrived:
-            self._running += 1
-            self._arrived.popleft().set_result(None)
+        if self.interrupted is not None and not (self._first or self._ready):
+            interrupted, self.interrupted = self.interrupted, None
+            interrupted()
+            self._pass_on()
+            return
+        queue = self._first or self._ready or self._arrived
+        if queue:
+            self.is_running = True
+            queue.popleft().give()
         elif self.idle is not None:
             self.idle()
 
     # ------------------------------------------------------------ waiting for other branches
 
-    async def park(self, woken: asyncio.Future[None]) -> None:
-        """Wait for something that another branch does; who sets the future calls `wakes` before. A cancellation is
-        delivered at once."""
+    async def park(self) -> None:
+        """Wait for something that another branch does, which calls `wakes`. A cancellation wakes as well, before all
+        others if it comes from outside of the program."""
         task = asyncio.current_task()
         assert task is not None
-        self._parked.add(task)
+        turn = self._parked[task] = Turn()
         self.ends()
-        try:
-            await woken
-        finally:
-            self.wakes(task)
+        await turn.wait(lambda: self._cancelled(task))
+
+    def _cancelled(self, task: asyncio.Task[Any]) -> None:
+        if task in self._parked:
+            self._urgent, self.stop_at = True, self.looks + 1
+            self._wake_first(task)
+
+    def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task of the program, because of what a branch does now. If it is parked, it and all that it cancels
+        go before others: what will be cancelled asks nothing any more."""
+        if self.cancelling is not None:
+            self.cancelling(task)
+        self._wake_first(task)
+        task.cancel()
+
+    def _wake_first(self, task: asyncio.Task[Any]) -> None:
+        turn = self._parked.pop(task, None)
+        if turn is not None:
+            self._first.append(turn)
+            self._pass_on()
 
     def wakes(self, task: asyncio.Task[Any] | None) -> None:
         """A parked task will go on, because of what a branch does now. Does nothing for one that runs."""
-        if task in self._parked:
-            self._parked.remove(task)
-            self._running += 1
+        turn = self._parked.pop(task, None) if task is not None else None
+        if turn is not None:
+            self.goes_on(turn)
 
 
 class Suspension:

@@ -8,6 +8,7 @@ cut off. A record is handed to the system before what it says has an effect, so 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -16,14 +17,14 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
 from prose_kernel.errors import UsageError
+from prose_kernel.runtime.journal_codec import dumps, loads
 from prose_kernel.runtime.journal_records import (
     NOTHING,
     VERSION,
@@ -38,7 +39,6 @@ from prose_kernel.runtime.journal_records import (
 )
 
 NAME: Final = "journal.jsonl"
-_ENCODER: Final = msgspec.json.Encoder()
 _PREFIX: Final = 9
 """Bytes of a line before its record: eight digits of the checksum and a space."""
 
@@ -47,12 +47,6 @@ _LOCK_ATTEMPTS: Final = 5
 _LOCK_PAUSE: Final = 0.01
 _ANSWER: Final = b'{"k":"answered"'
 _TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
-
-
-@cache
-def _decoder() -> msgspec.json.Decoder[Record]:
-    """Made when a journal is read: writing needs none."""
-    return msgspec.json.Decoder(Record)
 
 
 @dataclass(slots=True)
@@ -78,6 +72,7 @@ class JournalRead:
     size: int = 0
     torn: int = 0
     checksum: int = 0
+    file: tuple[int, int] = (0, 0)
     _parts: list[tuple[int, int]] = field(default_factory=list)
     """The lines that count: from, to."""
 
@@ -115,7 +110,7 @@ class JournalRead:
 
     def _bodies(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
         parts = self._counting()
-        with self.path.open("rb") as file:
+        with _opened(self.path) as file:
             for number, line in enumerate(file):
                 if end is not None and number >= end:
                     return
@@ -133,7 +128,7 @@ class JournalRead:
 def read(path: Path) -> JournalRead:
     """Look a journal through. Raises `UsageError` for one that cannot be used, with the reason."""
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             return _read(path, iter(file), os.fstat(file.fileno()))
     except FileNotFoundError:
         raise UsageError(f"run {path.parent.name} has no journal", hint="it was not kept on disk") from None
@@ -142,17 +137,26 @@ def read(path: Path) -> JournalRead:
         raise UsageError(f"the journal of run {path.parent.name} cannot be read: {reason}") from None
 
 
+def _opened(path: Path) -> BinaryIO:
+    """The file, and nothing that only looks like it. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file")
+    return os.fdopen(descriptor, "rb")
+
+
 def is_answered(path: Path, key: str) -> bool:
     """Whether a journal has the answer to a request: the program got it, the last time that it was asked. Never raises;
     of a journal that is gone or damaged nothing is known."""
     named, answered = f'"key":{json.dumps(key, ensure_ascii=False)}'.encode("utf-8", "replace"), False
     try:
-        if path.name != NAME or not stat.S_ISREG(path.lstat().st_mode):
+        if path.name != NAME:
             return False
-        with path.open("rb") as file:
+        with _opened(path) as file:
             for line in file:
                 if named in line and line.endswith(b"\n"):
-                    match _decoder().decode(line[_PREFIX:]):
+                    match _decoded(line[_PREFIX:]):
                         case Asked(key=found) if found == key:
                             answered = False
                         case Answered(key=found) as record if found == key:
@@ -172,7 +176,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
             break
         body = line[_PREFIX:-1]
         checksum = zlib.crc32(body, checksum)
-        if line[: _PREFIX - 1] != b"%08x" % checksum:
+        if line[:_PREFIX] != b"%08x " % checksum:
             raise UsageError(f"line {number + 1} of the journal of run {run} is damaged, or was changed")
         if found is None:
             found = JournalRead(path, _head(run, body))
@@ -183,13 +187,13 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
     if found is None:
         raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
     found.torn = 0 if line.endswith(b"\n") else len(line)
+    found.file = status.st_dev, status.st_ino
     return found
 
 
 def _record(path: Path, body: bytes, number: int) -> Record:
     try:
-        record: Record = _decoder().decode(body)
-        return record
+        return _decoded(body)
     except msgspec.MsgspecError:
         raise UsageError(f"line {number + 1} of the journal of run {path.parent.name} is no record") from None
 
@@ -218,6 +222,11 @@ def _head(run: str, body: bytes) -> Head:
         return msgspec.json.decode(body, type=Head)
     except msgspec.MsgspecError:
         raise UsageError(f"the journal of run {run} does not begin with a head: it is damaged") from None
+
+
+def _decoded(body: bytes) -> Record:
+    record: Record = loads(body, Record)  # type: ignore[arg-type]  # it is a union
+    return record
 
 
 def _note(found: JournalRead, record: Record, number: int) -> None:
@@ -261,23 +270,29 @@ class JournalFile:
         self._lost = False
 
     def continue_from(self, read: JournalRead) -> None:
-        """Write behind a journal that was read; what is torn at its end is cut off. Raises `OSError`."""
+        """Write behind a journal that was read; what is torn at its end is cut off. Raises `UsageError` when another
+        process runs the run, or has done so since it was read, and `OSError`."""
         self._open()
         assert self._descriptor is not None
+        now = os.fstat(self._descriptor)
+        if (now.st_dev, now.st_ino) != read.file or now.st_size != read.size + read.torn:
+            self.close()
+            raise UsageError(
+                f"run {self.path.parent.name} has gone on in another process meanwhile", hint="resume it once more"
+            )
         os.ftruncate(self._descriptor, read.size)
         self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
 
     def append(self, record: Record) -> None:
-        """Write a record. Never raises."""
+        """Write a record. Never raises. A head and a text are written with the record behind them."""
         if self._lost:
             return
-        if self._descriptor is None:
-            self._early.append(record)
-            if isinstance(record, (Head, Text, Ended, Finished)) and not self.path.parent.is_dir():
-                return
-            records, self._early = self._early, []
-        else:
-            records = [record]
+        self._early.append(record)
+        if isinstance(record, (Head, Text)):
+            return
+        if self._descriptor is None and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
+            return
+        records, self._early = self._early, []
         try:
             if self._descriptor is None:
                 self._open()
@@ -301,14 +316,16 @@ class JournalFile:
             return
         data, checksum = b"", self._checksum
         for record in records:
-            body = _encoded(record)
+            body = dumps(record)
             checksum = zlib.crc32(body, checksum)
             data += b"%08x %b\n" % (checksum, body)
         written = os.write(self._descriptor, data)
         if written < len(data):
             os.ftruncate(self._descriptor, self._size)
-            raise OSError(28, "no space left on the disk")
+            raise OSError(errno.ENOSPC, "no space left on the disk")
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
+        if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
+            raise OSError(errno.ENOENT, "it was removed")
         if self._durable and any(isinstance(record, (Answered, Ended)) for record in records):
             os.fdatasync(self._descriptor)
 
@@ -341,23 +358,3 @@ class JournalFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def _encoded(record: Record) -> bytes:
-    try:
-        return _ENCODER.encode(record)
-    except UnicodeEncodeError:  # a lone surrogate, which JSON cannot hold
-        plain = msgspec.to_builtins(record, builtin_types=(bytes,))
-        return _ENCODER.encode(_without_surrogates(plain))
-
-
-def _without_surrogates(value: object) -> object:
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case dict():
-            return {key: _without_surrogates(part) for key, part in value.items()}
-        case list() | tuple():
-            return [_without_surrogates(part) for part in value]
-        case _:
-            return value

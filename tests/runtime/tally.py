@@ -130,10 +130,7 @@ class Function(shared_names.Function):
 
     async def invoke(self, caller: ExecutionContext, node: Any, arguments: Sequence[Value]) -> Value:
         s = Context(self.run, caller.source, caller.cwd, caller.path).go_on_from(caller)
-        try:
-            return await call(invoke(s, self, arguments[0]))
-        finally:
-            s.host.scheduler.hand_on(s, caller)
+        return await call(invoke(s, self, arguments[0]))
 
 
 class Nothing(LanguageValue):

@@ -102,7 +102,6 @@ class BlockFunction(Function):
             value, _ = await call(invoke_block(s, node, self.entry, [(value, None) for value in arguments], used=True))
         finally:
             caller.cwd = s.cwd
-            s.host.scheduler.hand_on(s, caller)
         return value
 
 
@@ -122,11 +121,7 @@ class DeclaredAgent(Agent):
         return f"agent {self.name}"
 
     async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
-        s = _context(self.run, caller)
-        try:
-            return await self._ask(s, node, asked)
-        finally:
-            s.host.scheduler.hand_on(s, caller)
+        return await self._ask(_context(self.run, caller), node, asked)
 
     async def _ask(self, s: ProgramContext, node: Node, asked: Asked) -> Success | Failure:
         written: list[tuple[str, tree.Node]] = [("prompt", tree.Text((asked.task,) if asked.task else ()))]

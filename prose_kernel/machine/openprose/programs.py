@@ -218,7 +218,6 @@ async def _run_program(
     if s.host.listeners:
         known = entry.contract
         s.emit(ProgramCalled(place, entry.alias, directory, entry.path, known.inputs, known.outputs or ()))
-    s.host.scheduler.hand_on(s, inner)
     try:
         await call(run_text(inner, entry.loaded.program, entry.imports))
         await inner.flush()
@@ -228,8 +227,6 @@ async def _run_program(
         if s.host.listeners:
             s.emit(ProgramReturned(place, entry.alias, error))
         raise
-    finally:
-        s.host.scheduler.hand_on(inner, s)
     if s.host.listeners:
         s.emit(ProgramReturned(place, entry.alias))
     return ProgramResult({name: slot.value for name, slot in inner.run.root.outputs.items()}, entry.alias)

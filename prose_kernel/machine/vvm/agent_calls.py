@@ -511,14 +511,11 @@ async def asked_from_outside(
     """One call of an agent by another language; the caller's line of control goes on here, and back."""
     run = agent.module.run
     s = Context(run, agent.module, caller.source, caller.cwd, caller.path).go_on_from(caller)
-    try:
-        agent.check(s, node)
-        given = given_of(s, node, adopted(asked.given, refs=run.refs))
-        options = Options(asked.retries, asked.timeout or None, asked.backoff)
-        task = AgentTask(agent, asked.task, given, options, asked.bound_to, asked.model)
-        return await call(run_task(s, node, task))
-    finally:
-        s.host.scheduler.hand_on(s, caller)
+    agent.check(s, node)
+    given = given_of(s, node, adopted(asked.given, refs=run.refs))
+    options = Options(asked.retries, asked.timeout or None, asked.backoff)
+    task = AgentTask(agent, asked.task, given, options, asked.bound_to, asked.model)
+    return await call(run_task(s, node, task))
 
 
 ASKED[LANGUAGE] = asked_from_outside

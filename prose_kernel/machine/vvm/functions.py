@@ -97,7 +97,6 @@ async def from_outside(
         return await call(apply(s, node, function, [adopted(value, refs=run.refs) for value in arguments]))
     finally:
         caller.cwd = s.cwd
-        s.host.scheduler.hand_on(s, caller)
 
 
 async def apply(

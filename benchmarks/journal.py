@@ -1,0 +1,149 @@
+"""The journal: what it costs a cell, how large it is, and how long a run with many recorded answers takes to come back.
+
+A cell with one trivial command, with the journal and without it, in turn; figures are processor time of this process.
+The floor of a resumed run is decoding the same lines with `json.loads`.
+
+`python benchmarks/journal.py [--json] [--quick]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from prose_kernel.run_journal import resumption
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.journal_records import Answered, Asked, Head, Text
+from prose_kernel.runtime.ports import CommandRequest, CommandResult
+from prose_kernel.settings import Settings
+from prose_kernel.state.journal_file import JournalFile
+from prose_kernel.workspace import Start, Workspace
+
+CELL = 'exec "true"'
+LOOP = 'let n = 0\nrepeat {count}:\n  let r = exec "echo said"\n  n = n + 1\noutput done = n\n'
+
+
+class Nobody:
+    available = False
+
+    async def ask(self, prompt: str, *, password: bool = False) -> str:
+        raise EOFError
+
+    def show(self, text: str) -> None:
+        """Nobody reads it."""
+
+
+def workspace(place: Path, journal: str = "on", **more: Any) -> Workspace:
+    chosen: dict[str, Any] = {"journal": journal, "cassette_mode": "off", "autodetect": False}
+    notebook = "resumption" not in more
+    return Workspace(Settings(**chosen), Start(place, "main.prose", notebook=notebook), asker=Nobody(), **more)
+
+
+async def cells(rounds: int, each: int) -> dict[str, float]:
+    """Processor time of a cell with one trivial command: the median of rounds in turn."""
+    kinds = ("off", "on", "durable")
+    spent: dict[str, list[float]] = {kind: [] for kind in kinds}
+    walls: dict[str, list[float]] = {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory() as place:
+        runs = {kind: workspace(Path(place), kind) for kind in kinds}
+        for run in runs.values():
+            await run.execute(CELL)
+        for turn in range(rounds):
+            for kind in kinds[turn % 3 :] + kinds[: turn % 3]:
+                began, wall = time.process_time(), time.perf_counter()
+                for _ in range(each):
+                    await runs[kind].execute(CELL)
+                spent[kind].append((time.process_time() - began) / each)
+                walls[kind].append((time.perf_counter() - wall) / each)
+        for run in runs.values():
+            await run.close()
+    on = [a / b for a, b in zip(spent["on"], spent["off"], strict=True)]
+    durable = [a / b for a, b in zip(walls["durable"], walls["off"], strict=True)]
+    return {
+        "cell_off_seconds": statistics.median(spent["off"]),
+        "cell_on_seconds": statistics.median(spent["on"]),
+        "on_over_off": statistics.median(on),
+        "durable_wall_over_off": statistics.median(durable),
+    }
+
+
+def recorded(place: Path, count: int) -> Path:
+    """The journal of a run that has made `count` answers and was killed before the last one."""
+    path = place / ".prose" / "runs" / "20260101-000000-abcdef" / "journal.jsonl"
+    file = JournalFile(path)
+    file.append(Head(path.parent.name, "main.prose", "openprose", str(place)))
+    file.append(Text(1, "openprose", "main.prose", LOOP.replace("{count}", str(count)), directory=str(place)))
+    result = codec.encode(
+        CommandResult("exited", 0, "said\n", "", stdout_bytes=5, cwd_after=str(place), duration=0.004)
+    )
+    for number in range(count - 1):
+        key = f"c1/2/x{number}"
+        request = CommandRequest("echo said", str(place), 120.0, at=key)
+        described = codec.describe(request)
+        file.append(Asked(key, "command", described.digest(path.parent.name), described.shown))
+        file.append(Answered(key, result))
+    file.close()
+    return path
+
+
+async def resumed(count: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        path = recorded(place, count)
+        size = path.stat().st_size
+        began = time.process_time()
+        with path.open("rb") as file:
+            for line in file:
+                json.loads(line[9:])
+        floor = time.process_time() - began
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began, wall = time.process_time(), time.perf_counter()
+        run = workspace(place, resumption=resumption(path))
+        await run.restore()
+        await run.execute(LOOP.replace("{count}", str(count)), "main.prose")
+        seconds = time.perf_counter() - wall
+        spent = time.process_time() - began
+        assert run.outputs()["done"][0] == count
+        await run.close()
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return {
+        "answers": count,
+        "bytes_an_answer": size / count,
+        "resume_seconds": seconds,
+        "resume_cpu_seconds": spent,
+        "resume_over_json": spent / floor,
+        "memory_mb": grown,
+    }
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    options.add_argument("--quick", action="store_true", help="fewer cells and answers")
+    chosen = options.parse_args()
+    counts = (1_000, 10_000) if chosen.quick else (1_000, 10_000, 100_000)
+    cell = asyncio.run(cells(6 if chosen.quick else 30, 30))
+    rows = [asyncio.run(resumed(count)) for count in counts]
+    if chosen.json:
+        print(json.dumps({"cell": cell, "resume": rows}))
+        return
+    off, on = cell["cell_off_seconds"] * 1e3, cell["cell_on_seconds"] * 1e3
+    print(f"one trivial command a cell, CPU: without {off:.2f} ms, with a journal {on:.2f} ms")
+    print(f"ratio {cell['on_over_off']:.3f}; durable, wall: {cell['durable_wall_over_off']:.2f}")
+    print(f"{'answers':>8} {'bytes each':>11} {'resume':>9} {'CPU':>9} {'CPU:json':>9} {'memory':>9}")
+    for row in rows:
+        print(
+            f"{row['answers']:>8.0f} {row['bytes_an_answer']:>11.0f} {row['resume_seconds']:>7.2f} s"
+            f" {row['resume_cpu_seconds']:>7.2f} s {row['resume_over_json']:>9.1f} {row['memory_mb']:>6.1f} MB"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,407 @@
+"""A process that runs one program, is killed at one record of its journal, or brings the run back.
+
+Forked from a server that has everything loaded, so that a kill with its resume costs tens of milliseconds. The world
+outside is the same in every run: scripted answers go by what the journal holds, never by a counter in memory; a command
+with `# after: WORD` ends only when the command that says WORD has been answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import sqlite3
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from durability.cases import CASES, Case
+
+from prose_kernel import languages
+from prose_kernel.commands.shell import ShellCommands
+from prose_kernel.errors import CompileError, ProseError, RunError
+from prose_kernel.run_journal import resumption, texts_of
+from prose_kernel.runtime.journal_records import Answered, Asked, Record
+from prose_kernel.runtime.ports import CommandRequest, CommandResult
+from prose_kernel.runtime.values import verbatim
+from prose_kernel.sessions.providers import scripted
+from prose_kernel.settings import Settings
+from prose_kernel.state.journal_file import JournalFile, read
+from prose_kernel.workspace import Start, Workspace, load_what_cells_need
+
+RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
+VOLATILE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?")
+AFTER = re.compile(r"# after: (\w+)")
+
+
+@dataclass
+class Job:
+    """What a forked process does: `kill` says at which write of the journal, and `torn` that half of it is written."""
+
+    case: str
+    place: str
+    backend: str = "filesystem"
+    url: str = ""
+    kill: int = -1
+    when: str = "before"
+    resume: bool = False
+    mark: str = ""
+
+
+# ---------------------------------------------------------------- the world outside
+
+
+class Told:
+    """What the journal says has been answered: the world outside goes by that."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, str] = {}
+        self.answered: Counter[str] = Counter()
+        self.changed = asyncio.Event()
+
+    def see(self, record: Record) -> None:
+        match record:
+            case Asked():
+                self.said[record.key] = record.said
+            case Answered(cancelled=False) if record.key in self.said:
+                self.answered[self.said[record.key]] += 1
+                self.changed.set()
+                self.changed = asyncio.Event()
+
+    def count(self, holds: str) -> int:
+        return sum(count for said, count in self.answered.items() if holds in said)
+
+    async def until(self, word: str) -> None:
+        while not self.count(f"say {word}"):
+            await self.changed.wait()
+
+
+class Person:
+    """Answers by the prompt; of several answers the next one that the journal does not hold."""
+
+    def __init__(self, answers: dict[str, list[str]], told: Told) -> None:
+        self.available = bool(answers)
+        self.answers = answers
+        self.told = told
+        self.shown: list[str] = []
+
+    async def ask(self, prompt: str, *, password: bool = False) -> str:
+        await asyncio.sleep(0)
+        for key, answers in self.answers.items():
+            if key in prompt:
+                return answers[min(self.told.count(key), len(answers) - 1)]
+        raise AssertionError(f"nobody answers {prompt!r}")
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+
+def arrange(told: Told, job: Job) -> None:
+    """Let the journal kill this process, and the world go by the journal."""
+    append, write, run = JournalFile.append, JournalFile._write, ShellCommands.run
+    written = [0]
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def appending(self: JournalFile, record: Record) -> None:
+        append(self, record)
+        told.see(record)
+
+    def writing(self: JournalFile, records: list[Record]) -> None:
+        number, written[0] = written[0], written[0] + 1
+        if number != job.kill:
+            write(self, records)
+        elif job.when == "torn":
+            whole = os.write
+            os.write = lambda descriptor, data: whole(descriptor, data[: len(data) // 2])  # type: ignore[assignment]
+            with contextlib.suppress(OSError):
+                truncate, os.ftruncate = os.ftruncate, lambda *_: die()  # type: ignore[assignment,return-value]
+                write(self, records)
+            os.ftruncate = truncate
+        else:
+            if job.when == "after":
+                write(self, records)
+            die()
+
+    async def running(self: ShellCommands, request: CommandRequest, *more: Any, **options: Any) -> CommandResult:
+        result = await run(self, request, *more, **options)
+        if (after := AFTER.search(request.command)) is not None:
+            await told.until(after[1])
+        return result
+
+    def next_entry(self: Any, text: str, path: str = "") -> Any:
+        key = path if path in self._entries else next((k for k, matches in self._matchers if matches(text)), None)
+        if key is None:
+            return None
+        entries = self._entries[key]
+        matches = dict(self._matchers)[key]
+        done = sum(count for said, count in told.answered.items() if matches(said))
+        return entries[min(done, len(entries) - 1)]
+
+    JournalFile.append = appending  # type: ignore[method-assign]
+    JournalFile._write = writing  # type: ignore[method-assign]
+    ShellCommands.run = running  # type: ignore[method-assign,assignment]
+    scripted._Table.next = next_entry  # type: ignore[method-assign]
+
+
+# ---------------------------------------------------------------- one run
+
+
+def settings_of(case: Case, job: Job) -> Settings:
+    scripted_by = {"provider": "scripted", "script": "script.json"} if case.script is not None else {}
+    more: dict[str, Any] = {**scripted_by, **case.settings}
+    return Settings(state=job.backend, cassette_mode="off", autodetect=False, **more)  # type: ignore[arg-type]
+
+
+def journal_of(place: Path) -> Path | None:
+    found = sorted([*place.glob(".prose/runs/*/journal.jsonl"), *place.glob(".vvm/runs/*/journal.jsonl")])
+    return found[0] if found else None
+
+
+async def play(job: Job) -> dict[str, Any]:
+    case, place = CASES[job.case], Path(job.place)
+    told = Told()
+    path = journal_of(place) if job.resume else None
+    how = None
+    if path is not None:
+        for _, record in read(path).records():
+            told.see(record)
+        how = resumption(path)
+    arrange(told, job)
+    start = Start(
+        place,
+        "notebook" if case.notebook else f"main.{case.suffix}",
+        notebook=case.notebook,
+        supplied=case.supplied,
+        decisions=case.decisions,
+        language=languages.LANGUAGES[case.cells[0][0]],
+    )
+    under_way: list[str] = []
+    person = Person(case.answers, told)
+    workspace = Workspace(
+        settings_of(case, job),
+        start,
+        asker=person,
+        resumption=how,
+        on_live=lambda asked: under_way.extend(one.key for one in asked),
+    )
+    error: ProseError | None = None
+    problems: list[str] = []
+    finished = 0
+    try:
+        if how is not None:
+            finished = len(texts_of(how))
+            await workspace.restore()
+        for language, text in case.cells[finished:]:
+            try:
+                name = "cell" if case.notebook else start.program_file
+                await workspace.execute(text, name, language=languages.LANGUAGES[language])
+            except RunError as failed:
+                if failed.code == "E222":
+                    raise
+                error = failed
+                problems.append(f"{failed.code} {failed.message}")
+        if not case.notebook:
+            await workspace.end(error if isinstance(error, RunError) else None)
+        outcome = {
+            "outputs": {name: plain(value, job) for name, (value, _) in workspace.outputs().items()},
+            "bindings": {name: plain(one.info.value, job) for name, one in workspace.bindings().items()},
+            "cwd": str(workspace.cwd.relative_to(place)),
+            "problems": problems if how is None or not case.notebook else None,
+        }
+        directory = workspace.run_directory
+    finally:
+        await workspace.close(error if isinstance(error, RunError) and not case.notebook else None)
+    outcome |= kept_in(directory, job, place)
+    outcome["under_way"] = under_way
+    outcome["order"] = order_of(place)
+    return outcome
+
+
+def plain(value: Any, job: Job) -> str:
+    text = json.dumps(verbatim(value), default=repr, sort_keys=True)
+    return normal(re.sub(r" at 0x\w+", "", text), job)
+
+
+def kept_in(directory: Path | None, job: Job, place: Path) -> dict[str, Any]:
+    """What the store holds of the run, without what differs from run to run."""
+    files: dict[str, str] = {}
+    rows: dict[str, list[str]] = {}
+    if directory is not None:
+        for file in sorted(directory.rglob("*")):
+            name = str(file.relative_to(directory))
+            if not file.is_file() or file.name.startswith(("journal", "lock", "state.db")) or "/." in f"/{name}":
+                continue
+            files[name] = normal(file.read_text("utf-8", "replace"), job)
+        rows = rows_of(directory, job)
+    for memory in sorted(place.glob(".vvm/memory/**/*")) + sorted(place.glob(".prose/agents/**/*")):
+        if memory.is_file() and not memory.name.startswith(".") and memory.suffix in (".md", ".json", ".jsonl"):
+            files[f"memory/{memory.name}"] = normal(memory.read_text(), job)
+    return {"files": files, "rows": rows}
+
+
+def normal(text: str, job: Job) -> str:
+    text = text.replace(job.place, "PLACE")
+    return VOLATILE.sub("TIME", RUN_ID.sub("RUN", text))
+
+
+def rows_of(directory: Path, job: Job) -> dict[str, list[str]]:
+    if job.backend == "sqlite":
+        with contextlib.closing(sqlite3.connect(directory / "state.db")) as lite:
+            tables = [name for (name,) in lite.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            return {one: rows_in(one, lite.execute(f"SELECT * FROM {one}"), job) for one in tables if one not in OWNERS}
+    if job.backend == "postgres":
+        import psycopg
+
+        with psycopg.connect(job.url) as connection:
+            found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'openprose'")
+            tables = [name for (name,) in found.fetchall()]
+            kept = [one for one in tables if one not in OWNERS]
+            return {one: rows_in(one, connection.execute(f"SELECT * FROM openprose.{one}"), job) for one in kept}
+    return {}
+
+
+UNSTEADY = {
+    "id",
+    "duration_ms",
+    "started_at",
+    "created_at",
+    "updated_at",
+    "ended_at",
+    "completed_at",
+    "timestamp",
+    "at",
+}
+
+
+OWNERS = {"x_gates", "x_meta", "sqlite_sequence"}
+"""Tables that tell of the process, and of how many numbers were given."""
+
+
+def rows_in(table: str, cursor: Any, job: Job) -> list[str]:
+    names = [column[0] for column in cursor.description]
+    keep = [n for n, name in enumerate(names) if name not in UNSTEADY or (table == "gates" and name == "id")]
+    found = [["TIME" if isinstance(row[n], datetime) else row[n] for n in keep] for row in cursor.fetchall()]
+    return sorted(normal(repr(row), job) for row in found)
+
+
+# ---------------------------------------------------------------- the server
+
+
+def serve() -> None:
+    """Read jobs, a line each; fork; print how each ended."""
+    for language in languages.LANGUAGES.values():
+        load_what_cells_need(language)
+    _warm()
+    for line in sys.stdin:
+        print(json.dumps(run(Job(**json.loads(line)))), flush=True)
+
+
+def _warm() -> None:
+    """Load what only a run loads."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "script.json").write_text("{}")
+
+        async def one() -> None:
+            workspace = Workspace(
+                Settings(provider="scripted", script="script.json", cassette_mode="off", state="in-context"),
+                Start(Path(place)),
+                asker=Person({}, Told()),
+            )
+            with contextlib.suppress(RunError, CompileError):
+                await workspace.execute('let a = 1\nif **a**:\n  session "x"')
+            await workspace.close()
+
+        asyncio.run(one())
+
+
+def run(job: Job) -> dict[str, Any]:
+    answer = Path(job.place, f".answer{job.mark}")
+    answer.unlink(missing_ok=True)
+    pid = os.fork()
+    if pid == 0:
+        _child(job, answer)
+    usage = os.wait4(pid, 0)
+    status, cpu = usage[1], usage[2].ru_utime + usage[2].ru_stime
+    ended: dict[str, Any] = {"status": status, "cpu": cpu}
+    if answer.exists():
+        ended |= json.loads(answer.read_text())
+    return ended
+
+
+def _child(job: Job, answer: Path) -> None:
+    code = 1
+    Path(job.place, ".pid").write_text(str(os.getpid()))
+    try:
+        os.chdir(job.place)
+        os.environ["OPENPROSE_POSTGRES_URL"] = job.url
+        os.environ["C"] = str(Path(job.place, "ran"))
+        os.environ["HOME"] = str(Path(job.place, "home"))
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
+        with open(Path(job.place, ".stderr"), "ab", 0) as errors:  # noqa: PTH123
+            os.dup2(errors.fileno(), 2)
+        outcome = asyncio.run(play(job))
+        answer.write_text(json.dumps(outcome))
+        code = 0
+    except BaseException as problem:
+        answer.write_text(json.dumps({"raised": f"{type(problem).__name__}: {problem}"}))
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+# ---------------------------------------------------------------- the client
+
+
+def lay(case: Case, place: Path) -> None:
+    """The directory in which a case runs."""
+    for name in ("ran", "home"):
+        (place / name).mkdir(parents=True)
+    if case.script is not None:
+        (place / "script.json").write_text(json.dumps(case.script))
+    if not case.notebook:
+        (place / f"main.{case.suffix}").write_text(case.cells[0][1])
+    for name, text in case.files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+
+
+def counted(place: Path) -> dict[str, int]:
+    """How often each command has run."""
+    return {file.name: len(file.read_text().splitlines()) for file in sorted((place / "ran").iterdir())}
+
+
+def order_of(place: Path) -> list[str]:
+    """In which order the program got its answers, and which it did not have to wait for."""
+    path = journal_of(place)
+    answers = [] if path is None else [one for _, one in read(path).records() if isinstance(one, Answered)]
+    return [f"{one.key}{' at once' if one.at_once else ''}" for one in answers]
+
+
+def tags_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Of each command of a journal: its counter, and what became of it."""
+    asked: dict[str, str] = {}
+    for _, record in read(path).records():
+        if isinstance(record, Asked) and record.kind == "command":
+            asked[record.key] = record.said
+        elif isinstance(record, Answered) and record.key in asked:
+            for tag in re.findall(r">> \$C/(\w+)", asked.pop(record.key)):
+                yield tag, "cancelled" if record.cancelled else "answered"
+    for said in asked.values():
+        for tag in re.findall(r">> \$C/(\w+)", said):
+            yield tag, "under way"
+
+
+if __name__ == "__main__":
+    serve()

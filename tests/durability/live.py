@@ -1,0 +1,188 @@
+"""A run with its journal in memory, over scripted ports, and the same run again from any prefix of that journal.
+
+The outside gives its answers in one order, by the keys of the requests: a run that is resumed in the middle sees the
+rest of that order, so that it can be compared with the unbroken one, event for event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from machine.fakes import World
+
+from prose_kernel.errors import RunError
+from prose_kernel.run_journal import RunJournal
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.events import CommandOutput, Event, SessionProgressed
+from prose_kernel.runtime.execution_context import Host
+from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record, Rewound, Text
+
+ASKED: ContextVar[str] = ContextVar("ASKED", default="")
+"""The key of the request that is being answered."""
+
+PATIENCE = 30
+
+Delay = Callable[[str], float | None]
+"""Seconds until the request with this key is answered; None: at once, without a wait."""
+
+
+class KeyedJournal(Journal):
+    """Tells the outside which request it answers."""
+
+    async def answer(self, s: Any, request: Any, *more: Any, **options: Any) -> Any:
+        ASKED.set(codec.describe(request).key)
+        return await super().answer(s, request, *more, **options)
+
+
+@dataclass
+class MemoryLog:
+    """Where the records of a run go. `written` is called after each."""
+
+    records: list[Record] = field(default_factory=list)
+    written: Callable[[], None] = lambda: None
+
+    def append(self, record: Record) -> None:
+        self.records.append(record)
+        self.written()
+
+    def rewind(self, to: int) -> None:
+        self.append(Rewound(to))
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+@dataclass
+class Outcome:
+    """All that can be seen of a run. What commands and sessions say meanwhile is shown while it happens, and then gone."""
+
+    records: list[Record]
+    events: list[Any]
+    values: dict[str, Any]
+    result: str
+    asked_outside: list[str]
+    under_way: list[str] = field(default_factory=list)
+    order: dict[str, float] = field(default_factory=dict)
+
+
+def scripted(world: World, delay: Delay) -> list[str]:
+    """Let the ports of a world answer as `delay` says; the keys of what they are asked."""
+    asked: list[str] = []
+
+    async def pass_time(text: str, seconds: float) -> None:
+        asked.append(ASKED.get())
+        wait = delay(ASKED.get())
+        if wait is not None:
+            await world.clock.wait(max(0.0, wait))
+
+    async def sleep(seconds: float) -> None:
+        await pass_time("", seconds)
+
+    world.pass_time = pass_time  # type: ignore[method-assign]
+    world.clock.sleep = sleep  # type: ignore[method-assign]
+    return asked
+
+
+async def live(
+    world: World,
+    texts: Sequence[str],
+    delay: Delay,
+    known: Sequence[Record] = (),
+    *,
+    interrupt_after: int | None = None,
+) -> Outcome:
+    """Run texts, as cells, behind the records `known`. Interrupts the text after so many records, if it still runs."""
+    asked = scripted(world, delay)
+    host: Host = world.machine.host if not hasattr(world, "vvm") else world.vvm.host
+    log, under_way = MemoryLog(), list[str]()
+    journal = host.journal = KeyedJournal(
+        log,
+        host.scheduler,
+        known=iter(list(enumerate(known))) if known else None,
+        on_live=lambda parked: under_way.extend(one.key for one in parked),
+    )
+    run = RunJournal(log, journal)  # type: ignore[arg-type]
+    result, loop = [], asyncio.get_running_loop()
+    for text in texts:
+        task = asyncio.ensure_future(_text(world, run, text))
+
+        def written(task: asyncio.Future[str] = task) -> None:
+            if interrupt_after is not None and len(log.records) == interrupt_after:
+                loop.call_soon(journal.interrupt, task)
+
+        log.written = written
+        result.append(await asyncio.wait_for(task, PATIENCE))
+    machine = world.vvm if hasattr(world, "vvm") else world.machine
+    return Outcome(
+        [*known, *log.records],
+        [seen(event) for event in world.events if not isinstance(event, (CommandOutput, SessionProgressed))],
+        {name: seen(info.value) for name, info in machine.bindings().items()},
+        "\n".join(result),
+        asked,
+        under_way,
+    )
+
+
+async def _text(world: World, run: RunJournal, text: str) -> str:
+    try:
+        with run.text(Text(0, "any", "cell", text)):
+            return seen(await world.run(text, cell=True))
+    except RunError as error:
+        return f"{type(error).__name__} {error}"
+    except asyncio.CancelledError:
+        return "interrupted"
+
+
+def order_of(records: Sequence[Record]) -> dict[str, float]:
+    """When each answer came, by its key; what was cancelled never came."""
+    order: dict[str, float] = {}
+    for at, record in enumerate(records):
+        if isinstance(record, Answered):
+            order[record.key] = float("inf") if record.cancelled else at
+    return order
+
+
+def in_order_of(outcome: Outcome, world: World, at_once: frozenset[str]) -> Delay:
+    """The rest of an outcome's answers, in their order: as long after the last record as it was then."""
+    order = order_of(outcome.records)
+
+    def delay(key: str) -> float | None:
+        if key in at_once:
+            return None
+        when = order.get(key, 0.0)
+        return 1e9 if when == float("inf") else when - world.clock.time
+
+    return delay
+
+
+def at_once_in(outcome: Outcome) -> frozenset[str]:
+    return frozenset(r.key for r in outcome.records if isinstance(r, Answered) and r.at_once)
+
+
+def seen(value: object) -> Any:
+    """A value or an event as text; objects by what they hold."""
+    if isinstance(value, Event):
+        fields = {name: seen(getattr(value, name)) for name in value.__struct_fields__}
+        return type(value).__name__, *fields.items()
+    if isinstance(value, BaseException):
+        return type(value).__name__, str(value), seen(dict(getattr(value, "details", {})))
+    return _without_addresses(repr(value))
+
+
+def _without_addresses(text: str) -> str:
+    import re
+
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def asked_keys(records: Sequence[Record]) -> list[str]:
+    return [record.key for record in records if isinstance(record, Asked)]
+
+
+def was_interrupted(records: Sequence[Record]) -> bool:
+    return any(isinstance(record, Interrupted) for record in records)

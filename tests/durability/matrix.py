@@ -1,0 +1,267 @@
+"""Kill a program before and after every record of its journal, resume it, compare with the unbroken run.
+
+`python -m durability.matrix [--backends filesystem sqlite postgres] [--cases NAME ...]` prints a table (`make
+durability`); the suite takes a sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from durability.cases import CASES, MATRIX
+from durability.killed import Job, counted, journal_of, lay, tags_of
+
+from prose_kernel.state.journal_file import read
+
+HERE = Path(__file__).parent
+
+
+class Server:
+    """The process that forks those that are killed."""
+
+    def __init__(self) -> None:
+        self.cpu = 0.0
+        tests = str(HERE.parent)
+        code = f"import sys; sys.path.insert(0, {tests!r}); from durability.killed import serve; serve()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, job: Job) -> dict[str, Any]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asdict(job)) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the server is gone"
+        found: dict[str, Any] = json.loads(line)
+        self.cpu += found["cpu"]
+        return found
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+@dataclass
+class Row:
+    """What came of one program on one backend."""
+
+    case: str
+    backend: str
+    records: int = 0
+    kills: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+COMPARED = ("outputs", "bindings", "cwd", "problems", "files", "rows", "raised")
+
+
+class Matrix:
+    """Runs programs on one backend; `url` gives an empty database where it needs one."""
+
+    def __init__(self, server: Server, place: Path, backend: str = "filesystem", url: Any = lambda: "") -> None:
+        self.server = server
+        self.root = place
+        self.backend = backend
+        self.url = url
+        self._count = 0
+
+    def job(self, case: str, **more: Any) -> Job:
+        """A job in a new directory, whose name has always as many letters."""
+        self._count += 1
+        place = self.root / f"p{self._count:06}"
+        lay(CASES[case], place)
+        return Job(case, str(place), self.backend, self.url(), **more)
+
+    def unbroken(self, case: str) -> tuple[dict[str, Any], int, Counter[tuple[str, str]]]:
+        """How the run ends, the writes of its journal, and what became of its commands."""
+        job = self.job(case)
+        ended = self.server.run(job)
+        path = journal_of(Path(job.place))
+        assert path is not None, (case, ended, errors_of(job))
+        assert ended["status"] == 0, (case, ended, errors_of(job))
+        lines = read(path).lines
+        shutil.rmtree(job.place)
+        return ended, lines, Counter()
+
+    def killed_at(self, case: str, kill: int, when: str, then: dict[str, Any], *, again: int = 0) -> str | None:
+        """Kill a run at one write, resume it (killing that `again` times); what is wrong."""
+        job = self.job(case, kill=kill, when=when)
+        place = Path(job.place)
+        died = self.server.run(job)
+        try:
+            if died["status"] == 0:
+                return "over"
+            if died["status"] != 9:
+                return f"the run ended with {died}: {errors_of(job)}"
+            drawn = random.Random(f"{case} {kill} {when}")
+            for _ in range(again):
+                self.server.run(Job(case, job.place, self.backend, job.url, drawn.randrange(4), when, resume=True))
+            path = journal_of(place)
+            if path is not None and not path.read_bytes().endswith(b"\n") and b"\n" not in path.read_bytes():
+                shutil.rmtree(path.parent)  # killed before anything was asked: there is nothing to resume
+                path = None
+            under_way = Counter(tag for tag, how in tags_of(path) if how == "under way") if path else Counter()
+            ended = self.server.run(Job(case, job.place, self.backend, job.url, resume=True))
+            if ended["status"] != 0:
+                return f"the resumed run ended with {ended}: {errors_of(job)[-900:]}"
+            return self._compared(case, then, ended) or self._counted(place, under_way, again)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _compared(self, case: str, then: dict[str, Any], now: dict[str, Any]) -> str | None:
+        if case.startswith("gate"):
+            then, now = decided_once(then, now)
+        if then["order"] != now["order"]:  # the world outside was quicker or slower: other lines, or others first
+            then, now = unordered(then), unordered(now)
+        for what in COMPARED:
+            if then.get(what) != now.get(what) and not (what == "problems" and now.get(what) is None):
+                return f"{what} differ: {difference(then.get(what), now.get(what))}"
+        return None
+
+    def _counted(self, place: Path, under_way: Counter[str], again: int) -> str | None:
+        path = journal_of(place)
+        assert path is not None
+        ended = Counter(tags_of(path))
+        ran = counted(place)
+        for tag in {tag for tag, _ in ended} | set(ran):
+            least = ended[tag, "answered"]
+            most = least + ended[tag, "cancelled"] + under_way[tag] + again
+            if not least <= ran.get(tag, 0) <= most:
+                return f"{tag} ran {ran.get(tag, 0)} times, not {least} to {most}"
+        return None
+
+    def row(self, case: str, points: int | None = None) -> Row:
+        """Kill at all points, or at so many drawn ones."""
+        began, before = time.monotonic(), self.server.cpu
+        then, lines, _ = self.unbroken(case)
+        row = Row(case, self.backend, lines)
+        writes = lines - 2  # the head, the first text and the first request are written together
+        chosen = [(kill, when) for kill in range(writes) for when in ("before", "after")]
+        chosen += [(kill, "torn") for kill in range(0, writes, 3)]
+        if points is not None:
+            chosen = random.Random(case).sample(chosen, min(points, len(chosen)))
+        for kill, when in chosen:
+            problem = self.killed_at(case, kill, when, then)
+            if problem == "over":
+                continue
+            row.kills += 1
+            if problem is not None:
+                row.problems.append(f"{case}, {when} write {kill}: {problem}")
+        row.seconds, row.cpu = time.monotonic() - began, self.server.cpu - before
+        return row
+
+
+def errors_of(job: Job) -> str:
+    file = Path(job.place, ".stderr")
+    return file.read_text()[-3000:] if file.exists() else ""
+
+
+def unordered(outcome: dict[str, Any]) -> dict[str, Any]:
+    """The same, with the lines of its logs in no order."""
+    logs = ("state.md", "audit.jsonl", "log.md")
+    files = {n: sorted(t.split("\n")) if n.endswith(logs) else t for n, t in outcome["files"].items()}
+    return {**outcome, "files": files}
+
+
+def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Without the remark that a gate was taken over. Who was killed between a decision and its record in the journal
+    decides again, unless it was an approval: then without all records of gates."""
+    again = "--2" in json.dumps([now["files"], now["rows"]])
+
+    def told(outcome: dict[str, Any]) -> dict[str, Any]:
+        files = {n: text for n, text in outcome["files"].items() if not (again and n.startswith("gates/"))}
+        rows = {table: rows for table, rows in outcome["rows"].items() if not (again and table.startswith("gate"))}
+        lines = {n: [one for one in text.split("\n") if '"resumed"' not in one] for n, text in files.items()}
+        return {
+            **outcome,
+            "files": {n: "\n".join(kept) for n, kept in lines.items()},
+            "rows": {table: [row for row in kept if "'resumed'" not in row] for table, kept in rows.items()},
+        }
+
+    return told(then), told(now)
+
+
+def difference(then: Any, now: Any) -> str:
+    """The first place where two outcomes differ."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in [*then, *now]:
+            if then.get(key) != now.get(key):
+                return f"{key}: {difference(then.get(key), now.get(key))}"
+    if isinstance(then, str) and isinstance(now, str) and "\n" in then + now:
+        lines = list(zip(then.split("\n") + [""] * 99, now.split("\n") + [""] * 99, strict=False))
+        return difference(*next(((a, b) for a, b in lines if a != b), (then, now)))
+    if isinstance(then, list) and isinstance(now, list):
+        return f"missing {[one for one in then if one not in now][:2]!r}, new {[one for one in now if one not in then][:2]!r}"
+    return f"{then!r}, now {now!r}"[:600]
+
+
+@contextmanager
+def matrix(backend: str, server: Server) -> Iterator[Matrix]:
+    with tempfile.TemporaryDirectory(prefix="prose-kills-") as place:
+        if backend != "postgres":
+            yield Matrix(server, Path(place), backend)
+            return
+        from postgres import PostgresServer, programs
+
+        found = programs()
+        assert found is not None, "no PostgreSQL is installed (`make tools`)"
+        database = PostgresServer(found)
+        try:
+            yield Matrix(server, Path(place), backend, database.empty_database)
+        finally:
+            database.remove()
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--backends", nargs="*", default=["filesystem", "sqlite", "postgres"])
+    options.add_argument("--cases", nargs="*", default=list(MATRIX))
+    options.add_argument("--points", type=int, help="kill so many times at drawn points, not at all of them")
+    chosen = options.parse_args()
+    problems: list[str] = []
+    print(f"{'program':<20} {'backend':<11} {'records':>7} {'kills':>6} {'seconds':>8} {'CPU':>6}")
+    for backend in chosen.backends:
+        server = Server()
+        with matrix(backend, server) as runs:
+            rows = []
+            for case in chosen.cases:
+                try:
+                    row = runs.row(case, chosen.points)
+                except AssertionError as problem:
+                    row = Row(case, backend, problems=[str(problem)])
+                rows.append(row)
+                told = f"  {len(row.problems)} PROBLEMS" if row.problems else ""
+                print(
+                    f"{case:<20} {backend:<11} {row.records:>7} {row.kills:>6} {row.seconds:>8.1f} {row.cpu:>6.1f}{told}",
+                    flush=True,
+                )
+                problems += row.problems
+        server.close()
+        total = sum(row.kills for row in rows), sum(row.records for row in rows), sum(row.seconds for row in rows)
+        print(f"{f'{len(rows)} programs':<20} {backend:<11} {total[1]:>7} {total[0]:>6} {total[2]:>8.1f}", flush=True)
+    for problem in problems:
+        print(f"\n{problem[:1500]}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""Journals that were cut, edited, exchanged or taken away, disks that are full, and values that JSON cannot hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from durability.live import live
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine.fakes import World
+from sessions.people import ScriptedPerson
+
+from prose_kernel.errors import ProviderError, ResumeMismatch, RunError, UsageError
+from prose_kernel.run_journal import resumption
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Record, Text
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, Finding, SessionResult
+from prose_kernel.settings import Settings
+from prose_kernel.state.journal_file import JournalFile, read
+from prose_kernel.workspace import Start, Workspace
+
+PROGRAM = 'let a = exec "echo one"\nlet b = exec "echo {a} two"\noutput said = b\n'
+RESULT = codec.encode(CommandResult("exited", 0, "ä\n", ""))
+RECORDS: list[Record] = [
+    Head("20260101-000000-abcdef", "main.prose", "openprose", "/start"),
+    Text(1, "openprose", "main.prose", PROGRAM),
+    Asked("c1/1/x0", "command", "d1", "echo ä"),
+    Answered("c1/1/x0", RESULT),
+    Asked("c1/2/x0", "command", "d2", "echo two"),
+    Answered("c1/2/x0", RESULT),
+    Ended(1),
+    Finished(),
+]
+
+
+def written(place: Path, records: list[Record] = RECORDS) -> Path:
+    path = place / "20260101-000000-abcdef" / "journal.jsonl"
+    file = JournalFile(path)
+    for record in records:
+        file.append(record)
+    file.close()
+    return path
+
+
+# ---------------------------------------------------------------- cut and edited
+
+
+def test_cut_at_any_byte_it_holds_its_whole_records(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        lines = whole[:size].count(b"\n")
+        if not lines:
+            with pytest.raises(UsageError, match="is empty"):
+                read(path)
+            continue
+        found = read(path)
+        assert (found.lines, found.torn) == (lines, size - whole[:size].rfind(b"\n") - 1)
+        assert [type(record) for _, record in found.records()] == [type(record) for record in RECORDS[:lines]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_changed_byte_is_found(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = written(tmp_path_factory.mktemp("journal"))
+    whole = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(whole) - 2))
+    whole[at] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(whole)
+    with pytest.raises(UsageError, match=r"line \d+ of the journal of run 20260101-000000-abcdef is damaged|is empty"):
+        read(path)
+
+
+@pytest.mark.parametrize("how", ["swapped", "doubled", "missing", "of another run"])
+def test_lines_that_are_not_where_they_were(how: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "one")
+    other = written(tmp_path / "other", [Head("x", "other.prose", "openprose", "/"), *RECORDS[1:]])
+    lines = path.read_bytes().splitlines(keepends=True)
+    match how:
+        case "swapped":
+            lines[3], lines[4] = lines[4], lines[3]
+        case "doubled":
+            lines.insert(3, lines[3])
+        case "missing":
+            del lines[3]
+        case _:
+            lines[3] = other.read_bytes().splitlines(keepends=True)[3]
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(UsageError, match=r"line [45] of the journal of run .* is damaged, or was changed"):
+        resumption(path)
+
+
+def test_a_journal_of_another_version(tmp_path: Path) -> None:
+    path = written(tmp_path, [Head("r", "main.prose", "openprose", "/", version=9), *RECORDS[1:]])
+    with pytest.raises(UsageError) as caught:
+        resumption(path)
+    assert str(caught.value) == "the journal of run 20260101-000000-abcdef has version 9"
+    assert caught.value.hint is not None and "resume the run with the one that began it" in caught.value.hint
+
+
+def test_a_record_that_is_none(tmp_path: Path) -> None:
+    path = written(tmp_path, [RECORDS[0], Ended("one"), *RECORDS[1:]])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"line 2 of the journal of run .* is no record"):
+        read(path)
+
+
+def test_a_text_at_the_place_of_its_head(tmp_path: Path) -> None:
+    path = written(tmp_path, RECORDS[1:])
+    with pytest.raises(UsageError, match="does not begin with a head"):
+        read(path)
+
+
+# ---------------------------------------------------------------- whose it is, and what
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_a_journal_of_another_user(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    os.chown(path, 12345, 12345)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        resumption(path)
+
+
+def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+    assert written(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("what", ["a link", "a pipe", "a directory", "nothing"])
+def test_what_only_looks_like_a_journal(what: str, tmp_path: Path) -> None:
+    path = written(tmp_path)
+    there = path.with_name("elsewhere")
+    path.rename(there)
+    match what:
+        case "a link":
+            path.symlink_to(there)
+        case "a pipe":
+            os.mkfifo(path)
+        case "a directory":
+            path.mkdir()
+    with pytest.raises(UsageError, match="has no journal" if what == "nothing" else "cannot be read"):
+        resumption(path)
+
+
+async def test_another_program_in_its_place_stops_the_run_and_shows_both(tmp_path: Path) -> None:
+    first = workspace(tmp_path)
+    await first.execute(PROGRAM, "main.prose")
+    await first.close()
+    path = first_journal(tmp_path)
+    text = path.read_text()
+    assert "echo one" in text
+    known = [record for _, record in read(path).records()]
+    path.unlink()
+    file = JournalFile(path)
+    for record in known:
+        if isinstance(record, Text):
+            record = Text(1, "openprose", "main.prose", PROGRAM.replace("echo one", "echo 1"), directory=str(tmp_path))
+        file.append(record)
+    file.close()
+    again = workspace(tmp_path, resumption=resumption(path))
+    with pytest.raises(ResumeMismatch) as caught:
+        await again.restore()
+    assert caught.value.hint == "then: command echo one / now: command echo 1"
+    await again.close()
+
+
+# ---------------------------------------------------------------- the disk
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_told_once_and_leaves_whole_records(tmp_path: Path, small_files: None) -> None:
+    path, lost = tmp_path / "run" / "journal.jsonl", list[str]()
+    file = JournalFile(path, on_lost=lost.append)
+    for record in [*RECORDS[:3], *[Answered("c1/1/x0", RESULT)] * 50]:
+        file.append(record)
+    file.close()
+    assert len(lost) == 1
+    found = read(path)
+    assert found.torn == 0 and 3 < found.lines < 53
+
+
+def test_a_directory_that_is_removed_is_noticed(tmp_path: Path) -> None:
+    path, lost = tmp_path / "run" / "journal.jsonl", list[str]()
+    file = JournalFile(path, on_lost=lost.append)
+    for record in RECORDS[:3]:
+        file.append(record)
+    path.unlink()
+    path.parent.rmdir()
+    for record in RECORDS[3:]:
+        file.append(record)
+    assert lost == ["it was removed"]
+    assert not path.parent.exists()
+
+
+async def test_a_run_goes_on_without_its_directory(tmp_path: Path) -> None:
+    run = workspace(tmp_path)
+    await run.execute(f'let a = exec "echo one"\nexec "rm -rf {tmp_path}/.prose"\nlet b = exec "echo {{a}} two"\n')
+    assert run.bindings()["b"].info.value.text == "one two\n"
+    await run.close()
+
+
+def workspace(place: Path, **more: Any) -> Workspace:
+    return Workspace(
+        Settings(cassette_mode="off", autodetect=False),
+        Start(place, "main.prose", notebook=False),
+        asker=ScriptedPerson(available=False),
+        **more,
+    )
+
+
+def first_journal(place: Path) -> Path:
+    return next(place.glob(".prose/runs/*/journal.jsonl"))
+
+
+# ---------------------------------------------------------------- values
+
+NEST: Any = []
+for _ in range(5000):
+    NEST = [NEST]
+PLAIN = [
+    None,
+    True,
+    -(10**40),
+    10**400,
+    0.1,
+    "",
+    "\udc80 \x00 \u2028",
+    [],
+    {"\ud800": ["\udfff"]},
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=repr)
+def test_an_answer_is_for_the_program_what_its_journal_holds(value: object) -> None:
+    raw, told = codec.written(Finding(value, "rule"), Finding)
+    assert codec.decode(raw, Finding) == told
+    if not isinstance(value, bytes):
+        assert told.value == value
+
+
+@pytest.mark.parametrize("text", ["\udc80", "\ud800x", "\x00", "\u2028", "é" * 100_000])
+def test_texts_come_back_as_they_were(text: str, tmp_path: Path) -> None:
+    result = CommandResult("exited", 0, text, text, cwd_after=f"/{text}")
+    assert codec.decode(codec.encode(result), CommandResult) == result
+    session = SessionResult(text, summary=text, provider="p")
+    assert codec.decode(codec.encode(session), SessionResult) == session
+    error = codec.decode_error(codec.encode_error(RunError(text, details={"x": [text]})))
+    assert isinstance(error, RunError) and (error.message, error.details) == (text, {"x": [text]})
+    path = written(tmp_path, [RECORDS[0], Text(1, "openprose", "cell", text), Asked("k", "command", "d", text)])
+    assert [getattr(one, "text", getattr(one, "said", "")) for _, one in read(path).records(1)] == [text, text]
+    codec.describe(CommandRequest(text, f"/{text}", 1.0, at="c1/1/x0")).digest("")
+
+
+async def test_a_value_that_is_nested_too_deeply_is_an_error_of_its_session() -> None:
+    world = World(judge_says={"extract a": NEST})
+    then = await live(world, ['let t = session "say"\nlet x = t.a\n'], lambda key: 1.0)
+    errors = [bytes(record.error) for record in then.records if isinstance(record, Answered)]
+    assert b"nested too deeply" in errors[-1]
+    again = await live(World(), ['let t = session "say"\nlet x = t.a\n'], lambda key: 1.0, then.records)
+    assert (again.result, again.asked_outside) == (then.result, [])
+
+
+def test_errors_of_providers_come_back_as_their_kinds() -> None:
+    error = codec.decode_error(codec.encode_error(ProviderError("no\udc80", retryable=False)))
+    assert isinstance(error, ProviderError) and str(error) == "no\udc80" and not error.retryable
+
+
+def test_a_keyboard_interrupt_is_no_answer() -> None:
+    assert not codec.may_be_kept(KeyboardInterrupt()) and not codec.may_be_kept(asyncio.CancelledError())

@@ -1,0 +1,124 @@
+"""`kill -9` costs nothing: a sample of the matrix (`make durability` runs all of it), resumers in each other's way, and
+commands that a killed process has left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from durability.cases import MATRIX
+from durability.killed import Job, counted, journal_of
+from durability.matrix import Matrix, Server, errors_of
+from waiting import until
+
+from prose_kernel.errors import UsageError
+from prose_kernel.run_journal import resumption
+from prose_kernel.state.journal_file import JournalFile
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("case", [name for name in MATRIX if name != "backoff"])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(case: str, server: Server, tmp_path: Path) -> None:
+    row = Matrix(server, tmp_path).row(case, points=1)
+    assert not row.problems
+    assert row.kills
+
+
+@pytest.mark.parametrize("case", ["parallel", "gate-retry", "imports", "vvm-pmap", "two-languages"])
+def test_a_killed_run_goes_on_in_a_database(case: str, server: Server, tmp_path: Path) -> None:
+    row = Matrix(server, tmp_path, "sqlite").row(case, points=1)
+    assert not row.problems
+
+
+@pytest.mark.parametrize("case", ["pipelines", "nested-forks"])
+def test_killed_twenty_times_while_it_resumes(case: str, server: Server, tmp_path: Path) -> None:
+    runs = Matrix(server, tmp_path)
+    then, _, _ = runs.unbroken(case)
+    assert runs.killed_at(case, 3, "before", then, again=20) is None
+
+
+def test_two_resumers_at_once_one_wins_and_the_other_says_so(server: Server, tmp_path: Path) -> None:
+    runs = Matrix(server, tmp_path)
+    job = runs.job("held")
+    place = Path(job.place)
+    died = server.run(Job("held", job.place, kill=2, when="after"))
+    assert died["status"] == signal.SIGKILL, errors_of(job)
+    other = Server()
+    try:
+        ended: dict[int, dict[str, object]] = {}
+        both = [
+            threading.Thread(
+                target=lambda n=n, s=s: ended.update({n: s.run(Job("held", job.place, resume=True, mark=str(n)))})
+            )
+            for n, s in enumerate((server, other))
+        ]
+        for one in both:
+            one.start()
+        until(lambda: ended)
+        (place / "ran" / "release").touch()
+        for one in both:
+            one.join()
+    finally:
+        other.close()
+    won, lost = sorted(ended.values(), key=lambda one: one["status"] != 0)
+    assert won["status"] == 0 and "released" in str(won["outputs"])
+    run = place.glob(".prose/runs/*").__next__().name
+    assert lost["raised"] == f"UsageError: run {run} is being run by another process"
+    assert counted(place)["held"] == 1
+
+
+def test_a_run_that_has_gone_on_meanwhile_is_not_overwritten(server: Server, tmp_path: Path) -> None:
+    runs = Matrix(server, tmp_path)
+    job = runs.job("sequence")
+    server.run(Job("sequence", job.place, kill=2, when="after"))
+    path = journal_of(Path(job.place))
+    assert path is not None
+    early = resumption(path)
+    assert server.run(Job("sequence", job.place, resume=True))["status"] == 0
+    whole = path.read_bytes()
+    with pytest.raises(UsageError, match="has gone on in another process meanwhile"):
+        JournalFile(path).continue_from(early.journal)
+    assert path.read_bytes() == whole
+
+
+def test_nothing_starts_before_the_commands_of_the_killed_process_are_gone(server: Server, tmp_path: Path) -> None:
+    """Also one that ignores TERM, and where the watchdog was killed too."""
+    for watchdog_too in (False, True):
+        job = Matrix(server, tmp_path / str(watchdog_too)).job("stubborn")
+        place = Path(job.place)
+        first = threading.Thread(target=server.run, args=(job,))
+        first.start()
+        alive = place / "ran" / "alive"
+        until(lambda alive=alive: alive.exists() and alive.read_text().endswith("\n"))
+        pid = int((place / ".pid").read_text())
+        if watchdog_too:
+            for watchdog in _watchdogs_of(pid):
+                os.kill(watchdog, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        first.join()
+        ended = server.run(Job("stubborn", job.place, resume=True))
+        assert ended["status"] == 0, errors_of(job)
+        assert ended["outputs"] == {"said": '"gone\\n"'}
+
+
+def _watchdogs_of(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if str(pid).encode() in line and any(word.endswith(b"watchdog_process.py") for word in line):
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,184 @@
+"""A run that is brought back from any prefix of its journal goes on like the unbroken one, event for event."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+
+import pytest
+from durability.live import MemoryLog, Outcome, at_once_in, in_order_of, live, was_interrupted
+from durability.programs import Generated, programs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine.fakes import Reply, World
+
+from prose_kernel.runtime import scheduler
+from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.journal_records import Answered, Record
+
+
+def world_of(program: Generated, concurrency: int | None = None) -> World:
+    def reply(script: object, text: str, otherwise: str) -> Reply:
+        if text.split()[0] in program.fails:
+            return Reply(code=3, stderr="bad\n", fails="busy" if text.startswith("s") else None)
+        return Reply(otherwise)
+
+    world = World(concurrency=concurrency)
+    world.reply = reply  # type: ignore[method-assign]
+    return world
+
+
+def delays(seed: int, instant: bool = True) -> dict[str, float | None]:
+    """What each request takes, drawn from its key: some answer at once, if `instant`."""
+
+    class Drawn(dict[str, float | None]):
+        def __missing__(self, key: str) -> float | None:
+            drawn = random.Random(f"{seed} {key}")
+            self[key] = (
+                None if instant and drawn.random() < 0.1 else drawn.choice([0.0, 1.0, 2.0, 3.0, drawn.random() * 9])
+            )
+            return self[key]
+
+    return Drawn()
+
+
+async def unbroken(
+    program: Generated, seed: int, concurrency: int | None, interrupt: int | None = None, *, instant: bool = True
+) -> Outcome:
+    took = delays(seed, instant)
+    return await live(world_of(program, concurrency), [program.text], took.__getitem__, interrupt_after=interrupt)
+
+
+async def resumed(program: Generated, before: Outcome, known: Sequence[Record], concurrency: int | None) -> Outcome:
+    world = world_of(program, concurrency)
+    return await live(world, [program.text], in_order_of(before, world, at_once_in(before)), known)
+
+
+def same(then: Outcome, now: Outcome, what: str) -> None:
+    assert now.records == then.records, what
+    assert now.result == then.result, what
+    assert now.events == then.events, what
+    assert now.values == then.values, what
+
+
+def prefixes(records: Sequence[Record], rng: random.Random, most: int) -> list[int]:
+    """Numbers of records to keep: all of them, or some, with the ends."""
+    every = list(range(1, len(records) + 1))
+    return every if len(every) <= most else sorted({1, 2, len(every), *rng.sample(every, most)})
+
+
+EXAMPLES = int(os.environ.get("DURABILITY_EXAMPLES", "12"))
+CONCURRENCY = st.sampled_from([None, None, 1, 2])
+
+
+def check_replay(then: Outcome, again: Outcome) -> None:
+    """All of a run's journal brings all of it back, and asks nothing."""
+    same(then, again, "behind all records")
+    assert not again.asked_outside
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(programs(), st.integers(0, 2**16), CONCURRENCY)
+def test_a_run_goes_on_from_every_prefix_of_its_journal(program: Generated, seed: int, concurrency: int | None) -> None:
+    async def run() -> None:
+        then = await unbroken(program, seed, concurrency, instant=False)
+        for kept in prefixes(then.records, random.Random(seed), 8):
+            now = await resumed(program, then, then.records[:kept], concurrency)
+            same(then, now, f"behind {kept} of {len(then.records)} records")
+            answered = {r.key for r in then.records[:kept] if isinstance(r, Answered)}
+            assert not answered & set(now.asked_outside), "what was answered is asked again"
+
+    asyncio.run(run())
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(programs(), st.integers(0, 2**16), CONCURRENCY, CONCURRENCY)
+def test_a_run_that_was_resumed_can_be_resumed(
+    program: Generated, seed: int, then: int | None, afterwards: int | None
+) -> None:
+    """Also where answers come at once, in another order than before, and fewer may be under way together."""
+
+    async def run() -> None:
+        first = await unbroken(program, seed, then)
+        check_replay(first, await resumed(program, first, first.records, afterwards))
+        for kept in prefixes(first.records, random.Random(seed), 3):
+            took = delays(seed + kept)
+            second = await live(world_of(program, afterwards), [program.text], took.__getitem__, first.records[:kept])
+            check_replay(second, await resumed(program, second, second.records, then))
+
+    asyncio.run(run())
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(programs(), st.integers(0, 2**16), st.integers(1, 40))
+def test_an_interrupted_run_is_brought_back(program: Generated, seed: int, after: int) -> None:
+    async def run() -> None:
+        then = await unbroken(program, seed, None, after)
+        for kept in {len(then.records), *prefixes(then.records, random.Random(seed), 2)}:
+            now = await resumed(program, then, then.records[:kept], None)
+            if kept == len(then.records) or was_interrupted(then.records[:kept]):
+                assert now.result == then.result
+            if kept == len(then.records):
+                check_replay(then, now)
+
+    asyncio.run(run())
+
+
+class Ticking:
+    """A clock that runs on at every look, by chance."""
+
+    def __init__(self, seed: int) -> None:
+        self._drawn, self._time = random.Random(seed), 0.0
+
+    def monotonic(self) -> float:
+        self._time += self._drawn.choice([0.0, 0.001, 0.004, 0.01])
+        return self._time
+
+    def thread_time(self) -> float:
+        self._time += self._drawn.choice([0.0, 0.1, 0.7])
+        return self._time
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(programs(computing=True), st.integers(0, 2**16), st.one_of(st.none(), st.integers(1, 30)))
+def test_branches_that_compute_for_long_stand_where_they_stood(
+    program: Generated, seed: int, interrupt: int | None
+) -> None:
+    """They let others go first, and are interrupted, by a clock that nobody can wind back."""
+
+    async def run() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scheduler, "time", Ticking(seed))
+            then = await unbroken(program, seed, None, interrupt)
+            for again in range(3):
+                patch.setattr(scheduler, "time", Ticking(seed + again + 1))
+                check_replay(then, await resumed(program, then, then.records, None))
+
+    asyncio.run(run())
+
+
+async def test_an_interrupted_replay_leaves_the_journal_alone() -> None:
+    text = 'let a = exec "one"\nparallel:\n  exec "two"\n  exec "three"\noutput done = 1\n'
+    program = Generated(text)
+    then = await unbroken(program, 1, None, instant=False)
+    texts_first, *known = then.records
+    interrupted = 0
+    for kept in range(1, len(known)):
+        world, log = world_of(program), MemoryLog()
+        host = world.machine.host
+        journal = host.journal = Journal(log, host.scheduler, known=iter(list(enumerate(known[:kept]))))
+        task = asyncio.ensure_future(world.run(text, cell=True))
+        await asyncio.sleep(0)
+        if journal.replaying:
+            interrupted += 1
+            journal.interrupt(task)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not log.records and not world.commands.ran
+        else:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert interrupted and texts_first
