@@ -87,7 +87,7 @@ def recorded(place: Path, count: int) -> Path:
         key = f"c1/2/x{number}"
         request = CommandRequest("echo said", str(place), 120.0, at=key)
         described = codec.describe(request)
-        file.append(Asked(key, "command", described.digest(path.parent.name), described.shown))
+        file.append(Asked(key, "command", described.digest((path.parent.name.encode(),)), described.shown))
         file.append(Answered(key, result))
     file.close()
     return path

@@ -109,6 +109,13 @@ class RunError(ProseError):
         return self.nobody and isinstance(self, (SessionError, JudgeError))
 
 
+class Interrupted(RunError):
+    """Why a run has ended that somebody has interrupted. No program meets it."""
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
+
+
 class SessionError(RunError):
     type = "SessionError"
     default_code = "E201"

@@ -114,7 +114,7 @@ def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | N
         raise DatabaseUnavailable("there is no URL of a PostgreSQL database", f"To use one, {postgres.HINT}")
     database = postgres.PostgresDatabase(urls.url, home.run_id)
     try:
-        database.connect().close()
+        database.test()
     except DatabaseError as error:
         reason = f"PostgreSQL at {database.place} cannot be used: {error}"
         raise DatabaseUnavailable(reason, f"Check the URL in {urls.place}") from None
@@ -175,7 +175,8 @@ def _gate_records(kept: Kept | None, clock: Clock) -> Records:
         return FallbackRecords(FileRecords(home.gates, home.run_id, clock), clock)
     from prose_kernel.state.database.gate_records import DatabaseRecords
 
-    return DatabaseRecords(kept.database, home.gates, home.run_id, clock)
+    records = DatabaseRecords(kept.database, home.gates, home.run_id, clock)
+    return FallbackRecords(records, clock) if kept.database.inside else records
 
 
 async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], None]) -> RemoteCommands | None:

@@ -403,34 +403,44 @@ class Workspace:
         command has ended and `finally` bodies have run. Either way the run goes on with the next text.
         """
         language = language or self.language
+        try:
+            with self._interruptible():
+                return await self._run_text(compiled, inputs or {}, language)
+        finally:
+            if self._run is not None and self._run.answers is not None:
+                self._run.answers.flush()
+            while self._warnings:
+                self._asker.show(f"Warning: {self._warnings.popleft()}")
+
+    async def _run_text(self, compiled: Compiled, inputs: Mapping[str, str], language: Language) -> Value:
         await self._prepare()
         machine = self.machine_of(language)
         run = self._open(language)
         self._inputs.update(language.inputs(compiled.program))
         await self._retire()
-        self._loop, self._task, self._running = asyncio.get_running_loop(), asyncio.current_task(), language
+        self._running = language
         self.texts += 1
+        await self._wait_for_orphans()
+        if self._remote is None and self.settings.on_other_machines:
+            self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
+            self._plug_in(run, run.doors)
+        if run.kept is not None:
+            keep = run.kept.store.record_source if self.start.notebook else run.kept.store.start
+            keep(compiled.source.text)
+        if run.answers is not None and language.state == "vvm_state":
+            keep = run.answers.record_source if self.start.notebook else run.answers.start
+            keep(compiled.source.text)
+        with self._written_down(run, compiled, inputs, language):
+            return await machine.run(compiled.program, compiled.source, inputs=inputs, cell=self.start.notebook)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """What the calling task does in here is what `interrupt` cancels."""
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
-            await self._wait_for_orphans()
-            if self._remote is None and self.settings.on_other_machines:
-                self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
-                self._plug_in(run, run.doors)
-            if run.kept is not None:
-                keep = run.kept.store.record_source if self.start.notebook else run.kept.store.start
-                keep(compiled.source.text)
-            if run.answers is not None and language.state == "vvm_state":
-                keep = run.answers.record_source if self.start.notebook else run.answers.start
-                keep(compiled.source.text)
-            with self._written_down(run, compiled, inputs or {}, language):
-                return await machine.run(
-                    compiled.program, compiled.source, inputs=inputs or {}, cell=self.start.notebook
-                )
+            yield
         finally:
             self._task = None
-            if run.answers is not None:
-                run.answers.flush()
-            while self._warnings:
-                self._asker.show(f"Warning: {self._warnings.popleft()}")
 
     async def preview(self, compiled: Compiled, language: Language | None = None) -> tuple[Preview, ...]:
         """What each session, command and gate of a compiled text would be asked; nothing runs."""
@@ -455,12 +465,9 @@ class Workspace:
 
         Raises `ImportProgramError` (E215), `CompileError` for its errors, and `CancelledError` after an interrupt.
         """
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        try:
+        with self._interruptible():
             programs = cast("languages.RemotePrograms", self._programs_of(self.language))
             return (await programs.load_root()).text
-        finally:
-            self._task = None
 
     @property
     def programs_from_elsewhere(self) -> RemotePrograms:
@@ -588,7 +595,8 @@ class Workspace:
 
         how = self._resumption
         assert how is not None
-        await self._prepare()
+        with self._interruptible():
+            await self._prepare()
         texts = how.journal.texts
         machine = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language]).any_machine
         for text in texts_of(how):

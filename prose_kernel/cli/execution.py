@@ -18,7 +18,7 @@ from prose_kernel.cli import report
 from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
-from prose_kernel.errors import CompileError, ProseError, RunError, StateError, UsageError
+from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, StateError, UsageError
 from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.workspace import Start, Workspace, stay
@@ -195,7 +195,7 @@ class ProgramRun:
         """Take what the run has made, if there is one, write its end down, and close it."""
         workspace = self.workspace
         started = done > 0 or bool(received) or isinstance(error, RunError) or workspace.run_id is not None
-        cause = RunError("interrupted") if received else error if isinstance(error, RunError) else None
+        cause = Interrupted() if received else error if isinstance(error, RunError) else None
         try:
             if started:
                 error = await self._write_end(cause) or error

@@ -163,12 +163,16 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
     if urls.url is None or (urls.place == "DATABASE_URL" and chosen.state != "postgres"):
         return directory, None
     from prose_kernel.state.database.postgres import PostgresDatabase
-    from prose_kernel.state.database.schema import DatabaseError
+    from prose_kernel.state.database.schema import VERSION, DatabaseError
 
     postgres = PostgresDatabase(urls.url)
     try:
-        postgres.open().close()
-    except DatabaseError as problem:
-        click.echo(f"Warning: {wanted} in PostgreSQL are not shown: {postgres.place}: {problem}", err=True)
-        return directory, None
-    return directory, postgres
+        _, version = postgres.examine()
+    except DatabaseError as error:
+        problem = str(error)
+    else:
+        if version in (None, str(VERSION)):
+            return directory, postgres
+        problem = f"it has tables of version {version}, this version of prose_kernel uses {VERSION}"
+    click.echo(f"Warning: {wanted} in PostgreSQL are not shown: {postgres.place}: {problem}", err=True)
+    return directory, None

@@ -194,6 +194,16 @@ def test_a_server_that_cannot_be_reached_is_named(here: Path, capsys: pytest.Cap
     assert err == "Warning: gates in PostgreSQL are not shown: 127.0.0.1:1/runs: connection refused\n"
 
 
+def test_tables_of_another_version_have_no_gates_to_show(
+    here: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(postgres_url)
+    assert run("p.prose", "--input", "topic=x") == 0
+    rows(postgres_url, "UPDATE openprose.x_meta SET value = '99'")
+    assert main(["gates"]) == 0
+    assert "it has tables of version 99, this version of prose_kernel uses 1" in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------- a server that goes away
 
 

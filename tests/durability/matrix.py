@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -185,7 +186,11 @@ def unordered(outcome: dict[str, Any]) -> dict[str, Any]:
 def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Without the remark that a gate was taken over. Who was killed between a decision and its record in the journal
     decides again, unless it was an approval: then without all records of gates."""
-    again = "--2" in json.dumps([now["files"], now["rows"]])
+
+    def opened(outcome: dict[str, Any]) -> int:
+        return len(re.findall(r"\bcreated\b", json.dumps([outcome["files"], outcome["rows"]])))
+
+    again = opened(now) > opened(then)
 
     def told(outcome: dict[str, Any]) -> dict[str, Any]:
         files = {n: text for n, text in outcome["files"].items() if not (again and n.startswith("gates/"))}

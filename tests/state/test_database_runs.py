@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import textwrap
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from notebook.recording import Recording
 from state.backends import Backend, backends
 
+from prose_kernel import run_parts
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.run_journal import Resumption, resumption
@@ -232,6 +234,59 @@ async def test_a_run_that_was_killed_goes_on_and_leaves_what_an_unbroken_one_lea
         numbers = backend.rows("SELECT id FROM execution ORDER BY id", directory.name)
         assert numbers == [(n,) for n in range(1, len(lines) - 1)]
     assert (directory / "program.prose").read_text() == KILLED.format(process=process.pid)
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_an_interrupt_counts_while_the_run_connects(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting, connected = threading.Event(), threading.Event()
+
+    def keep(*_: object) -> None:
+        connecting.set()
+        connected.wait()
+
+    monkeypatch.setattr(run_parts, "keep", keep)
+    run = workspace(backend)
+    try:
+        running = asyncio.create_task(run.execute('exec "touch there"'))
+        await asyncio.to_thread(connecting.wait)
+        run.interrupt()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    finally:
+        connected.set()
+        await run.close()
+    assert not (backend.cwd / "there").exists()
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_without_a_place_for_the_file_a_gate_is_kept_in_memory(backend: Backend) -> None:
+    (backend.cwd / "taken").touch()
+    run = workspace(backend, state_dir="taken")
+    try:
+        gate = 'gate go:\n  prompt: "Go?"\n  on_reject: continue\n'
+        await run.execute(f'{gate}output x = "1"', "p.prose")
+        assert run.bindings().keys() == {"x"}
+    finally:
+        await run.close()
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_after_a_reset_a_resumed_run_is_over(backend: Backend) -> None:
+    run = workspace(backend)
+    await run.execute('let a = "1"', "p.prose")
+    directory = run.run_directory
+    assert directory is not None
+    await run.close()
+    again = workspace(backend, resumption=resumption(directory / "journal.jsonl"))
+    try:
+        await again.restore()
+        assert again.run_directory == directory
+        await again.reset()
+        await again.execute('let b = "2"', "p.prose")
+        assert again.run_directory != directory
+        assert again.bindings().keys() == {"b"}
+    finally:
+        await again.close()
 
 
 # ---------------------------------------------------------------- notebooks

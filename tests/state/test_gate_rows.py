@@ -370,6 +370,22 @@ async def test_5_9_the_remaining_deadline_goes_on(world: World) -> None:
     assert (await task).status == "timeout"
 
 
+async def test_5_9_a_run_that_is_killed_in_the_second_attempt_of_a_gate_goes_on_with_that_one(world: World) -> None:
+    asked = request(at="c1/2/g0")
+    assert (await world.keeper(Person("n")).decide(asked)).status == "rejected"
+    left_pending(world, attempt=2)
+    gates = world.keeper(Person("n", "y"))  # the first attempt's answer is in the journal
+    assert (await gates.decide(request(at="c1/2/g0", attempt=2))).status == "rejected"
+    assert (await gates.decide(request(at="c1/2/g0", attempt=3))).status == "approved"
+    assert [(row["id"], row["status"]) for row in world.sql("SELECT id, status FROM gates")] == [
+        ("release_ok", "approved")
+    ]
+    assert [(event, data.get("attempt", 1)) for event, _, data in world.log()] == [
+        *(("created", 1), ("rejected", 1), ("created", 2), ("resumed", 2), ("rejected", 2)),
+        *(("created", 3), ("approved", 3)),
+    ]
+
+
 # ---------------------------------------------------------------- a database that goes away
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +15,19 @@ import psycopg
 import pytest
 from gate_people import RUN, TestClock, request
 from postgres import PostgresServer
+from waiting import until
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.settings import postgres_urls
-from prose_kernel.state.database import schema
+from prose_kernel.state.database import postgres, schema
 from prose_kernel.state.database.gate_records import DatabaseRecords
 from prose_kernel.state.database.postgres import PostgresDatabase
-from prose_kernel.state.database.schema import DatabaseError, Statements
+from prose_kernel.state.database.schema import Connection, DatabaseError, Statements
 from prose_kernel.state.database.sqlite import SqliteDatabase
 from prose_kernel.state.gates.decisions import gate_log, pending_gates, resolve_gate
-from prose_kernel.state.gates.records import AuditEvent
+from prose_kernel.state.gates.records import AuditEvent, RecordsAway
 
 DOTENV, VARIABLE, OTHER = "postgresql://a/dotenv", "postgresql://a/variable", "postgresql://a/other"
 
@@ -71,6 +73,10 @@ def test_7_2_where_the_url_is_looked_for(
             "postgresql://me:geh%eim@127.0.0.1:1/runs",
             "its URL cannot be read; special characters in it are written as %XX",
         ),
+        (
+            "postgresql://me:ge@heim@127.0.0.1:1/runs",
+            "its URL cannot be read; special characters in it are written as %XX",
+        ),
         ("mysql://me:geheim@127.0.0.1/runs", "its URL does not begin with postgresql://"),
         ("postgresql+psycopg://me:geheim@127.0.0.1:1/runs", "connection refused"),
         ("SERVER/nowhere", 'database "nowhere" does not exist'),
@@ -94,6 +100,48 @@ def test_a_password_is_in_no_message(postgres_server: PostgresServer) -> None:
     with pytest.raises(DatabaseError) as caught:
         PostgresDatabase(refused).connect()
     assert str(caught.value) == 'database "…" does not exist'
+
+
+def test_a_server_that_keeps_silent_is_given_up(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_SILENT_SECONDS", 0.2)
+    connection = PostgresDatabase(postgres_url).open()
+    connection.execute("SET statement_timeout TO 0")
+    with pytest.raises(DatabaseError, match="the server does not answer") as caught:
+        connection.query("SELECT pg_sleep(60)")
+    assert caught.value.lost
+    connection.close()
+
+
+def test_gates_do_not_wait_one_after_the_other_for_a_server_that_is_away(tmp_path: Path) -> None:
+    tried, let_go = threading.Semaphore(0), threading.Event()
+
+    class Away(PostgresDatabase):
+        attempts = 0
+
+        def connect(self) -> Connection:
+            self.attempts += 1
+            tried.release()
+            let_go.wait()
+            raise DatabaseError("connection timeout expired", lost=True)
+
+    database = Away("postgresql://nowhere/x")
+    records = DatabaseRecords(database, tmp_path, RUN, SystemClock())
+    with ThreadPoolExecutor(3) as threads:
+        calls = [threads.submit(records.earlier) for _ in range(3)]
+        tried.acquire()
+        until(lambda: sum(call.running() for call in calls) == 3)
+        let_go.set()
+        assert all(isinstance(call.exception(), RecordsAway) for call in calls)
+    assert database.attempts == 1
+
+
+def test_a_user_who_may_only_read_keeps_no_run(postgres_url: str) -> None:
+    PostgresDatabase(postgres_url).test()
+    role(postgres_url, "reader")
+    execute(postgres_url, "GRANT USAGE ON SCHEMA openprose TO reader")
+    execute(postgres_url, "GRANT SELECT ON ALL TABLES IN SCHEMA openprose TO reader")
+    with pytest.raises(DatabaseError, match="permission denied for table run"):
+        PostgresDatabase(postgres_url.replace("prose@", "reader@")).test()
 
 
 def test_a_user_without_rights_is_told_so(postgres_server: PostgresServer, postgres_url: str) -> None:

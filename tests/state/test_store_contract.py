@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from postgres import PostgresServer
 from state.backends import RUN, Backend, backends, in_database, tiny_disk, told
 
-from prose_kernel.errors import RunError, StateError
+from prose_kernel.errors import Interrupted, RunError, StateError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import (
@@ -443,7 +443,7 @@ async def test_rows_of_the_trace_say_what_is_around_what(backend: Backend) -> No
         ev.LoopPass(inner, 1, None),
         ev.LoopLeft(inner, 1, None, "**done**"),
         ev.BlockLeft(place(2), "split", 1),
-        ev.RunEnded(place(0), RunError("interrupted")),
+        ev.RunEnded(place(0), Interrupted()),
     )
     await kept.store.flush()
     found = [

@@ -65,6 +65,7 @@ class DatabaseRecords:
         self._clock = clock
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._missed_at = 0.0
 
     def command(self, record: Record) -> str:
         return record.command(None if self._statements.dialect.shared else self.directory)
@@ -133,8 +134,12 @@ class DatabaseRecords:
             self._drop()
 
     def _call(self, what: str, work: Callable[[GateRows], _T], *, atomic: bool = True) -> _T:
-        """The result of `work`, which is one transaction if `atomic`."""
+        """The result of `work`, which is one transaction if `atomic`. A call that has waited while another one found
+        the database away does not find that out once more: several gates would wait for it one after the other."""
+        began = time.monotonic()
         with self._lock:
+            if self._missed_at > began:
+                raise RecordsAway(f"{what} could not be recorded: the database is away", hint=_HINT)
             fresh = self._connection is None
             while True:
                 try:
@@ -147,6 +152,8 @@ class DatabaseRecords:
                     if error.lost and not fresh:
                         fresh = True
                         continue
+                    if error.lost:
+                        self._missed_at = time.monotonic()
                     failure = RecordsAway if error.lost or error.busy else StateError
                     raise failure(f"{what} could not be recorded: {error}", hint=_HINT) from None
 

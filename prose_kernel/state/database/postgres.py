@@ -7,12 +7,24 @@ the driver that quote them leave this module.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.state.database.schema import POSTGRES, X_META, Connection, DatabaseError, Dialect, Row, prepare
+from prose_kernel.state.database.schema import (
+    OF_A_RUN,
+    POSTGRES,
+    RUN,
+    X_META,
+    Connection,
+    DatabaseError,
+    Dialect,
+    Row,
+    prepare,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -21,11 +33,15 @@ HINT: Final = "set OPENPROSE_POSTGRES_URL=postgresql://USER:PASSWORD@HOST:5432/D
 INSTALL: Final = "pip install 'prose_kernel[postgres]'"
 
 _CONNECT_SECONDS: Final = 5
-_STATEMENT_SECONDS: Final = 20
+_STATEMENT_SECONDS: Final = 10
+_SILENT_SECONDS: Final = 12
+"""After these a server that keeps the connection and says nothing is given up. Later than its own limit for a
+statement, which it tells."""
 _PREPARING: Final = 5_760_210
 """The number of the advisory lock under which tables are made: several first runs may begin at once."""
 
 _URL: Final = re.compile(r"postgres(ql)?(\+\w+)?://")
+_UNREADABLE: Final = "its URL cannot be read; special characters in it are written as %XX"
 
 
 def is_installed() -> bool:
@@ -49,6 +65,8 @@ class PostgresDatabase:
         """Host, port and database, for people."""
         parts = self._parts()
         host = parts.get("host") or "localhost"
+        if not parts or "@" in host:
+            return "an unknown address"
         port = "" if host.startswith("/") else f":{parts.get('port') or 5432}"
         return f"{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
 
@@ -64,6 +82,18 @@ class PostgresDatabase:
             raise
         return connection
 
+    def test(self) -> None:
+        """See that a run can be kept here: the tables are there, or can be made, and this user may write them.
+
+        Raises as `connect` does.
+        """
+        with contextlib.closing(self.connect()) as connection:
+            for table in (RUN, *OF_A_RUN):
+                name = POSTGRES.prefix + table.name
+                may = "SELECT has_table_privilege(%s, 'INSERT')"
+                if connection.query(may, (name,)) != [(True,)]:
+                    raise DatabaseError(f"permission denied for table {table.name}")
+
     def open(self) -> PostgresConnection:
         """Open a connection and look at nothing. Raises `DatabaseError`: the extra is missing, the URL means nothing,
         the server does not answer or does not let this user in."""
@@ -73,8 +103,10 @@ class PostgresDatabase:
             raise DatabaseError("the package psycopg is not installed") from None
         if not _URL.match(self._url):
             raise DatabaseError("its URL does not begin with postgresql://")
+        if "@" in self._parts().get("host", ""):  # of a password, which then must not be shown
+            raise DatabaseError(_UNREADABLE)
         try:
-            connection = psycopg.connect(
+            connection = _class_of_connections().connect(
                 self._url,
                 autocommit=True,
                 connect_timeout=_CONNECT_SECONDS,
@@ -83,7 +115,7 @@ class PostgresDatabase:
                 prepare_threshold=None,  # poolers between us and the server may know no prepared statements
             )
         except psycopg.ProgrammingError:
-            raise DatabaseError("its URL cannot be read; special characters in it are written as %XX") from None
+            raise DatabaseError(_UNREADABLE) from None
         except psycopg.Error as error:
             raise DatabaseError(self._reason(error), lost=True) from None
         opened = PostgresConnection(connection, self._reason)
@@ -117,10 +149,40 @@ class PostgresDatabase:
         """What the server or the driver says, in one line and without the password."""
         text = str(error.diag.message_primary or error).split("\n", 1)[0].strip()
         text = re.sub(r"^(connection (failed|is bad): )?connection to server .*? failed: ", "", text)
-        text = re.sub(r"^(FATAL|ERROR): +", "", text)
+        text = re.sub(r"^(FATAL|ERROR): +|\[Errno -?\d+\] ", "", text)
         if password := self._parts().get("password"):
             text = text.replace(password, "…")
         return text[:1].lower() + text[1:]
+
+
+@functools.cache
+def _class_of_connections() -> type[psycopg.Connection[Any]]:
+    """Connections on which no statement waits for ever: a server that is frozen, or behind a proxy that has lost it,
+    keeps the connection open and answers nothing, and no limit of the server or of TCP ends that."""
+    import psycopg
+
+    class Limited(psycopg.Connection[Any]):
+        def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
+            return super().wait(self._limited(gen), *args, **options)
+
+        def _limited(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+            """The same conversation with the server; it ends when nothing was ready for too long."""
+            heard = time.monotonic()
+            try:
+                wanted = next(gen)
+                while True:
+                    ready = yield wanted
+                    now = time.monotonic()
+                    if ready:
+                        heard = now
+                    elif now - heard > _SILENT_SECONDS:
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError("the server does not answer")
+                    wanted = gen.send(ready)
+            except StopIteration as end:
+                return end.value
+
+    return Limited
 
 
 class PostgresConnection:

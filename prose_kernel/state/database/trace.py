@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from prose_kernel.errors import RunError
+from prose_kernel.errors import Interrupted, RunError
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.text import clipped
@@ -18,7 +18,6 @@ K = TypeVar("K")
 _LONGEST: Final = 1000
 """Characters of a statement in a row."""
 _MOST_OPEN: Final = 100_000
-_INTERRUPTED: Final = "interrupted"
 
 
 class DatabaseTrace(Trace):
@@ -107,11 +106,12 @@ class DatabaseTrace(Trace):
             self._writes.set_run(program_path=self._writes.clean(program), status="running", state_mode=mode)
 
     def _ended(self, chain: Where, error: RunError | None) -> None:
+        interrupted = isinstance(error, Interrupted)
         status = "completed" if error is None else "failed"
         message = self._writes.clean(error.message) if error is not None else None
         self._append(chain, self._remark("end", status, last_line(self._time, error), message, chain))
         if not chain:
-            self._writes.set_run(status=_INTERRUPTED if message == _INTERRUPTED else status)
+            self._writes.set_run(status="interrupted" if interrupted else status)
 
     # ------------------------------------------------------------ what is around
 

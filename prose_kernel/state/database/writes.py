@@ -301,6 +301,7 @@ class DatabaseWrites:
         patience = self._patience if wait and not self._reported else 0.0
         waited, pause = 0.0, 0.05
         while True:
+            began = time.monotonic()
             try:
                 connection = self._connect()
                 with connection.transaction():
@@ -310,6 +311,7 @@ class DatabaseWrites:
             except DatabaseError as error:
                 if error.lost:
                     self._disconnect()
+                waited += time.monotonic() - began  # a server that is far away takes seconds to be missed
                 if waited >= patience or not (error.lost or error.busy):
                     raise
             self._pause(pause)

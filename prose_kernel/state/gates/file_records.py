@@ -11,10 +11,11 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, TypeVar, cast, get_args
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
@@ -25,7 +26,9 @@ from prose_kernel.state.gates.records import (
     AuditEvent,
     EventType,
     Left,
+    Listening,
     Record,
+    Records,
     Status,
     attempt_data,
     decision_event,
@@ -37,6 +40,8 @@ from prose_kernel.state.gates.records import (
     time_text,
 )
 from prose_kernel.state.layout import file_stem
+
+_T = TypeVar("_T")
 
 _PENDING: Final = ".pending.json"
 _RESOLVED: Final = ".resolved.json"
@@ -214,13 +219,16 @@ class MemoryRecords:
 
 
 class FallbackRecords:
-    """Records as files, or in memory where the directory of the run cannot be created in the first place (E219)."""
+    """Records in the directory of the run, as files or in a database there, or in memory where that directory cannot
+    be created in the first place (E219)."""
 
-    remote: Final = False
-
-    def __init__(self, files: FileRecords, clock: Clock) -> None:
-        self._records: FileRecords | MemoryRecords = files
+    def __init__(self, kept: Records, clock: Clock) -> None:
+        self._records = kept
         self._clock = clock
+
+    @property
+    def remote(self) -> bool:
+        return self._records.remote
 
     @property
     def outside(self) -> bool:
@@ -234,17 +242,19 @@ class FallbackRecords:
         return self._records.command(record)
 
     def earlier(self) -> tuple[set[str], list[Left]]:
-        return self._records.earlier()
+        return self._kept(lambda records: records.earlier())
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
-        records = self._records
+        return self._kept(lambda records: records.open(request, outside=outside))
+
+    def _kept(self, call: Callable[[Records], _T]) -> _T:
         try:
-            return records.open(request, outside=outside)
+            return call(self._records)
         except StateError:
-            if not isinstance(records, FileRecords) or records.directory.parent.is_dir():
+            if self.directory is None or self.directory.parent.is_dir():
                 raise
             self._records = MemoryRecords(self._clock)
-            return self._records.open(request, outside=outside)
+            return call(self._records)
 
     def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
         return self._records.take_over(record, outside=outside)
@@ -255,11 +265,11 @@ class FallbackRecords:
     def look(self, record: Record, *, files: bool) -> GateDecision | None:
         return self._records.look(record, files=files)
 
-    def listen(self) -> None:
-        return None
+    def listen(self) -> Listening | None:
+        return self._records.listen()
 
     def rest(self) -> None:
-        pass
+        self._records.rest()
 
 
 # ---------------------------------------------------------------- data

@@ -7,7 +7,6 @@ on a run that is kept on disk, from another process. Nothing of the running prog
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 Mode = Literal["auto", "ask", "wait", "deny"]
-_TRIES: Final = 15
-"""How often, a second apart, a database that is away is asked for a record before that is an error (E219)."""
+_PATIENCE: Final = 15.0
+"""Seconds in which a database that is away is asked for a record again, before that is an error (E219)."""
 
 
 @dataclass(slots=True)
@@ -98,6 +97,7 @@ class Gatekeeper:
         self._server: DecisionServer | None = None
         self._watcher = Watcher(records.listen)
         self._closing = "cancelled"
+        self._away = False  # the database of the records, when it was asked last
 
     def interrupt(self) -> None:
         """The run is about to be interrupted: gates that close now say so."""
@@ -216,25 +216,34 @@ class Gatekeeper:
     def _close(self, record: Record) -> GateDecision:
         """End a record that nobody waits for any more, in whatever state the event loop is."""
         decision = GateDecision("rejected", SYSTEM, reason=self._closing)
-        with contextlib.suppress(StateError):  # which must not take the place of an interrupt
-            self._records.resolve(record, decision, watched=False)
+        if not self._away:  # else each gate would keep the loop for seconds, and none would be closed
+            try:
+                self._records.resolve(record, decision, watched=False)
+            except RecordsAway:
+                self._away = True
+            except StateError:
+                pass  # it must not take the place of an interrupt
         return decision
 
-    async def _kept(self, call: Callable[[], _T], *, tries: int = _TRIES) -> _T:
+    async def _kept(self, call: Callable[[], _T], *, patience: float = _PATIENCE) -> _T:
         """The result of a call of the records, which for a database is made in a thread; one that is away gets time to
         come back. Such a call is never left alone: a cancellation counts after it."""
         if not self._records.remote:
             return call()
+        end = self._clock.monotonic() + patience
         while True:
-            tries -= 1
             calling = asyncio.ensure_future(asyncio.to_thread(call))
             try:
-                return await asyncio.shield(calling)
+                found = await asyncio.shield(calling)
+                self._away = False
+                return found
             except RecordsAway:
-                if not tries:
+                self._away = True
+                if self._clock.monotonic() >= end:
                     raise
             except asyncio.CancelledError:
                 await asyncio.wait([calling])
+                self._away = isinstance(calling.exception(), RecordsAway)
                 raise
             await self._clock.sleep(POLL_SECONDS)
 
@@ -326,7 +335,7 @@ class Gatekeeper:
         while gate.decision is None:
             seen = self._watcher.changes
             try:
-                if (decision := await self._look(gate, tries=1)) is not None:
+                if (decision := await self._look(gate, patience=0)) is not None:
                     return decision
                 away = False
             except RecordsAway as error:
@@ -336,10 +345,10 @@ class Gatekeeper:
             await self._watcher.pause(self._clock, seen)
         return gate.decision
 
-    async def _look(self, gate: _Open, *, tries: int = _TRIES) -> GateDecision | None:
+    async def _look(self, gate: _Open, *, patience: float = _PATIENCE) -> GateDecision | None:
         """A decision of somebody else; one that is in the records already stands."""
         look = functools.partial(self._records.look, gate.record, files=self._files)
-        decision = await self._kept(look, tries=tries)
+        decision = await self._kept(look, patience=patience)
         if decision is not None and self._records.remote and gate.decision is None:
             gate.decision = decision
             gate.decided.set()
