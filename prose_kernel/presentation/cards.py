@@ -175,7 +175,7 @@ def outcome(result: CommandResult) -> list[str]:
         case "spawn" | "cwd":
             return ["could not be started"]
         case "lost":
-            return ["lost with the worker that ran it"]
+            return [f"lost with the {'worker' if result.worker else 'process'} that ran it"]
         case _:
             return [f"exit code {result.exit_code}"]
 

@@ -491,7 +491,7 @@ class Journal:
 def _failure(kind: type[T]) -> T | Exception | None:
     """What becomes of something under way that is not to be done again; None for a question, which is asked again."""
     if kind is CommandResult:
-        return cast("T", CommandResult("lost", -1, kind="lost"))
+        return cast("T", CommandResult("lost", 255, kind="lost"))
     if kind is SessionResult:
         return ProviderError("the run was killed while this session was under way", retryable=False)
     return None

@@ -69,9 +69,10 @@ class Place:
         """The directories of all runs, the latest last."""
         return [run.directory for run in all_runs([Directories(self.path / below / "runs")])]
 
-    def state(self, run: Path) -> str:
-        """What its log says, without ids and times."""
-        return re.sub(r"\d{4}-\d\d-\d\dT\S+", "TIME", RUN.sub("RUN", (run / "state.md").read_text()))
+    def state(self, run: Path) -> list[str]:
+        """What its log says, without ids and times; branches log what happened as it happened, so it is sorted."""
+        text = RUN.sub("RUN", (run / "state.md").read_text())
+        return sorted(re.sub(r"\d{4}-\d\d-\d\dT\S+", "TIME", text).splitlines())
 
 
 @pytest.fixture
@@ -128,6 +129,7 @@ def test_what_was_under_way_may_fail_instead(place: Place) -> None:
     seen = place.prose("run", "--resume", "--interrupted", "fail")
     assert seen.status == 0, seen.err
     assert seen.remarks[1].startswith("Was under way and fails now: command c1/1/x0: test -f once")
+    assert seen.out.startswith("what: exec was lost with the process that ran it")
     assert not (place.path / "ran").exists()
 
 

@@ -408,7 +408,7 @@ vvm(
     """,
     script={
         "sessions": {
-            "a flat white": 'Coming.\\n```vvm-memory\\n{"add": ["likes a flat white"]}\\n```\\n',
+            "a flat white": 'Coming.\n```vvm-memory\n{"add": ["likes a flat white"]}\n```\n',
             "the usual": "A flat white.",
         }
     },

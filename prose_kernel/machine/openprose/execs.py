@@ -165,7 +165,8 @@ def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
         reason = " ".join((result.spawn_error or result.stderr).replace(f": {request.cwd}", "").split())
         return f"exec could not start: {reason}" if reason else "exec could not start"
     if result.kind == "lost":
-        return "exec was lost with the worker that ran it; it may have run in part, and is not run again"
+        what = "worker" if result.worker else "process"
+        return f"exec was lost with the {what} that ran it; it may have run in part, and is not run again"
     if result.kind == "signal" and result.signal is not None:
         return f"exec was ended by {result.signal} (exit code {result.exit_code})"
     return f"exec failed with exit code {result.exit_code}"
