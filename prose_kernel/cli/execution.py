@@ -38,7 +38,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Request:
     """What the person asked for: the program, its inputs, decisions made beforehand, and the settings in force.
 
-    `origin` is set for a program that is fetched, `trust` is what was agreed to about such programs.
+    `origin` is set for a program that is fetched, `trust` is what was agreed to about such programs. `who_answers` are
+    the options that a resumed run does not remember.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Request:
     json: bool = False
     usage: bool = False
     gate_files: bool = False
+    who_answers: tuple[str, ...] = ()
     resumption: Resumption | None = None
 
 

@@ -84,6 +84,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         json=options["form"] == "json",
         usage=options["usage"],
         gate_files=head.gate_files,
+        who_answers=run_options.who_answers(options),
         origin=head.origin,
         trust=tuple(options["trust"]),
         resumption=how,
@@ -101,8 +102,12 @@ def _run_of(target: str | None, wanted: Wanted, state_dir: str | None, cwd: Path
         beside = Path(cwd, os.path.expanduser(target)).parent  # noqa: PTH111
         where += [place for place in runs.places(beside, ".prose") if place not in where]
     found = runs.find(where, wanted.run) if wanted.run else _last(runs.all_runs(where), target, wanted, cwd)
-    if found.problem is not None:
+    if found.problem is not None and wanted.run:
         raise found.problem
+    if found.problem is not None:
+        way_on = f"name another run, or remove this one: prose runs rm {found.id}"
+        hint = f"{found.problem.hint}; or {way_on}" if found.problem.hint else way_on
+        raise UsageError(str(found.problem), hint=hint)
     if found.journal is None:
         raise UsageError(
             f"run {found.id} has no journal", hint="an earlier version made it, or the setting journal was off"

@@ -174,6 +174,7 @@ def run(
         json=form == "json",
         usage=usage,
         gate_files=gate_files,
+        who_answers=run_options.who_answers(ctx.params),
     )
     if gate_files and chosen.gates != "wait":
         raise UsageError("--gate-files needs --gates=wait")
@@ -251,7 +252,8 @@ def _where(request: Request, ended: Ended) -> str:
     cwd = Path.cwd()
     lines = [f"\nrun directory: {_shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
     if ended.journal is not None:
-        lines.append(f"\nto resume it: prose run --resume {_named(ended.journal.parent, cwd)}")
+        options = "".join(f" {shlex.quote(part)}" for part in request.who_answers)
+        lines.append(f"\nto resume it: prose run --resume {_named(ended.journal.parent, cwd)}{options}")
     return "".join(lines)
 
 

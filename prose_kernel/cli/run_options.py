@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +14,12 @@ def settings_file(cwd: Path, name: str) -> Path | None:
     """A notebook has the `prose.toml` beside it, as in Jupyter; where there is none, that of the working directory."""
     beside = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - a home directory of nobody stays as it is
     return beside if name.endswith(".ipynb") and beside.is_file() else None
+
+
+def who_answers(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The options about who answers and where commands run, as typed: a run that is resumed wants them again."""
+    names = ("provider", "script", "judge", "cassette", "cassette_mode", "cassette_stale", "remote")
+    return tuple(part for name in names if given[name] for part in (f"--{name.replace('_', '-')}", given[name]))
 
 
 def pairs(inputs: Sequence[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ DIES = 'exec "test -f {0} || {{ touch {0}; kill -9 $PPID; sleep 600; }}; echo {0
 """A command that kills the process of its run the first time."""
 
 
-LEFT_ANSWERED = "until grep -q two .prose/runs/*/journal.jsonl; do sleep 0.02; done; "
+LEFT_ANSWERED = "until grep -q 'stdout.:.two' .prose/runs/*/journal.jsonl; do sleep 0.02; done; "
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def test_a_killed_run_goes_on_and_repeats_nothing(place: Place) -> None:
     assert seen.remarks[:2] == [
         "Resuming run RUN of p.prose: 2 answers are known.",
         "Was under way and is asked again: command c1/2/b1/x0: "
-        f"test -f right || {{ {LEFT_ANSWERED}touch right; kill -9 $PPID; slee…",
+        f"test -f right || {{ {LEFT_ANSWERED}touch right; kill -9 …",
     ]
     assert place.ran == ["a", "left", "right"]
     (run,) = place.runs()
@@ -200,7 +200,7 @@ def test_a_run_of_vvm_resumes(place: Place) -> None:
     place.write("one.yaml", 'sessions:\n  "Plan*": plan\n')
     place.write("two.yaml", 'sessions:\n  "Review*": review\n')
     failed = place.prose("run", "sub/p.vvm", "--provider", "scripted", "--script", "one.yaml")
-    assert failed.remarks[-1] == "to resume it: prose run --resume sub/.vvm/runs/RUN"
+    assert failed.remarks[-1] == "to resume it: prose run --resume sub/.vvm/runs/RUN --provider scripted --script one.yaml"
     command = failed.err.splitlines()[-1].split()[4:]
     seen = place.prose(*command, "--provider", "scripted", "--script", "two.yaml")
     assert (seen.status, seen.out) == (0, "review: review\n"), seen.err
