@@ -214,4 +214,8 @@ def keep_out_of_git(directory: str) -> None:
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with os.fdopen(descriptor, "w") as file:
             file.write("*\n")
-        os.rename(unfinished, name)  # noqa: PTH104
+        try:
+            os.rename(unfinished, name)  # noqa: PTH104
+        except FileNotFoundError:  # another process has done so with the same file
+            if not os.path.lexists(name):
+                raise
