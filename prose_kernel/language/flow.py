@@ -7,7 +7,7 @@ over it by the spans of its steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
 from prose_kernel.language.nodes import Node, walk
 from prose_kernel.language.source import Source, Span
@@ -87,3 +87,23 @@ def kinds_of(steps: tuple[Step, ...]) -> frozenset[Kind]:
     """The kinds of all steps, inner ones too."""
     inner = [kinds_of(way.steps) for step in steps for way in step.ways]
     return frozenset(step.kind for step in steps).union(*inner)
+
+
+S = TypeVar("S")
+
+
+class FlowOf(Generic[S]):
+    """Makes the steps of a program of its statements; each language says what a statement is."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def body(self, items: tuple[S, ...], depth: int) -> tuple[Step, ...]:
+        return tuple(step for item in items for step in self.statement(item, depth))
+
+    def text(self, node: Node) -> str:
+        return said(self.source, node.span)
+
+    def statement(self, node: S, depth: int) -> list[Step]:
+        """The steps of one statement, which stands inside of `depth` bodies."""
+        raise NotImplementedError

@@ -541,7 +541,6 @@ class ExecutionContext:
         also: Sequence[str] = (),
         limited: bool = False,
         kept: Callable[[T], T] | None = None,
-        revive: Callable[[T], Awaitable[T]] | None = None,
     ) -> T:
         """Have the outside answer a request: the one way out of a program.
 
@@ -554,7 +553,7 @@ class ExecutionContext:
             ask = partial(_in_place, host.permits, ask)
         if host.journal is None:
             return await self.outside(ask())
-        return await host.journal.answer(self, request, kind, ask, also=also, kept=kept, revive=revive)
+        return await host.journal.answer(self, request, kind, ask, also=also, kept=kept)
 
     def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
         """Something that is looked up outside at once; the same when the run is resumed."""

@@ -121,7 +121,6 @@ class Journal:
         self._parked: dict[str, _Parked] = {}
         self._cancelled: dict[str, None] = {}
         self._mark = turns.looks
-        self.answers = 0
         self.abandoned = False
         """Whether the person has interrupted the replay: nothing is asked any more, and the journal stays as it is."""
         self.task: asyncio.Task[object] | None = None
@@ -149,11 +148,10 @@ class Journal:
         *,
         also: Sequence[str] = (),
         kept: Callable[[T], T] | None = None,
-        revive: Callable[[T], Awaitable[T]] | None = None,
     ) -> T:
         """The answer to a request: the recorded one, or what `ask` gives.
 
-        `kept` is what is written down of an answer, `revive` makes an answer of what was. Raises what `ask` raises.
+        `kept` is what is written down of an answer. Raises what `ask` raises.
         """
         if self.abandoned:
             raise asyncio.CancelledError
@@ -166,8 +164,7 @@ class Journal:
             answered = await self._known_answer(described, parked)
             if answered is not None:
                 self._hand_back(request, answered)
-                value = self._value(answered, kind, described)
-                return value if revive is None else await revive(value)
+                return self._value(answered, kind, described)
             failed = parked.known and self._under_way == "fail" and described.key != self._again
             if failed and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
@@ -371,8 +368,6 @@ class Journal:
     def _advance(self) -> None:
         """The next record is due."""
         assert self._known is not None
-        if isinstance(self._coming, Answered):
-            self.answers += 1
         self._number, self._coming = next(self._known, (0, None))
         self._mark = self._turns.looks
         looks = getattr(self._coming, "looks", 0)

@@ -14,13 +14,13 @@ from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key, Target
 from prose_kernel.runtime.values import Reference
 from prose_kernel.state import bindings, layout
-from prose_kernel.state.home import RunHome
+from prose_kernel.state.home import RunHome, StoreAtHome
 
 _YOUNG: Final = 1_000_000_000
 """Nanoseconds within which two writes might get the same time stamp."""
 
 
-class FilesystemStore:
+class FilesystemStore(StoreAtHome):
     """Keeps the bindings of a run, or of one call of an imported program, in the directory of the run.
 
     The first flush after `put` creates that directory.
@@ -29,8 +29,7 @@ class FilesystemStore:
     in_files: Final = True
 
     def __init__(self, home: RunHome, *, user_home: Path | None = None, ignore_case: bool | None = None) -> None:
-        self.home = home
-        self._user_home = user_home
+        super().__init__(home, (), user_home)
         self._ignore_case = layout.ignores_case(home.state_dir) if ignore_case is None else ignore_case
         self._place(home.paths, ())
 
@@ -108,18 +107,6 @@ class FilesystemStore:
 
     def _path(self, key: Key) -> str:
         return f"{self._bindings}{self._names(key)}"
-
-    # ------------------------------------------------------------ memory
-
-    def memory(self, agent: str, persist: str) -> str:
-        """Return the agent's memory directory as sessions see it, with a final `/` (4.4)."""
-        return f"{self.home.shown(self._memory(agent, persist))}/"
-
-    def has_memory(self, agent: str, persist: str) -> bool:
-        return (self._memory(agent, persist) / "memory.md").is_file()
-
-    def _memory(self, agent: str, persist: str) -> Path:
-        return self.home.memory_directory(agent, persist, self.chain, self._user_home)
 
     # ------------------------------------------------------------ the run
 

@@ -36,10 +36,6 @@ class RunHome:
         return self.paths.program
 
     @property
-    def journal(self) -> Path:
-        return self.paths.directory / "journal.jsonl"
-
-    @property
     def gates(self) -> Path:
         return self.paths.gates
 
@@ -87,11 +83,16 @@ class RunHome:
         """Keep a copy of the program; the next flush creates the directory (3.1 step 2)."""
         self.pending.put(str(self.program), program)
 
-    def record_source(self, text: str) -> None:
-        """Append a cell to the copy of the program. This alone does not create the directory."""
+    def record_source(self, text: str) -> str:
+        """Append a cell to the copy of the program. This alone does not create the directory.
+
+        Returns what was appended.
+        """
         self._sources += 1
         separator = "\n" if self._sources > 1 else ""
-        self.pending.log(self.program, f"{separator}{text.rstrip()}\n")
+        added = f"{separator}{text.rstrip()}\n"
+        self.pending.log(self.program, added)
+        return added
 
     def log(self, chain: tuple[str, ...]) -> Callable[[str], None]:
         """Return the function that appends whole lines to the trace of the program at `chain`; it never raises."""
@@ -117,3 +118,26 @@ class RunHome:
     async def flush(self) -> None:
         """Write everything that is pending, in one batch. Raises `StateError` (E219) naming what is not on disk."""
         await self.pending.flush()
+
+
+class StoreAtHome:
+    """What the stores of runs with a home share: memories of agents are files in every backend (4.4).
+
+    `chain` are the directories of the imported programs' calls that the store is for; `user_home` is where memories of
+    the user lie, None for the person's own home.
+    """
+
+    def __init__(self, home: RunHome, chain: tuple[str, ...], user_home: Path | None) -> None:
+        self.home = home
+        self.chain = chain
+        self._user_home = user_home
+
+    def memory(self, agent: str, persist: str) -> str:
+        """Return the agent's memory directory as sessions see it, with a final `/`."""
+        return f"{self.home.shown(self._memory(agent, persist))}/"
+
+    def has_memory(self, agent: str, persist: str) -> bool:
+        return (self._memory(agent, persist) / "memory.md").is_file()
+
+    def _memory(self, agent: str, persist: str) -> Path:
+        return self.home.memory_directory(agent, persist, self.chain, self._user_home)

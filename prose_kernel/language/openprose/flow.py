@@ -5,31 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
-from prose_kernel.language.flow import DEPTH, Kind, Step, Way, said, shortened, statements
+from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
 
 _STATEMENTS: Final = get_args(tree.Statement)
-
-_ACTIVE: Final = (
-    tree.Session,
-    tree.Resume,
-    tree.Exec,
-    tree.Arrow,
-    tree.BlockCall,
-    tree.ProgramCall,
-    tree.Parallel,
-    tree.For,
-    tree.Repeat,
-    tree.Loop,
-    tree.If,
-    tree.Choice,
-    tree.Try,
-    tree.Do,
-    tree.Pipe,
-    tree.Discretion,
-)
-"""Expressions that are a step of their own."""
 
 _WORDS: Final[Mapping[type, tuple[str, ...]]] = {
     tree.Property: ("name",),
@@ -49,18 +29,9 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
     return _Flow(source).body(program.items, 0)
 
 
-class _Flow:
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def body(self, items: tuple[tree.Statement, ...], depth: int) -> tuple[Step, ...]:
-        return tuple(step for item in items for step in self.statement(item, depth))
-
+class _Flow(FlowOf[tree.Statement]):
     def way(self, label: str, items: tuple[tree.Statement, ...], depth: int) -> Way:
         return Way(label, self.body(items, depth + 1))
-
-    def text(self, node: tree.Node) -> str:
-        return said(self.source, node.span)
 
     # ------------------------------------------------------------ statements
 
@@ -120,7 +91,7 @@ class _Flow:
             return [*(self._spawn(one, ()) for one in first), self._spawn(last, binds)]
         if isinstance(node, tree.Pipe):
             return self._pipe(node, binds, depth)
-        if isinstance(node, _ACTIVE):
+        if isinstance(node, tree.ACTIVE):
             return [*self._before(node, depth), self._active(node, binds, depth)]
         shown = whole or node
         return [*self.inner(node, depth), Step("value", self.text(shown), shown.span, _reads(node), binds)]
@@ -266,7 +237,7 @@ def _active_in(root: Any) -> list[Any]:
     found, agenda = [], [root]
     while agenda:
         node = agenda.pop()
-        if isinstance(node, _ACTIVE):
+        if isinstance(node, tree.ACTIVE):
             found.append(node)
         else:
             agenda.extend(_parts(node))
@@ -275,13 +246,13 @@ def _active_in(root: Any) -> list[Any]:
 
 def _reads(root: Any) -> tuple[str, ...]:
     """The names that an expression may read, in source order; those of steps inside it are theirs."""
-    found, agenda = [], list(_parts(root)) if isinstance(root, _ACTIVE) else [root]
+    found, agenda = [], list(_parts(root)) if isinstance(root, tree.ACTIVE) else [root]
     while agenda:
         node = agenda.pop()
         if isinstance(node, tree.Name):
             found.append((node.span, node.id))
         elif isinstance(node, tree.Interpolation):
             found.append((node.span, node.name))
-        elif not isinstance(node, _ACTIVE) or isinstance(node, tree.Discretion):
+        elif not isinstance(node, tree.ACTIVE) or isinstance(node, tree.Discretion):
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))

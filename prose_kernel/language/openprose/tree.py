@@ -7,7 +7,7 @@ an expression is an `ExpressionStatement`.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
@@ -533,3 +533,24 @@ class Program(Node, frozen=True):
 
     items: tuple[Statement, ...]
     strict: bool = False
+
+
+ACTIVE: Final = (
+    Session,
+    Resume,
+    Exec,
+    Arrow,
+    BlockCall,
+    ProgramCall,
+    Parallel,
+    For,
+    Repeat,
+    Loop,
+    If,
+    Choice,
+    Try,
+    Do,
+    Pipe,
+    Discretion,
+)
+"""Expressions that do something, or ask somebody, and compute no value by themselves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, get_args
 
-from prose_kernel.language.flow import DEPTH, Kind, Step, Way, said, shortened, statements
+from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.names import LIBRARY
@@ -20,16 +20,7 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
     return _Flow(source).body(program.items, 0)
 
 
-class _Flow:
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def body(self, items: tuple[tree.Statement, ...], depth: int) -> tuple[Step, ...]:
-        return tuple(step for item in items for step in self.statement(item, depth))
-
-    def text(self, node: tree.Node) -> str:
-        return said(self.source, node.span)
-
+class _Flow(FlowOf[tree.Statement]):
     # ------------------------------------------------------------ statements
 
     def statement(self, node: tree.Statement, depth: int) -> list[Step]:

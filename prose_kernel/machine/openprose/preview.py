@@ -13,7 +13,6 @@ import contextlib
 import copy
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from msgspec import structs
 
@@ -51,25 +50,6 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.trampoline import call, drive
 from prose_kernel.runtime.values import Value
-
-_NOT_COMPUTED: Final = (
-    tree.Session,
-    tree.Resume,
-    tree.Exec,
-    tree.Arrow,
-    tree.BlockCall,
-    tree.ProgramCall,
-    tree.Parallel,
-    tree.For,
-    tree.Repeat,
-    tree.Loop,
-    tree.If,
-    tree.Choice,
-    tree.Try,
-    tree.Do,
-    tree.Pipe,
-    tree.Discretion,
-)
 
 
 async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
@@ -154,7 +134,7 @@ class Foresight:
         return unknown(name) if doubtful else value
 
     def _is_open(self, s: ProgramContext, node: tree.Node) -> bool:
-        if isinstance(node, _NOT_COMPUTED):
+        if isinstance(node, tree.ACTIVE):
             return True
         name = node.id if isinstance(node, tree.Name) else node.name if isinstance(node, tree.Interpolation) else None
         found = s.find(name) if name is not None else None

@@ -17,11 +17,12 @@ from prose_kernel.runtime.values import Reference
 from prose_kernel.state import bindings, layout
 from prose_kernel.state.database.schema import DatabaseError
 from prose_kernel.state.database.writes import DatabaseWrites, RowKey
+from prose_kernel.state.home import StoreAtHome
 
 _LIKE_AN_ITERATION: Final = re.compile(r".*__i\d+")
 
 
-class DatabaseStore:
+class DatabaseStore(StoreAtHome):
     """Keeps the bindings of a run, or of one call of an imported program, as rows of a table.
 
     The name in a row is that of the variable, behind it `__i{index}` for each parallel iteration around it (7.4),
@@ -32,13 +33,10 @@ class DatabaseStore:
     in_files: Final = False
 
     def __init__(self, writes: DatabaseWrites, *, chain: tuple[str, ...] = (), user_home: Path | None = None) -> None:
+        super().__init__(writes.home, chain, user_home)
         self.writes = writes
-        self.home = writes.home
-        self.chain = chain
-        self._user_home = user_home
         self._prefix = prefix(chain)
         self._calls = layout.CallNames(ignore_case=True)
-        self._sources = 0
 
     @property
     def by_value(self) -> bool:
@@ -99,18 +97,6 @@ class DatabaseStore:
             name += "".join(f"__i{index}" for index in key.iterations)
         return f"{self._prefix}{name}", key.execution_id
 
-    # ------------------------------------------------------------ memory
-
-    def memory(self, agent: str, persist: str) -> str:
-        """Return the agent's memory directory as sessions see it: memories are files in every backend (4.4)."""
-        return f"{self.home.shown(self._memory(agent, persist))}/"
-
-    def has_memory(self, agent: str, persist: str) -> bool:
-        return (self._memory(agent, persist) / "memory.md").is_file()
-
-    def _memory(self, agent: str, persist: str) -> Path:
-        return self.home.memory_directory(agent, persist, self.chain, self._user_home)
-
     # ------------------------------------------------------------ the run
 
     def start(self, program: str) -> None:
@@ -118,10 +104,7 @@ class DatabaseStore:
         self.writes.set_run(program_source=self.writes.clean(program))
 
     def record_source(self, text: str) -> None:
-        self.home.record_source(text)
-        self._sources += 1
-        separator = "\n" if self._sources > 1 else ""
-        self.writes.add_source(f"{separator}{text.rstrip()}\n")
+        self.writes.add_source(self.home.record_source(text))
 
     def trace_text(self) -> str:
         try:
@@ -138,7 +121,6 @@ class DatabaseStore:
         return "\n".join([*lines, ""])
 
     def restart(self) -> None:
-        self._sources = 0
         self.home.restart()
         self.writes.restart()
 
