@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,9 @@ from prose_kernel.errors import CompileError, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import PersonUser, serial
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.events import Event, Listener, Untold
+from prose_kernel.runtime.events import Audience, Event, Listener, Untold
 from prose_kernel.runtime.journal_records import Asked, Head, Text
+from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import Clock, Commands, Ports
 from prose_kernel.runtime.values import Value
 from prose_kernel.settings import DECIDES, WHO_ANSWERS, Settings
@@ -169,7 +170,8 @@ class Workspace:
         self.start = start if resumption is None else replace(start, origin=resumption.head.origin)
         self._asker = serial(asker)
         self._clock = clock or SystemClock()
-        self._listeners = list(listeners)
+        self._listeners = Audience(listeners)
+        self._heard = Audience((self._listeners,))  # while a run is replayed: who notes what nobody is told
         self._supplied = dict(start.supplied)
         self._inputs: set[str] = set()  # that texts of the run declare
         self._engine: Engine | None = None
@@ -182,9 +184,10 @@ class Workspace:
         self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
         self._orphans_gone = False
-        self._muted = resumption is not None  # what is replayed was shown when it happened
         self._untold = Untold()
         self.texts = 0  # of the run that have begun
+        self._muted = False
+        self._mute(resumption is not None)  # what is replayed was shown when it happened
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -332,10 +335,14 @@ class Workspace:
         return self._remote.state if self._remote is not None else None
 
     def add_listener(self, listener: Listener) -> None:
-        self._listeners.append(listener)
+        self._listeners.add(listener)
 
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
+
+    def loops(self) -> Collection[OpenLoop]:
+        """The loops that run now, outer ones first: for a live view, which looks a few times in a second."""
+        return self._run.any_machine.loops if self._run is not None else ()
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
@@ -530,7 +537,8 @@ class Workspace:
     def _forget(self) -> None:
         """The run is over; another one is none that is resumed."""
         self._run = self._resumption = None
-        self._muted, self._untold, self.texts = False, Untold(), 0
+        self._untold, self.texts = Untold(), 0
+        self._mute(False)
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
@@ -615,7 +623,7 @@ class Workspace:
                 stay()
         if (unfinished := interrupted_text(how)) is not None:
             self._goes_on_as(unfinished, machine)
-        self._muted = False  # a cell that goes on is shown as one that runs
+        self._mute(False)  # a cell that goes on is shown as one that runs
         run = self._run
         if run is None or run.journal is None or not run.journal.journal.has_more:
             self._caught_up()
@@ -708,11 +716,11 @@ class Workspace:
         self._on_live(under_way)
         self._caught_up()
         for event in self._untold.take():
-            self._tell(event)
+            self._heard(event)
 
     def _caught_up(self) -> None:
         """The run is where it was: what happens from now on is told, and kept at once."""
-        self._muted = False
+        self._mute(False)
         if self._run is not None and self._run.kept is not None:
             self._run.kept.store.hold(False)
 
@@ -777,7 +785,7 @@ class Workspace:
         )
         machine = language.machine()(
             ports,
-            listeners=(trace, self._tell) if answers is None else (trace, answers, self._tell),
+            listeners=(trace, self._heard) if answers is None else (trace, answers, self._heard),
             cwd=str(start.cwd),
             program_file=start.program_file,
             concurrency=settings.concurrency,
@@ -915,9 +923,12 @@ class Workspace:
         """An import of the text that is running: imports are loaded where they stand, at the root of their text."""
         return await self._programs_of(self._running or self.language).load_program(request)
 
-    def _tell(self, event: Event) -> None:
-        if self._muted:
-            self._untold.note(event)
-            return
-        for listener in self._listeners:
-            listener(event)
+    def _mute(self, muted: bool) -> None:
+        """Whether events are only noted, or reach the listeners."""
+        if muted is not self._muted:
+            self._muted = muted
+            self._heard.remove(self._listeners if muted else self._note)
+            self._heard.add(self._note if muted else self._listeners)
+
+    def _note(self, event: Event) -> None:
+        self._untold.note(event)
