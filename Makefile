@@ -44,10 +44,11 @@ lint: .make/lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Linters compute while tools and agents are fetched. Tests that measure time, or look at a browser, run first, alone; then all others, side by side.
+# Linters compute while tools and agents are fetched. Tests that measure time, or look at a browser, run first, alone, and may try
+# twice more, because the machine may disturb them; then all others, side by side.
 test: .make/test
 	@$(MAKE) --no-print-directory -j 3 -O lint tools agents
-	$(BIN)/python -m pytest -q -m "timing or browser" tests $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
+	$(BIN)/python -m pytest -q -m "timing or browser" --reruns 2 tests $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
 	$(BIN)/python -m pytest -m "not timing and not browser" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory posix
 
