@@ -18,11 +18,13 @@ from prose_kernel.cells.registry import in_cell, statement
 from prose_kernel.cells.scan import Segment, own_language, segments
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, Output, Problem
+from prose_kernel.presentation.stage import Stage, announced
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language
     from prose_kernel.presentation.cell_view import CellView
+    from prose_kernel.presentation.live_panel import LivePanel
     from prose_kernel.presentation.output_window import Limits
     from prose_kernel.presentation.run_record import RunRecord
     from prose_kernel.run_journal import Resumption
@@ -45,7 +47,7 @@ class Cells:
 
     def __init__(self, cwd: Path, asker: Asker, language: Language | None = None) -> None:
         self.cwd = cwd
-        self.asker = asker
+        self.asker, self._announced = announced(asker)
         self.language = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
@@ -222,7 +224,10 @@ class Cells:
         token = in_cell.set(True)
         view: CellView | None = None
         try:
-            view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
+            panel = self._panel(output) if live else None
+            output = panel.stage if panel is not None else output
+            named = self._directory_name
+            view = CellView(output, live=live, limits=self.limits, directory_name=named, panel=panel)
             value = await self._run(code, output, view, language)
             view.finish(value)
         except BaseException as error:
@@ -235,8 +240,19 @@ class Cells:
             return problem
         finally:
             in_cell.reset(token)
-            self._task = None
+            self._task = self._announced.stage = None
         return None
+
+    def _panel(self, output: Output) -> LivePanel:
+        """What somebody who watches a cell sees of what is under way."""
+        from prose_kernel.presentation.live_panel import LivePanel
+
+        stage = self._announced.stage = Stage(output)
+        return LivePanel(
+            stage,
+            loops=lambda: self._workspace.loops() if self._workspace is not None else (),
+            asked=lambda request: self.workspace.answering(request),
+        )
 
     async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._tell_of_tasks(output, view)

@@ -217,7 +217,7 @@ async def test_sessions_side_by_side_show_their_last_line_and_answer_at_the_join
     for event in (started, *middle):
         view(event)
     await eventually(lambda: "update" in output.kinds)
-    assert [line.strip() for line in output.texts[-1].split("\n")[1:]] == ["▸ a: read notes.md", "▸ b: b two"]
+    assert [line.strip() for line in output.texts[-1].split("\n")[1:]] == ["▸ a · read notes.md", "▸ b · b two"]
     ends: list[Event] = [talks[1].ends("B"), talks[0].ends("A", trace=(READ,)), events.ParallelJoined(place(), 1)]
     for event in ends:
         view(event)
