@@ -73,7 +73,7 @@ class _Passes:
         ways = self.body.flat(s)
         try:
             if ways is None:
-                self.value = await call(self.body.run(s))
+                self.value = await call(self.body.stepped(s))
             else:
                 self.value = run_flat(ways, self.body, s)
         except ControlFlow as leave:
