@@ -114,9 +114,9 @@ class Description:
         return printable("\n".join(lines))
 
 
-def describe(request: SessionRequest, doors: SessionServices) -> Description:
+def describe(request: SessionRequest, services: SessionServices) -> Description:
     """The description of a session for those who would answer it here. Raises nothing that concerns the session."""
-    means, choice = doors.means, doors.choice
+    means, choice = services.means, services.choice
     problem: ProseError | None = None
     model = ""
     try:
@@ -135,10 +135,10 @@ def describe(request: SessionRequest, doors: SessionServices) -> Description:
     told = rows_told(request) if choice.kind == "agent" else request
     message = _without_run(assemble(told, by_value=by_value), means.where)
     recorded = choice.kind != "scripted"
-    mode = doors.cassettes.mode(doors.asker) if recorded else None
+    mode = services.cassettes.mode(services.asker) if recorded else None
     return Description(
         request,
-        who(doors),
+        who(services),
         model,
         request.system or None,
         Assembled(tuple(part for part in message.parts if part.section != "system")),
@@ -146,21 +146,21 @@ def describe(request: SessionRequest, doors: SessionServices) -> Description:
         tools,
         permissions,
         mode,
-        looked_up(doors.cassettes.shelf, request) if recorded and mode != "off" else None,
+        looked_up(services.cassettes.shelf, request) if recorded and mode != "off" else None,
         problem,
         message.sizes,
     )
 
 
-def most_cost(told: Description, doors: SessionServices) -> float | None:
+def most_cost(told: Description, services: SessionServices) -> float | None:
     """The US dollars that the first request of a session costs at most: None where that is not known.
 
     A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session without
     tools makes one request. What a CLI agent does is its own affair.
     """
-    choice, options = doors.choice, doors.means.options
-    if choice.kind == "nobody" and doors.detected is not None:
-        choice = doors.detected.choice
+    choice, options = services.choice, services.means.options
+    if choice.kind == "nobody" and services.detected is not None:
+        choice = services.detected.choice
     if isinstance(told.found, Hit) and told.mode in ("auto", "replay"):
         return 0.0
     if choice.kind in ("human", "scripted", "replay", "dry-run", "nobody"):
@@ -177,18 +177,18 @@ def most_cost(told: Description, doors: SessionServices) -> float | None:
     return most_of(choice.name, model, sent, min(known) if known else None)
 
 
-def who(doors: SessionServices) -> str:
+def who(services: SessionServices) -> str:
     """Who answers sessions now, in a few words."""
-    choice = doors.choice
+    choice = services.choice
     match choice.kind:
-        case "nobody" if not doors.asker.available:
+        case "nobody" if not services.asker.available:
             return "nobody: no provider is chosen"
-        case "nobody" if doors.detected is not None:
-            return f"{doors.detected.choice.name}, because {doors.detected.variable} is set"
+        case "nobody" if services.detected is not None:
+            return f"{services.detected.choice.name}, because {services.detected.variable} is set"
         case "nobody":
             return "the person here: no provider is chosen"
         case "human":
-            return "the person here" if doors.asker.available else "nobody: there is no person here"
+            return "the person here" if services.asker.available else "nobody: there is no person here"
         case "agent":
             return f"{AGENT}{choice.name}"
         case "model":

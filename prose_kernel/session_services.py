@@ -129,7 +129,7 @@ def connect(
     connecting = _Connecting(asker, options, where, clock, interrupt)
     if before is None and is_answered is not None:
         connecting.memories.is_answered = is_answered
-    return connecting.doors(guard, terminals, more_tools, before)
+    return connecting.services(guard, terminals, more_tools, before)
 
 
 class _Connecting:
@@ -160,7 +160,7 @@ class _Connecting:
             )
         self.detected = detect(self.options, self.where)
 
-    def doors(
+    def services(
         self,
         guard: Guard | None,
         terminals: Terminals | None,
@@ -183,8 +183,8 @@ class _Connecting:
 
             commands = DryRunCommands()
         usage = before.usage if before is not None else UsageTotals()
-        doors = SessionServices(
-            sessions=CountedSessions(self._sessions(lambda request: doors.describe(request)), usage),
+        services = SessionServices(
+            sessions=CountedSessions(self._sessions(lambda request: services.describe(request)), usage),
             judge=CountedJudge(self._judge(), usage),
             user=PersonUser(self.person),
             asker=self.person,
@@ -203,7 +203,7 @@ class _Connecting:
             detected=self.detected,
         )
         notes.cassettes = self.cassettes if self._recording else None
-        return doors
+        return services
 
     # ------------------------------------------------------------ recordings
 

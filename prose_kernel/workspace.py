@@ -28,6 +28,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Event, Listener, Untold
 from prose_kernel.runtime.journal_records import Asked, Head, Text
 from prose_kernel.runtime.ports import Clock, Commands, Ports
+from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
 from prose_kernel.settings import DECIDES, WHO_ANSWERS, Settings
 
@@ -119,7 +120,7 @@ def stay() -> None:
 
 @dataclass(slots=True)
 class _Run:
-    """What belongs to one run: closed together. `doors` and `tasks` are None until something of the run needs them.
+    """What belongs to one run: closed together. `services` and `tasks` are None until something of the run needs them.
 
     `machines` are those of the languages used so far, by their names; the first one has begun the run.
     """
@@ -132,7 +133,7 @@ class _Run:
     transcript: InContextTrace | None
     answers: AnswerFiles | None = None
     journal: RunJournal | None = None
-    doors: SessionServices | None = None
+    services: SessionServices | None = None
     tasks: TaskService | None = None
 
     @property
@@ -170,6 +171,7 @@ class Workspace:
         self._asker = serial(asker)
         self._clock = clock or SystemClock()
         self._listeners = list(listeners)
+        self._hooks: list[StatementHook] = []
         self._supplied = dict(start.supplied)
         self._inputs: set[str] = set()  # that texts of the run declare
         self._engine: Engine | None = None
@@ -244,14 +246,14 @@ class Workspace:
         self._open().any_machine.cwd = str(directory)
 
     @property
-    def doors(self) -> SessionServices:
+    def services(self) -> SessionServices:
         """Who answers in the current run, and its recordings. Loads the sessions room at first use."""
         return self._services_of(self._open())
 
     @property
-    def started_doors(self) -> SessionServices | None:
+    def started_services(self) -> SessionServices | None:
         """The same, if something of the current run has used them."""
-        return self._run.doors if self._run is not None else None
+        return self._run.services if self._run is not None else None
 
     @property
     def tasks(self) -> TaskService:
@@ -324,7 +326,7 @@ class Workspace:
     def commands_here(self) -> Commands:
         """Runs commands on this machine, wherever those of the program run."""
         run = self._open()
-        return (run.doors.commands if run.doors is not None else None) or run.commands
+        return (run.services.commands if run.services is not None else None) or run.commands
 
     @property
     def remote(self) -> RemoteState | None:
@@ -336,6 +338,19 @@ class Workspace:
 
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
+
+    def add_hook(self, hook: StatementHook) -> None:
+        """Let it look at each statement before it runs, from now on, in all languages (`runtime/statement_hook.py`)."""
+        self._hooks.append(hook)
+        self._hook()
+
+    def remove_hook(self, hook: StatementHook) -> None:
+        self._hooks.remove(hook)
+        self._hook()
+
+    def _hook(self) -> None:
+        if self._run is not None:
+            self._run.any_machine.hook = joined(self._hooks)
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
@@ -360,11 +375,11 @@ class Workspace:
         settings = replace(self.settings, **changes)  # type: ignore[arg-type]  # checked by whoever read them
         run = self._run
         if run is not None:
-            doors = self._connect(settings, run)
-            self._plug_in(run, doors)
-            if run.doors is not None:
-                self._earlier.append(run.doors)
-            run.doors = doors
+            services = self._connect(settings, run)
+            self._plug_in(run, services)
+            if run.services is not None:
+                self._earlier.append(run.services)
+            run.services = services
         self.settings = settings
 
     async def connect(self, url: str) -> RemoteState | None:
@@ -376,7 +391,7 @@ class Workspace:
         self._remote = await run_parts.remote_commands(settings, self.start.cwd, self._asker.show)
         self.settings = settings
         if self._run is not None:
-            self._plug_in(self._run, self._run.doors)
+            self._plug_in(self._run, self._run.services)
         if former is not None:
             await asyncio.to_thread(former.close)
         return self.remote
@@ -423,7 +438,7 @@ class Workspace:
         await self._wait_for_orphans()
         if self._remote is None and self.settings.on_other_machines:
             self._remote = await run_parts.remote_commands(self.settings, self.start.cwd, self._asker.show)
-            self._plug_in(run, run.doors)
+            self._plug_in(run, run.services)
         if run.kept is not None:
             keep = run.kept.store.record_source if self.start.notebook else run.kept.store.start
             keep(compiled.source.text)
@@ -501,6 +516,8 @@ class Workspace:
                 run.journal.journal.interrupt(task)
             else:
                 task.cancel()
+            for hook in self._hooks:
+                hook.interrupted()
 
         loop.call_soon_threadsafe(cancel)
 
@@ -555,8 +572,8 @@ class Workspace:
                 parts.callback(run.programs.close)
             if run.tasks is not None:
                 parts.push_async_callback(run.tasks.close)
-            if run.doors is not None:
-                parts.push_async_callback(run.doors.close)
+            if run.services is not None:
+                parts.push_async_callback(run.services.close)
             parts.push_async_callback(self._retire)
             await self.end(error)
 
@@ -564,8 +581,8 @@ class Workspace:
         """Close what was chosen earlier in this run."""
         earlier, self._earlier = self._earlier, []
         async with contextlib.AsyncExitStack() as replaced:
-            for doors in earlier:
-                replaced.push_async_callback(doors.retire)
+            for services in earlier:
+                replaced.push_async_callback(services.retire)
 
     # ------------------------------------------------------------ what survives
 
@@ -702,9 +719,9 @@ class Workspace:
         run, how = self._run, self._resumption
         assert run is not None and run.journal is not None and how is not None
         self._give_back(run)
-        if run.doors is not None:
+        if run.services is not None:
             went_back = how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
-            run.doors.memories.taken_back = bool(went_back)
+            run.services.memories.taken_back = bool(went_back)
         self._on_live(under_way)
         self._caught_up()
         for event in self._untold.take():
@@ -721,11 +738,11 @@ class Workspace:
         if run.answers is not None:
             run.answers.forget_others()
         known = {}
-        if run.doors is not None:
+        if run.services is not None:
             from prose_kernel.sessions.memory import forget_answered
 
-            known = run.doors.memories.known
-            forget_answered(run.doors.memories)
+            known = run.services.memories.known
+            forget_answered(run.services.memories)
         directory = run.home.directory if run.home is not None else None
         if directory is not None and (known or any((directory / name).is_dir() for name in ("agents", "imports"))):
             from prose_kernel.sessions.memory import restore_memories
@@ -782,6 +799,7 @@ class Workspace:
             program_file=start.program_file,
             concurrency=settings.concurrency,
             load=self._load,
+            hook=joined(self._hooks),
             supplied=self._supplied,
         )
         language.configure(machine, settings)
@@ -825,23 +843,23 @@ class Workspace:
         self._asker.show(f"Warning: {text}")
 
     def _services_of(self, run: _Run) -> SessionServices:
-        if run.doors is None:
-            run.doors = self._connect(self.settings, run)
-        return run.doors
+        if run.services is None:
+            run.services = self._connect(self.settings, run)
+        return run.services
 
-    def _plug_in(self, run: _Run, doors: SessionServices | None) -> None:
+    def _plug_in(self, run: _Run, services: SessionServices | None) -> None:
         commands: Commands = self._remote or run.commands
         machine = run.any_machine
-        if doors is None:  # they will come when they are needed
+        if services is None:  # they will come when they are needed
             machine.ports = structs.replace(machine.ports, commands=commands)
             return
         machine.ports = structs.replace(
             machine.ports,
-            commands=doors.commands or commands,
-            sessions=doors.sessions,
-            judge=doors.judge,
-            user=doors.user,
-            races=doors.races,
+            commands=services.commands or commands,
+            sessions=services.sessions,
+            judge=services.judge,
+            user=services.user,
+            races=services.races,
         )
 
     def _tasks_of(self, run: _Run) -> TaskService:
@@ -862,7 +880,7 @@ class Workspace:
             programs=run.programs,
             clock=self._clock,
             interrupt=self.interrupt,
-            before=run.doors,
+            before=run.services,
         )
 
     @property

@@ -19,10 +19,10 @@ SHOWN = 100
 _TEXT = 4_000
 
 
-def plan_display(found: Sequence[Preview], uncounted: Sequence[str], doors: SessionServices) -> Display:
+def plan_display(found: Sequence[Preview], uncounted: Sequence[str], services: SessionServices) -> Display:
     """Everything in source order, each with its text and what is not known of it, and the sum at the end. `uncounted`
     is what the sum leaves out."""
-    shown = [_one(number, preview, doors) for number, preview in enumerate(found[:SHOWN], 1)]
+    shown = [_one(number, preview, services) for number, preview in enumerate(found[:SHOWN], 1)]
     markdown, plain = [part for part, _, _ in shown], [part for _, part, _ in shown]
     if more := len(found) - len(shown):
         text = f"… and {more:,} more"
@@ -44,7 +44,7 @@ def _head(found: Sequence[Preview]) -> str:
     return f"The program comes to {', '.join(said)}." if said else "The program asks nobody and runs no command."
 
 
-def _one(number: int, preview: Preview, doors: SessionServices) -> tuple[str, str, float | None]:
+def _one(number: int, preview: Preview, services: SessionServices) -> tuple[str, str, float | None]:
     """As Markdown, as text, and what it costs at most: None for what is not known."""
     line = preview.source.location(preview.span.start).line
     where = f"line {line}" + (f", for {preview.bound_to}" if preview.bound_to else "")
@@ -63,8 +63,8 @@ def _one(number: int, preview: Preview, doors: SessionServices) -> tuple[str, st
             assert preview.request is not None
             from prose_kernel.session_description import most_cost
 
-            told = doors.describe(preview.request)
-            cost = most_cost(told, doors)
+            told = services.describe(preview.request)
+            cost = most_cost(told, services)
             cost = None if cost and preview.unknown else cost
             what = f"session: {preview.request.agent}" if preview.request.agent else "session"
             text = preview.request.task

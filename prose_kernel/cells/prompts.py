@@ -19,12 +19,12 @@ SESSIONS = 20
 """Sessions that are shown whole; of the rest only the number."""
 
 
-def prompts_display(previews: Sequence[Preview], doors: SessionServices) -> Display:
+def prompts_display(previews: Sequence[Preview], services: SessionServices) -> Display:
     """All sessions of a text. What differs from run to run is not in it."""
     if not previews:
         text = "There is no session in it."
         return Display({"text/markdown": text, "text/plain": text})
-    shown = [_one(preview, doors) for preview in previews[:SESSIONS]]
+    shown = [_one(preview, services) for preview in previews[:SESSIONS]]
     if more := len(previews) - len(shown):
         text = f"… and {more:,} more session{'s' if more > 1 else ''}"
         shown.append((text, text))
@@ -32,7 +32,7 @@ def prompts_display(previews: Sequence[Preview], doors: SessionServices) -> Disp
     return Display({"text/markdown": markdown, "text/plain": plain})
 
 
-def _one(preview: Preview, doors: SessionServices) -> tuple[str, str]:
+def _one(preview: Preview, services: SessionServices) -> tuple[str, str]:
     line = preview.source.location(preview.span.start).line
     where = f"line {line}" + (f", for {preview.bound_to}" if preview.bound_to else "")
     if preview.note:
@@ -41,7 +41,7 @@ def _one(preview: Preview, doors: SessionServices) -> tuple[str, str]:
         problem = str(preview.problem) if preview.problem is not None else "the reason is unknown"
         text = f"session ({where}) would fail: {problem}"
         return inline_text(text), visible(text)
-    told = doors.describe(preview.request)
+    told = services.describe(preview.request)
     head = f"{headline(preview.request)} ({where})"
     rows = [row for row in told.facts if row[0] != "recording"] + _recording(preview, told)
     facts_table = table(("", ""), rows, code=()).data

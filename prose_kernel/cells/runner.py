@@ -97,7 +97,7 @@ class Cells:
         try:
             chosen = self.settings
             workspace.choose(**{name: getattr(chosen, name) for name in WHO_ANSWERS})
-            _ = workspace.doors  # before the first cell has made them nothing has been checked yet
+            _ = workspace.services  # before the first cell has made them nothing has been checked yet
         except UsageError:
             self.overrides = before
             if {name: getattr(workspace.settings, name) for name in WHO_ANSWERS} != former:

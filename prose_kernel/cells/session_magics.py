@@ -42,9 +42,9 @@ def _providers(call: Call) -> Display:
     from prose_kernel.session_description import who
     from prose_kernel.sessions.providers.choice import known_names
 
-    settings, doors = call.cells.settings, call.cells.workspace.doors
-    options = doors.means.options
-    rows = [("answers now", who(doors)), ("chosen", settings.provider or "auto")]
+    settings, services = call.cells.settings, call.cells.workspace.services
+    options = services.means.options
+    rows = [("answers now", who(services)), ("chosen", settings.provider or "auto")]
     if settings.script:
         rows.append(("script", settings.script))
     rows.append(("model servers in prose.toml", ", ".join(options.servers) or "none"))
@@ -77,20 +77,20 @@ async def judge(call: Call) -> None:
 def _judges(call: Call) -> Display:
     from prose_kernel.sessions.providers.choice import AGENT, judge_choice, judge_model
 
-    settings, doors = call.cells.settings, call.cells.workspace.doors
-    choice = judge_choice(doors.means.options)
+    settings, services = call.cells.settings, call.cells.workspace.services
+    choice = judge_choice(services.means.options)
     live = f"{AGENT}{choice.name}" if choice.kind == "agent" else choice.name
     if choice.model:
         live = f"{live}:{choice.model}"
-    if choice.live and (model := judge_model(choice, doors.means.options)):
+    if choice.live and (model := judge_model(choice, services.means.options)):
         live += f", model {model}"
     rules = {"first": "rules come first", "only": "rules alone", "off": "no rules"}[settings.judge_rules]
     chain = [] if settings.judge_rules == "off" else ["rules"]
     if settings.judge_rules != "only":
         chain += ["script"] if settings.script else []
-        chain += ["recordings"] if doors.choice.kind not in ("scripted", "dry-run") else []
+        chain += ["recordings"] if services.choice.kind not in ("scripted", "dry-run") else []
         chain += [live] if live else []
-        chain += ["the person here"] if doors.asker.available else []
+        chain += ["the person here"] if services.asker.available else []
     rows = [
         ("rules", f"{settings.judge_rules}: {rules}"),
         ("model or agent", live or "none"),
@@ -128,20 +128,20 @@ async def cassette(call: Call) -> None:
 def _cassette(call: Call) -> Display:
     from prose_kernel.recordings.records import ANSWERS
 
-    doors = call.cells.workspace.doors
-    shelf = doors.cassettes.shelf
-    mode = doors.cassettes.mode(doors.asker)
+    services = call.cells.workspace.services
+    shelf = services.cassettes.shelf
+    mode = services.cassettes.mode(services.asker)
     files = list(shelf.cassettes)
     entries = [entry for entry in shelf.entries() if entry.record.t in ANSWERS and not entry.replaced]
     problems = [warning for file in files for warning in file.warnings]
-    recorded = doors.choice.kind not in ("scripted", "dry-run")
+    recorded = services.choice.kind not in ("scripted", "dry-run")
     writes = recorded and mode in ("auto", "record")
     rows = [
         ("is written", shelf.own_name if writes else f"nothing (it would be {shelf.own_name})"),
-        ("mode", mode if recorded else f"{mode} (provider {doors.choice.kind} is not recorded)"),
+        ("mode", mode if recorded else f"{mode} (provider {services.choice.kind} is not recorded)"),
         ("records", f"{len(entries):,} in {len(files):,} file{'s' if len(files) != 1 else ''}"),
         ("used in this run", f"{sum(entry.used for entry in entries):,}"),
-        ("not used", f"{len(doors.cassettes.unused()):,} of the files in use"),
+        ("not used", f"{len(services.cassettes.unused()):,} of the files in use"),
         *(("left out", problem) for problem in problems[:_PROBLEMS]),
     ]
     return table(("recording", ""), rows, code=())
@@ -153,7 +153,7 @@ def _cassette(call: Call) -> Display:
 @magic("%usage", "what this run has consumed: sessions, judgements, tokens and cost by provider and model")
 async def usage(call: Call) -> None:
     use(call, usage, 0, 0)
-    totals = call.cells.workspace.doors.usage
+    totals = call.cells.workspace.services.usage
     lines = totals.lines
     if not lines:
         text = "Nothing has been consumed in this run."
@@ -196,7 +196,7 @@ async def prompt(call: Call) -> None:
     if not text.strip():
         raise UsageError("%prompt: a statement is needed, behind it or below it", hint=f"usage: {prompt.usage}")
     _, found = await _previewed(call, text, "cell", call.view.language)
-    call.show(prompts_display([one for one in found if one.kind == "session"], call.cells.workspace.doors))
+    call.show(prompts_display([one for one in found if one.kind == "session"], call.cells.workspace.services))
 
 
 @magic(
@@ -219,7 +219,7 @@ async def plan(call: Call) -> None:
     uncounted = ["conditions that a model decides"] if list(language.judged_texts(compiled.program)) else []
     if "loop" in kinds_of(language.flow(compiled.program, compiled.source)):
         uncounted.append("further passes of loops whose length is not known")
-    call.show(plan_display(found, uncounted, call.cells.workspace.doors))
+    call.show(plan_display(found, uncounted, call.cells.workspace.services))
 
 
 async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:

@@ -216,7 +216,7 @@ class ProgramRun:
                 journal=workspace.journal if received or (isinstance(error, RunError) and error.answer) else None,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
-                notes=report.session_notes(workspace.started_doors, usage=self.request.usage) if started else (),
+                notes=report.session_notes(workspace.started_services, usage=self.request.usage) if started else (),
             )
         finally:
             await workspace.close(cause)

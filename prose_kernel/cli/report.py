@@ -205,21 +205,21 @@ def output_text(name: str, value: Value, language: Language) -> str:
 # ---------------------------------------------------------------- sessions
 
 
-def session_notes(doors: SessionServices | None, *, usage: bool = False) -> tuple[str, ...]:
+def session_notes(services: SessionServices | None, *, usage: bool = False) -> tuple[str, ...]:
     """The remarks, one line each; `usage` asks for all that was consumed, by provider and model.
 
-    `doors` is None for a run that used no session and no judge.
+    `services` is None for a run that used no session and no judge.
     """
-    if doors is None:
+    if services is None:
         return ("usage: no session or judgement ran",) if usage else ()
-    total = doors.usage.total
+    total = services.usage.total
     notes = []
     if usage:
-        notes += [_line(line) for line in doors.usage.lines] or ["usage: no session or judgement ran"]
+        notes += [_line(line) for line in services.usage.lines] or ["usage: no session or judgement ran"]
     elif total.replayed:
         asked = total.sessions + total.judgements
         notes.append(f"replayed: {total.replayed} of {asked} answers came from recordings")
-    if total.replayed and (unused := doors.cassettes.unused()):
+    if total.replayed and (unused := services.cassettes.unused()):
         notes.append(_unused(unused))
     return tuple(notes)
 

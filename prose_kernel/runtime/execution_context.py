@@ -8,6 +8,7 @@ deterministic path, its numbers. Names, scopes and caught errors belong to the l
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -408,6 +409,8 @@ class ExecutionContext:
 
     run: Run
     language: ClassVar[str]
+    looking: ClassVar[str]
+    """The module of the language that can look at a held program; loaded when somebody does."""
 
     def __init__(self, run: Run, source: Source, cwd: str, path: str) -> None:
         self.run = run
@@ -529,17 +532,21 @@ class ExecutionContext:
 
     def frames(self, node: Node) -> tuple[StackFrame, ...]:
         """The calls on the way here with the names that each sees, innermost first; `node` is the statement here."""
-        raise NotImplementedError
+        return cast("tuple[StackFrame, ...]", self._looking.frames(self, node))
 
     @property
     def level(self) -> int:
         """How many calls are under way here, those of callers in other lines of control included."""
-        raise NotImplementedError
+        return cast("int", self._looking.level(self))
 
     async def evaluate(self, frame: StackFrame, text: str) -> Value:
         """The value of an expression, as one of these frames sees its names. It may call what the program defines, but
-        not ask the outside, and what it binds is forgotten. Raises `CompileError` and `RunError`."""
-        raise NotImplementedError
+        not ask the outside, and what it binds is forgotten. Raises `CompileError`, `RunError` and `UsageError`."""
+        return cast("Value", await self._looking.evaluate(self, frame, text))
+
+    @property
+    def _looking(self) -> Any:
+        return importlib.import_module(self.looking)
 
     # ------------------------------------------------------------ keeping
 

@@ -265,7 +265,7 @@ class Machine:
 
     @property
     def ports(self) -> Ports:
-        """The doors to the outside; they may be set between two texts."""
+        """The ports to the outside; they may be set between two texts."""
         return self._shared.host.ports
 
     @ports.setter

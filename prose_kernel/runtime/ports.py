@@ -1,4 +1,4 @@
-"""The doors to the outside: everything that the machine cannot decide by itself.
+"""The ports to the outside: everything that the machine cannot decide by itself.
 
 The machine says what the program wants; an implementation answers. Requests and results are frozen, picklable data, so
 that a leaf operation can be executed elsewhere without the machine knowing. Implementations live in `commands`,
@@ -547,13 +547,13 @@ class GateDecision(Struct, frozen=True, omit_defaults=True):
 
     @property
     def decided_by(self) -> str:
-        """Who decided and through which door, for people: a file is never called a user."""
-        doors = {
+        """Who decided and by which way, for people: a file is never called a user."""
+        ways = {
             "cli": f"{self.by} (command line)",
             "sql": f"{self.by} (SQL)",
             "file": f"a decision file in the name of {self.by}",
         }
-        return doors.get(self.source or "", self.by)
+        return ways.get(self.source or "", self.by)
 
 
 class Gates(Protocol):
@@ -706,7 +706,7 @@ class Clock(Protocol):
 
 
 class Ports(Struct, frozen=True):
-    """All doors of one machine."""
+    """All ports of one machine."""
 
     commands: Commands
     sessions: Sessions

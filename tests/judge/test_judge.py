@@ -272,11 +272,11 @@ async def test_a_dry_run_shows_the_body_of_a_loop_once() -> None:
 async def test_connect_makes_doors_that_share_one_person(tmp_path: Any) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("sessions: {a: b}\njudge: {rains: yes}\n")
-    doors = connect(ScriptedPerson("typed"), SessionOptions(script=str(path)))
-    assert (await doors.judge.decide(asked("it rains"))).by == "scripted"
-    assert doors.commands is None
-    dry = connect(doors.asker, SessionOptions(provider="dry-run"))
-    assert dry.asker is doors.asker
+    services = connect(ScriptedPerson("typed"), SessionOptions(script=str(path)))
+    assert (await services.judge.decide(asked("it rains"))).by == "scripted"
+    assert services.commands is None
+    dry = connect(services.asker, SessionOptions(provider="dry-run"))
+    assert dry.asker is services.asker
     assert isinstance(dry.commands, DryRunCommands)
     assert (await dry.judge.decide(asked())).by == "dry-run"
 

@@ -49,9 +49,9 @@ class Vvm(World):
         self.events: list[Event] = []
         self.loads: list[str] = []
         self._loaded: dict[str, modules.Module] = {}
-        doors = (self.commands, self.sessions, self.judge, self.user, self.gates)
+        ports = (self.commands, self.sessions, self.judge, self.user, self.gates)
         self.vvm = Machine(
-            Ports(*doors, self.store, self.clock),
+            Ports(*ports, self.store, self.clock),
             listeners=[self.events.append] if self.listening else [],
             cwd="/start",
             program_file="main.vvm",

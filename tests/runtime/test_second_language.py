@@ -38,8 +38,8 @@ class Tally:
         self.events: list[Event] = []
         self.clock, self.store = FakeClock(), MemoryStore()
         world.clock = self.clock
-        doors = (FakeCommands(world), FakeSessions(world), FakeJudge(world), FakeUser(world), FakeGates(world))
-        self.machine = TallyMachine(Ports(*doors, self.store, self.clock), listeners=[self.events.append], cwd="/")
+        ports = (FakeCommands(world), FakeSessions(world), FakeJudge(world), FakeUser(world), FakeGates(world))
+        self.machine = TallyMachine(Ports(*ports, self.store, self.clock), listeners=[self.events.append], cwd="/")
 
     async def run(self, *lines: str) -> Value:
         source = Source("\n".join(lines), "cell")

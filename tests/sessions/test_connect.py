@@ -1,4 +1,4 @@
-"""The doors made from options: who answers in which order, what changes while a run lives, what is closed."""
+"""Services made from options: who answers in which order, what changes while a run lives, what is closed."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def request(task: str = "Say something", at: str = "c1/1/s0", **more: Any) -> Se
     return SessionRequest("session", task, at, **more)
 
 
-async def run(doors: SessionServices, asked: SessionRequest | None = None) -> SessionResult:
-    return await doors.sessions.run(asked or request(), lambda progress: None)
+async def run(services: SessionServices, asked: SessionRequest | None = None) -> SessionResult:
+    return await services.sessions.run(asked or request(), lambda progress: None)
 
 
 def records(directory: Path) -> list[dict[str, Any]]:
@@ -75,11 +75,11 @@ async def test_a_model_answers_is_counted_and_is_replayed_for_whoever_is_chosen(
     assert (live.usage.total.sessions, live.usage.total.requests) == (1, 1)
     for provider in (None, "human", "replay", "stub:ok-2", "anthropic"):
         person = ScriptedPerson(available=False)
-        doors = connect(person, replace(options, provider=provider), somewhere(tmp_path))
-        again = await run(doors)
-        await doors.close()
+        services = connect(person, replace(options, provider=provider), somewhere(tmp_path))
+        again = await run(services)
+        await services.close()
         assert (again.text, again.origin, again.replayed) == (ANSWER, "model", True)
-        assert (doors.usage.total.replayed, doors.usage.total.requests) == (1, 0)
+        assert (services.usage.total.replayed, services.usage.total.requests) == (1, 0)
         assert person.transcript == []
     assert stub.stats.requests == 1
 
@@ -95,21 +95,21 @@ async def test_scripted_and_dry_run_leave_recordings_alone(tmp_path: Path, optio
         replace(options, provider="scripted", script=str(script)),
         replace(options, provider="dry-run"),
     ):
-        doors = connect(ScriptedPerson(), chosen, somewhere(tmp_path))
-        result = await run(doors)
-        await doors.close()
+        services = connect(ScriptedPerson(), chosen, somewhere(tmp_path))
+        result = await run(services)
+        await services.close()
         assert result.origin == chosen.provider
-        assert doors.races is None
+        assert services.races is None
     assert records(tmp_path) == before
 
 
 async def test_replay_calls_nobody(tmp_path: Path, options: SessionOptions) -> None:
     person = ScriptedPerson("y")
-    doors = connect(person, replace(options, provider="replay"), somewhere(tmp_path))
+    services = connect(person, replace(options, provider="replay"), somewhere(tmp_path))
     with pytest.raises(CassetteMiss, match="nothing is recorded for session c1/1/s0"):
-        await run(doors)
+        await run(services)
     with pytest.raises(Undecided):
-        await doors.judge.decide(TASTE)
+        await services.judge.decide(TASTE)
     assert person.transcript == []
     with pytest.raises(UsageError, match="the cassette mode is off"):
         connect(person, replace(options, provider="replay", cassette=CassetteOptions(mode="off")), somewhere(tmp_path))
@@ -117,26 +117,26 @@ async def test_replay_calls_nobody(tmp_path: Path, options: SessionOptions) -> N
 
 async def test_whether_somebody_is_here_is_asked_for_each_session(tmp_path: Path, options: SessionOptions) -> None:
     person = ScriptedPerson("by hand", ".", available=False)
-    doors = connect(person, options, somewhere(tmp_path))
+    services = connect(person, options, somewhere(tmp_path))
     with pytest.raises(NoProvider, match=r"nobody is here to answer this session$") as nobody:
-        await run(doors)
+        await run(services)
     assert "nothing is recorded for session c1/1/s0" in (nobody.value.hint or "")
     with pytest.raises(Undecided, match=r"^nobody can decide \*\*the draft sings\*\*: no rule reads it$") as undecided:
-        await doors.judge.decide(TASTE)
+        await services.judge.decide(TASTE)
     assert "nothing is recorded for the condition" in (undecided.value.hint or "")
     person.available = True
-    assert (await run(doors)).text == "by hand"
+    assert (await run(services)).text == "by hand"
     person.available = False
-    assert (await run(doors)).replayed
-    await doors.close()
+    assert (await run(services)).replayed
+    await services.close()
     assert person.transcript[0].startswith("No model is configured, so you answer")
 
 
 async def test_a_mode_that_was_chosen_is_a_miss_not_nobody(tmp_path: Path, options: SessionOptions) -> None:
     chosen = replace(options, cassette=CassetteOptions(mode="replay"))
-    doors = connect(ScriptedPerson("by hand", "."), chosen, somewhere(tmp_path))
+    services = connect(ScriptedPerson("by hand", "."), chosen, somewhere(tmp_path))
     with pytest.raises(CassetteMiss):
-        await run(doors)
+        await run(services)
 
 
 async def test_nobody_pays_for_a_key_in_the_environment_before_they_are_told(
@@ -145,10 +145,10 @@ async def test_nobody_pays_for_a_key_in_the_environment_before_they_are_told(
     told = replace(options, servers={"anthropic": ModelServer("anthropic", stub.url, model="ok-1")})
     where = somewhere(tmp_path, environment={"ANTHROPIC_API_KEY": "sk-not-a-real-one"})
     person = ScriptedPerson()
-    doors = connect(person, told, where)
-    assert (await run(doors)).text == ANSWER
-    await run(doors, request("And more", "c1/2/s0"))
-    await doors.close()
+    services = connect(person, told, where)
+    assert (await run(services)).text == ANSWER
+    await run(services, request("And more", "c1/2/s0"))
+    await services.close()
     (notice,) = person.transcript
     assert "ANTHROPIC_API_KEY" in notice
     assert "Model: ok-1" in notice
@@ -163,9 +163,9 @@ async def test_a_key_judges_too_after_the_notice(tmp_path: Path, options: Sessio
     told = replace(options, servers={"anthropic": ModelServer("anthropic", stub.url, model="json-1-no")})
     where = somewhere(tmp_path, environment={"ANTHROPIC_API_KEY": "sk-not-a-real-one"})
     person = ScriptedPerson()
-    doors = connect(person, told, where)
-    verdict = await doors.judge.decide(TASTE)
-    await doors.close()
+    services = connect(person, told, where)
+    verdict = await services.judge.decide(TASTE)
+    await services.close()
     assert (verdict.answer, verdict.by) == (False, "model")
     assert len(person.transcript) == 1
 
@@ -187,14 +187,14 @@ async def test_the_order_of_judges(tmp_path: Path, options: SessionOptions, stub
     script.write_text('judge: {"it rains": yes}\n')
     person = ScriptedPerson("n")
     judging = replace(options, provider="stub", script=str(script), judge=JudgeOptions(model="json-1-yes"))
-    doors = connect(person, judging, somewhere(tmp_path))
+    services = connect(person, judging, somewhere(tmp_path))
     by = [
-        (await doors.judge.decide(JudgeRequest("docs is empty", "c1/j0", bindings={"docs": ""}))).by,
-        (await doors.judge.decide(JudgeRequest("it rains", "c1/j1"))).by,
-        (await doors.judge.decide(JudgeRequest("the draft sings", "c1/j2"))).by,
+        (await services.judge.decide(JudgeRequest("docs is empty", "c1/j0", bindings={"docs": ""}))).by,
+        (await services.judge.decide(JudgeRequest("it rains", "c1/j1"))).by,
+        (await services.judge.decide(JudgeRequest("the draft sings", "c1/j2"))).by,
     ]
     assert by == ["rules", "scripted", "model"]
-    await doors.close()
+    await services.close()
     requests = stub.stats.requests
     again = connect(person, replace(judging, judge=JudgeOptions("off")), somewhere(tmp_path))
     assert (await again.judge.decide(JudgeRequest("the draft sings", "c1/j2"))).by == "model"
@@ -205,18 +205,18 @@ async def test_the_order_of_judges(tmp_path: Path, options: SessionOptions, stub
 
 async def test_a_judge_named_with_its_model_has_that_model(tmp_path: Path, options: SessionOptions) -> None:
     named = JudgeOptions(provider="stub:json-1-uncertain", model="json-1-yes")
-    doors = connect(ScriptedPerson(), replace(options, judge=named), somewhere(tmp_path))
-    assert (await doors.judge.decide(TASTE)).answer is None
-    await doors.close()
+    services = connect(ScriptedPerson(), replace(options, judge=named), somewhere(tmp_path))
+    assert (await services.judge.decide(TASTE)).answer is None
+    await services.close()
 
 
 async def test_a_judge_that_cannot_tell_leaves_it_to_the_person(tmp_path: Path, options: SessionOptions) -> None:
     judged = replace(options, judge=JudgeOptions(provider="stub:nonsense"))
     person = ScriptedPerson("y")
-    doors = connect(person, judged, somewhere(tmp_path))
-    assert (await doors.judge.decide(TASTE)).by == "human"
+    services = connect(person, judged, somewhere(tmp_path))
+    assert (await services.judge.decide(TASTE)).by == "human"
     assert person.transcript[0].startswith("The judge has no answer: ")
-    await doors.close()
+    await services.close()
     alone = connect(
         ScriptedPerson(available=False),
         replace(judged, cassette=CassetteOptions(mode="off")),
@@ -230,13 +230,13 @@ async def test_a_judge_that_cannot_tell_leaves_it_to_the_person(tmp_path: Path, 
 
 async def test_uncertain_is_an_answer_of_models_and_people(tmp_path: Path, options: SessionOptions) -> None:
     judged = replace(options, judge=JudgeOptions(provider="stub:json-1-uncertain"))
-    doors = connect(ScriptedPerson("y"), judged, somewhere(tmp_path / "a"))
-    verdict = await doors.judge.decide(TASTE)
+    services = connect(ScriptedPerson("y"), judged, somewhere(tmp_path / "a"))
+    verdict = await services.judge.decide(TASTE)
     assert (verdict.answer, verdict.by) == (None, "model")
     person = connect(ScriptedPerson("u"), options, somewhere(tmp_path / "b"))
     verdict = await person.judge.decide(TASTE)
     assert (verdict.answer, verdict.by) == (None, "human")
-    await doors.close()
+    await services.close()
     await person.close()
 
 
@@ -265,7 +265,7 @@ async def test_what_changes_and_what_stays_when_another_is_chosen(tmp_path: Path
 
 
 async def test_a_choice_that_makes_no_sense_changes_nothing(tmp_path: Path, options: SessionOptions) -> None:
-    doors = connect(ScriptedPerson("by hand", "."), replace(options, provider="human"), somewhere(tmp_path))
+    services = connect(ScriptedPerson("by hand", "."), replace(options, provider="human"), somewhere(tmp_path))
     for wrong in (
         replace(options, provider="nobody-knows"),
         replace(options, judge=JudgeOptions(provider="human-like")),
@@ -273,9 +273,9 @@ async def test_a_choice_that_makes_no_sense_changes_nothing(tmp_path: Path, opti
         replace(options, cassette=CassetteOptions(name="../../outside")),
     ):
         with pytest.raises(UsageError):
-            connect(doors.asker, wrong, somewhere(tmp_path), before=doors)
-    assert (await run(doors)).text == "by hand"
-    await doors.close()
+            connect(services.asker, wrong, somewhere(tmp_path), before=services)
+    assert (await run(services)).text == "by hand"
+    await services.close()
     assert [record["t"] for record in records(tmp_path)] == ["head", "session"]
 
 
@@ -317,22 +317,22 @@ async def test_an_agent_is_started_at_its_first_session_and_ended_with_the_doors
     agents = replace(
         options, provider="acp:mute", agents={"mute": AgentCommand(("mute", "--acp"), enforcement="advisory")}
     )
-    doors = connect(ScriptedPerson(), agents, somewhere(tmp_path), guard=guard)
+    services = connect(ScriptedPerson(), agents, somewhere(tmp_path), guard=guard)
     assert guard.started == []
     with pytest.raises(ProviderError):
-        await run(doors)
-    await doors.close()
+        await run(services)
+    await services.close()
     ((command, helper),) = guard.started
     assert tuple(command) == ("mute", "--acp")
     assert helper.stopped
 
 
 async def test_an_agent_that_nobody_could_end_is_not_started(tmp_path: Path, options: SessionOptions) -> None:
-    doors = connect(
+    services = connect(
         ScriptedPerson(), replace(options, provider="acp:a", agents={"a": AgentCommand(("a",))}), somewhere(tmp_path)
     )
     with pytest.raises(NoProvider, match="no process engine would end it"):
-        await run(doors)
+        await run(services)
 
 
 # ---------------------------------------------------------------- a session described
@@ -354,8 +354,8 @@ async def test_a_session_is_described_without_running_it(
 ) -> None:
     servers = {"stub": replace(options.servers["stub"], aliases={"sonnet": "ok-7"})}
     where = somewhere(tmp_path, run_directory=f"{tmp_path}/.prose/runs/20260101-000000-abcdef")
-    doors = connect(ScriptedPerson(), replace(options, provider="stub", servers=servers), where)
-    told = doors.describe(asked_for())
+    services = connect(ScriptedPerson(), replace(options, provider="stub", servers=servers), where)
+    told = services.describe(asked_for())
     assert (told.who, told.model, told.system, told.mode) == ("stub", "sonnet → ok-7", "You review.", "auto")
     assert {"read", "write"} <= set(told.tools)
     assert "write: out/**" in told.permissions
@@ -368,9 +368,9 @@ async def test_a_session_is_described_without_running_it(
     assert "20260101-000000-abcdef" not in told.text
     assert stub.stats.requests == 0
     assert not (tmp_path / "cassettes").exists()
-    await run(doors, asked_for())
-    assert isinstance(doors.describe(asked_for()).found, Hit | Miss)
-    await doors.close()
+    await run(services, asked_for())
+    assert isinstance(services.describe(asked_for()).found, Hit | Miss)
+    await services.close()
     replaying = connect(ScriptedPerson(available=False), options, where)
     found = replaying.describe(asked_for())
     assert isinstance(found.found, Hit)
@@ -379,18 +379,18 @@ async def test_a_session_is_described_without_running_it(
 
 
 async def test_what_could_not_run_says_why(tmp_path: Path, options: SessionOptions) -> None:
-    doors = connect(ScriptedPerson(), replace(options, provider="stub"), somewhere(tmp_path))
-    told = doors.describe(asked_for())
+    services = connect(ScriptedPerson(), replace(options, provider="stub"), somewhere(tmp_path))
+    told = services.describe(asked_for())
     assert str(told.problem) == "the model `sonnet` means nothing on stub"
-    denied = doors.describe(request(permissions={"read": ("../x",)}))
+    denied = services.describe(request(permissions={"read": ("../x",)}))
     assert denied.problem is not None
     assert denied.tools == ()
 
 
 async def test_a_dry_run_describes_and_marks(tmp_path: Path, options: SessionOptions) -> None:
     seen: list[str] = []
-    doors = connect(ScriptedPerson(available=False), replace(options, provider="dry-run"), somewhere(tmp_path))
-    result = await doors.sessions.run(
+    services = connect(ScriptedPerson(available=False), replace(options, provider="dry-run"), somewhere(tmp_path))
+    result = await services.sessions.run(
         structs.replace(asked_for(), at="c2/s1"), lambda progress: seen.append(progress.text)
     )
     assert (result.text, result.origin) == ("⟦dry-run c2/s1⟧", "dry-run")
@@ -403,5 +403,5 @@ async def test_a_dry_run_describes_and_marks(tmp_path: Path, options: SessionOpt
         "System prompt:\nYou review.",
     ):
         assert piece in note
-    assert (await doors.judge.decide(TASTE)).by == "dry-run"
+    assert (await services.judge.decide(TASTE)).by == "dry-run"
     assert records(tmp_path) == []

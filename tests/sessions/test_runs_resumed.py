@@ -94,7 +94,7 @@ async def test_usage_of_a_resumed_run_counts_what_it_consumed_before(tmp_path: P
     here = workspace(tmp_path, name)
     try:
         await here.execute(text, name)
-        total = here.doors.usage.total
+        total = here.services.usage.total
     finally:
         await here.close()
     assert total == Line("total", "", sessions=3, judgements=1, requests=4, tokens_in=33, cost=1.5, unpriced=1)
@@ -175,8 +175,8 @@ async def test_what_a_resumed_run_has_used_before_is_neither_unused_nor_used_aga
         await here.execute(moved)
         found = {name: info.value for name, info in here.machine.bindings().items()}
         assert {name: found[name].read() for name in texts} == texts  # type: ignore[union-attr]
-        assert here.doors.cassettes.unused() == ()
-        assert here.doors.usage.total.replayed == 4
+        assert here.services.cassettes.unused() == ()
+        assert here.services.usage.total.replayed == 4
     finally:
         await here.close()
 

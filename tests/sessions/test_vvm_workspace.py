@@ -157,7 +157,7 @@ async def test_the_preview_shows_exactly_what_is_sent(tmp_path: Path, state: str
         found = await here.preview(here.compile(text))
         assert sorted(str(path) for path in tmp_path.rglob("*")) == before
         shown = [assemble(one.request).text for one in found if one.request is not None]
-        described = [here.doors.describe(one.request).text for one in found if one.request is not None]
+        described = [here.services.describe(one.request).text for one in found if one.request is not None]
         await here.execute(text)
         assert shown == sent and len(sent) == 2
         assert "### Digest\ntea\n" in shown[0] and ("## Binding Contract" in shown[0]) == (state == "filesystem")

@@ -23,7 +23,6 @@ from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.shared_names import Agent, Function
-from prose_kernel.runtime.statement_hook import StackFrame
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
 if TYPE_CHECKING:
@@ -101,6 +100,7 @@ class ProgramContext(ExecutionContext):
 
     run: ProgramRun
     language = "openprose"
+    looking = "prose_kernel.machine.openprose.looking"
 
     def __init__(self, run: ProgramRun, layer: Layer, source: Source, cwd: str, path: str) -> None:
         super().__init__(run, source, cwd, path)
@@ -201,24 +201,6 @@ class ProgramContext(ExecutionContext):
 
     def error_details(self) -> Mapping[str, object]:
         return {} if self.frame.execution_id is None else {"execution_id": self.frame.execution_id}
-
-    # ------------------------------------------------------------ looking
-
-    def frames(self, node: Node) -> tuple[StackFrame, ...]:
-        from prose_kernel.machine.openprose.looking import frames
-
-        return frames(self, node)
-
-    @property
-    def level(self) -> int:
-        from prose_kernel.machine.openprose.looking import level
-
-        return level(self)
-
-    async def evaluate(self, frame: StackFrame, text: str) -> Value:
-        from prose_kernel.machine.openprose.looking import evaluate
-
-        return await evaluate(self, frame, text)
 
     def stack_lines(self) -> tuple[str, ...]:
         """One line for each block on the way here, innermost first; a long recursion is shortened in the middle."""

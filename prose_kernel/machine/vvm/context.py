@@ -17,7 +17,6 @@ from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node,
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import Key, Store
 from prose_kernel.runtime.shared_names import Agent
-from prose_kernel.runtime.statement_hook import StackFrame
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
@@ -157,6 +156,7 @@ class Context(ExecutionContext):
 
     run: VvmRun
     language = "vvm"
+    looking = "prose_kernel.machine.vvm.looking"
 
     def __init__(self, run: VvmRun, module: Module, source: Source, cwd: str, path: str) -> None:
         super().__init__(run, source, cwd, path)
@@ -207,24 +207,6 @@ class Context(ExecutionContext):
             kind_of(node),
             self.path,
         )
-
-    # ------------------------------------------------------------ looking
-
-    def frames(self, node: Node) -> tuple[StackFrame, ...]:
-        from prose_kernel.machine.vvm.looking import frames
-
-        return frames(self, node)
-
-    @property
-    def level(self) -> int:
-        from prose_kernel.machine.vvm.looking import level
-
-        return level(self)
-
-    async def evaluate(self, frame: StackFrame, text: str) -> Value:
-        from prose_kernel.machine.vvm.looking import evaluate
-
-        return await evaluate(self, frame, text)
 
     def stack_lines(self) -> tuple[str, ...]:
         """One line for each function on the way here, innermost first; a long recursion is shortened in the middle."""

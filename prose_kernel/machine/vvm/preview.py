@@ -198,10 +198,10 @@ def _read(s: Context, node: tree.Node) -> Value:
 def _shadow(run: VvmRun, foresight: Foresight) -> VvmRun:
     """A copy of a run, whose names may be changed, and which can do nothing."""
     nobody = Nobody()
-    doors = structs.replace(run.host.ports, judge=nobody, user=nobody, store=Looking(run.host.ports.store), races=None)
-    host = Host(doors, (), load=run.host.load, hook=StepLimit(foresight.told))
+    ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=Looking(run.host.ports.store), races=None)
+    host = Host(ports, (), load=run.host.load, hook=StepLimit(foresight.told))
     host.preview = foresight
-    shadow = VvmRun(host, doors.store, run.name, run.program)
+    shadow = VvmRun(host, ports.store, run.name, run.program)
     shadow.depth, shadow.modules = run.depth, dict(run.modules)
     root, real = shadow.root, run.root
     for name in ("table", "foreign", "agents", "skills", "written", "defined", "declarations"):

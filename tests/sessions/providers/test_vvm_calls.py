@@ -125,7 +125,7 @@ async def test_what_is_shown_beforehand_is_what_the_server_gets(
         for text in CALLS:
             (found,) = await here.preview(here.compile(text))
             assert found.request is not None
-            shown = here.doors.describe(found.request)
+            shown = here.services.describe(found.request)
             await here.execute(text)
             assert stub.last is not None
             sent = stub.last.asked
