@@ -18,10 +18,11 @@ from weakref import WeakValueDictionary
 
 from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.source import Location, Source, Span
-from prose_kernel.runtime.events import BranchStep, Event, Failed, Listener, Place, Warned
+from prose_kernel.runtime.events import Audience, BranchStep, Event, Failed, Listener, Place, Warned
 from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
+from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import Binding, Key, LoadProgram, Ports, Store, Wait
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.shared_names import Adopter, SharedNames
@@ -83,6 +84,10 @@ class Host:
     ) -> None:
         self.ports = ports
         self.listeners = tuple(listeners)
+        self.heard = Audience(listeners)
+        """Who hears a kind of event. What hot loops do looks here before it makes an event."""
+        self.loops: dict[OpenLoop, None] = {}
+        """The loops that run now, outer ones first."""
         self.concurrency = concurrency
         self.permits = asyncio.Semaphore(concurrency) if concurrency is not None else None
         self.load = load
@@ -486,7 +491,7 @@ class ExecutionContext:
         return Place(self.source, node.span, run.progress.ordinal, branches=self.branches, program=run.program)
 
     def emit(self, event: Event) -> None:
-        for listener in self.host.listeners:
+        for listener in self.host.heard[type(event)]:
             listener(event)
 
     def warn(self, code: str, message: str, node: Node) -> None:
