@@ -9,11 +9,14 @@ from prose_kernel import languages, reference
 from prose_kernel.cells import inspection, tables
 from prose_kernel.cells.registry import Call, magic, read_program, use
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.presentation.display import Display, paragraph
+from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.words import with_section
 
 _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
 """A link from page to page: it leads nowhere from a notebook."""
+
+_EXAMPLE = re.compile(r"^(```\w+) .*$", re.MULTILINE)
+"""Behind the language of an example stands what it is for."""
 
 
 @magic(
@@ -49,7 +52,8 @@ def _last_error(call: Call) -> Display:
 
 
 def _section(call: Call, wanted: str) -> Display:
-    return paragraph(_LINK.sub(r"\1", reference.section(wanted, call.view.language.name)))
+    text = _LINK.sub(r"\1", reference.section(wanted, call.view.language.name))
+    return Display({"text/markdown": _EXAMPLE.sub(r"\1", text), "text/plain": text})
 
 
 def _program(call: Call, text: str, name: str, language: languages.Language) -> Display:

@@ -107,7 +107,7 @@ async def test_a_program_of_vvm_and_a_file(cells: Cells, tmp_path: Path) -> None
     assert await shown(cells, "%explain p.prose") == "- line 1: runs the command `ls`."
     assert await shown(cells, "%explain\n# nothing\n") == "- Nothing: the program has no statements."
     assert (await failed(cells, "%explain\nexec ls"))[0] == "`exec` needs a quoted string [E004]"
-    many = "%explain\n" + "let x = 1\n" * 500
+    many = "%explain\nlet x = 1\n" + "x = 1\n" * 499
     assert (await shown(cells, many)).endswith("\n- … and 100 more")
 
 

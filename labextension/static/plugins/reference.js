@@ -1,6 +1,6 @@
 /* Error codes as links: a click on `[E004]` in the output of a cell opens its section of the language reference, which
  * lies beside this file, in a tab next to the notebook. The output itself is not touched. */
-const MIME = 'application/vnd.jupyter.error';
+const MIMES = ['application/vnd.jupyter.error', 'application/vnd.jupyter.stderr']; // errors are one or the other
 const MORE = /more: %(?:prose )?explain (?:([\w-]+) )?([EWR]\d{3})/;
 const CODE = /[EWR]\d{3}/;
 
@@ -31,8 +31,8 @@ const link = (node, open) => {
   }
 };
 
-const linked = (registry, open) => {
-  const former = registry.getFactory(MIME);
+const linked = (registry, mime, open) => {
+  const former = registry.getFactory(mime);
   if (!former) return;
   const createRenderer = (options) => {
     const renderer = former.createRenderer(options);
@@ -41,7 +41,7 @@ const linked = (registry, open) => {
     renderer.disposed.connect(() => observer.disconnect());
     return renderer;
   };
-  registry.addFactory({ safe: former.safe, mimeTypes: [MIME], createRenderer }, registry.getRank(MIME));
+  registry.addFactory({ safe: former.safe, mimeTypes: [mime], createRenderer }, registry.getRank(mime));
 };
 
 /* A section of a page: from the heading of the code to the next one of its level or above. */
@@ -51,7 +51,9 @@ const section = (text, code) => {
   if (begin < 0) return null;
   const level = lines[begin].indexOf(' ');
   const end = lines.findIndex((line, at) => at > begin && /^#+ /.test(line) && line.indexOf(' ') <= level);
-  return lines.slice(begin, end < 0 ? undefined : end).join('\n').replace(/\]\((?!https?:)[^)]*\)/g, ']()').replace(/\[([^\]]+)\]\(\)/g, '$1');
+  const found = lines.slice(begin, end < 0 ? undefined : end).join('\n');
+  const plain = found.replace(/^(```\w+) .*$/gm, '$1'); // behind the language stands what an example is for
+  return plain.replace(/\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)/g, '$1'); // links from page to page lead nowhere here
 };
 
 export default async ({ NAME, shared }) => {
@@ -86,7 +88,7 @@ export default async ({ NAME, shared }) => {
           app.shell.add(tab, 'main', { mode: 'split-right' });
           app.shell.activateById(tab.id);
         };
-        linked(registry, open);
+        MIMES.forEach((mime) => linked(registry, mime, open));
       },
     },
   ];
