@@ -27,6 +27,7 @@ from prose_kernel.runtime.events import Audience, Event, Listener, Untold
 from prose_kernel.runtime.journal_records import Asked, Text
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import Clock, Commands, SessionRequest
+from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
 from prose_kernel.settings import WHO_ANSWERS, Settings
 
@@ -116,6 +117,7 @@ class Workspace:
             resumption=resumption,
         )
         self._on_live = on_live
+        self._hooks: list[StatementHook] = []
         self._run: CurrentRun | None = None
         self._prepared: Kept | None = None  # of the run that begins next
         self._programs: dict[str, Programs] = {}  # by language
@@ -271,6 +273,19 @@ class Workspace:
 
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
+
+    def add_hook(self, hook: StatementHook) -> None:
+        """Let it look at each statement before it runs, from now on, in all languages (`runtime/statement_hook.py`)."""
+        self._hooks.append(hook)
+        self._set_hook()
+
+    def remove_hook(self, hook: StatementHook) -> None:
+        self._hooks.remove(hook)
+        self._set_hook()
+
+    def _set_hook(self) -> None:
+        if self._run is not None:
+            self._run.any_machine.hook = joined(self._hooks)
 
     def loops(self) -> Collection[OpenLoop]:
         """The loops that run now, outer ones first: for a live view, which looks a few times in a second."""
@@ -441,6 +456,8 @@ class Workspace:
                 run.journal.journal.interrupt(task)
             else:
                 task.cancel()
+            for hook in self._hooks:
+                hook.interrupted()
 
         loop.call_soon_threadsafe(cancel)
 
@@ -575,6 +592,7 @@ class Workspace:
         if self._run is None:
             kept = self._kept() if self.language.state == "state" else None
             self._run = CurrentRun(self._around, language or self.language, kept, self._live)
+            self._set_hook()
         return self._run
 
     async def _prepare(self) -> None:

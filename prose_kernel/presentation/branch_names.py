@@ -17,7 +17,7 @@ TOGETHER: Final = 10_000
 """Items whose texts are compared with each other; of more, each is told apart by its number."""
 _LOOKED_AT: Final = 400
 _TELLING: Final = ("name", "title", "id", "label", "path", "file", "url", "key")
-"""Fields of an object that say which one it is, the first that it has."""
+"""Fields of an object that say which one it is, the first that it has; without any, its first short field is taken."""
 
 
 class BranchNames(Sequence[str]):
@@ -58,10 +58,10 @@ class BranchNames(Sequence[str]):
 
 
 def item_name(item: Value, language: Language) -> str:
-    """The text of an item on one line, shortened: of an object the field that names it."""
+    """The text of an item on one line, shortened; of an object the field that names it."""
     if isinstance(item, dict) and language.kind_of(item) != "ref":
-        telling = (item[key] for key in _TELLING if key in item)
-        item = next((one for one in telling if isinstance(one, (str, int, float)) and str(one).strip()), item)
+        telling = [*(item[key] for key in _TELLING if key in item), *item.values()]
+        item = next((one for one in telling if isinstance(one, str) and 0 < len(one.strip()) <= WIDTH), item)
     if isinstance(item, (list, Mapping)):
         text = json_text(plain(item[:20] if isinstance(item, list) else item))
     elif isinstance(item, Reference):

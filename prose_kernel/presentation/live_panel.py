@@ -24,8 +24,8 @@ DELAY: Final = 0.5
 """Seconds that something has to take before the panel shows it."""
 SILENT: Final = 2.0
 """Seconds without output after which a command that shows its own is worth a panel."""
-STEADY: Final = 1.0
-"""Seconds between two updates in which only the time changes."""
+STEADY: Final = 0.5
+"""Seconds between two looks while only the time changes; what still says the same is not sent again."""
 
 
 class LivePanel:
@@ -44,6 +44,7 @@ class LivePanel:
         self.stage = stage
         self._refresh = Refresh(self._draw, clock)
         self._join: str | None = None
+        self._joining: Display | None = None
         self._visible = False
 
     def hear(self, event: Event) -> None:
@@ -53,8 +54,8 @@ class LivePanel:
 
     def join(self, display_id: str) -> Display:
         """Branches begin: what their display shows at first. `display_id` is where it stands."""
-        self._join = display_id
-        return live_display(self.run.lines())
+        self._join, self._joining = display_id, live_display(self.run.lines())
+        return self._joining
 
     def joined(self) -> None:
         self._join = None
@@ -67,7 +68,10 @@ class LivePanel:
 
     def _draw(self) -> float | None:
         if self._join is not None:
-            self.stage.update(live_display(self.run.lines()), self._join)
+            display = live_display(self.run.lines())
+            if display != self._joining:
+                self.stage.update(display, self._join)
+                self._joining = display
             return STEADY
         if not self._visible:
             since = self.run.since(SILENT)

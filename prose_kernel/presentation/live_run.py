@@ -8,6 +8,7 @@ say is volatile: they are shown while somebody watches and never kept.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -350,7 +351,7 @@ class LiveRun:
         return Line(name, _some(self._beside(work, now)), time=span(now - work.began), last=last)
 
     def _beside(self, work: Work, now: float) -> list[str]:
-        wait = f"in {span(work.until - now) or '1 s'}" if work.until is not None and work.until > now else ""
+        wait = f"in {span(math.ceil(work.until - now))}" if work.until is not None and work.until > now else ""
         return [f"asking {work.who}" if work.who else "", f"{work.attempt} {wait}".strip()]
 
     def _fork_lines(self, fork: _Fork, now: float, rows: int) -> Iterator[Line]:

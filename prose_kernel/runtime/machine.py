@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal, Self
 from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime.events import CellStarted, Listener, Place, RunEnded, RunStarted
-from prose_kernel.runtime.execution_context import Before, ExecutionContext, Host, Run
+from prose_kernel.runtime.execution_context import ExecutionContext, Host, Run
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import CommandRequest, GateRequest, Key, LoadProgram, Ports, SessionRequest
+from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
@@ -87,7 +88,7 @@ class Machine:
 
     `cwd` is the directory of the first command; `program_file` the name shown in the trace. `concurrency` limits how
     many commands and sessions are under way at once (None: no limit); it never changes results. `load` resolves
-    imports. `before` is awaited before every statement. `supplied` holds input values given beforehand.
+    imports. `hook` looks at every statement before it runs. `supplied` holds input values given beforehand.
 
     Everything is called in one event loop, one `run` at a time. A language brings its kind of `Run`, the context of a
     text, what running one means, and what can be looked at from outside.
@@ -104,11 +105,11 @@ class Machine:
         program_file: str = "",
         concurrency: int | None = None,
         load: LoadProgram | None = None,
-        before: Before | None = None,
+        hook: StatementHook | None = None,
         supplied: Mapping[str, str] | None = None,
     ) -> None:
         given = dict(supplied or {})
-        host = Host(ports, listeners, concurrency=concurrency, load=load, before=before, supplied=given)
+        host = Host(ports, listeners, concurrency=concurrency, load=load, hook=hook, supplied=given)
         self._shared = _Shared(host, cwd, program_file, given)
         self._begin_run(None)
 
@@ -276,10 +277,10 @@ class Machine:
         self._shared.host.ports = ports
 
     @property
-    def before(self) -> Before | None:
-        """The hook before every statement; it may be set while a program runs."""
-        return self._shared.host.before
+    def hook(self) -> StatementHook | None:
+        """What looks at every statement before it runs; it may be set while a program runs."""
+        return self._shared.host.hook
 
-    @before.setter
-    def before(self, hook: Before | None) -> None:
-        self._shared.host.before = hook
+    @hook.setter
+    def hook(self, hook: StatementHook | None) -> None:
+        self._shared.host.hook = hook

@@ -231,6 +231,8 @@ class TryCode(Code):
         return cast("Value", preview.unknown("value"))
 
     async def _guarded(self, s: ProgramContext) -> Value:
+        outer = s.guarded
+        s.guarded = outer + (self.catch is not None)
         try:
             return await call(self.body.run(s))
         except RunError as error:
@@ -238,6 +240,8 @@ class TryCode(Code):
                 raise
             forget_trace(error)
             caught = error_value(error)
+        finally:
+            s.guarded = outer
         return await call(self._caught(s, caught, self.catch))
 
     async def _caught(self, s: ProgramContext, caught: ErrorValue, body: Body) -> Value:

@@ -77,7 +77,7 @@ class _Passes(OpenLoop):
         ways = self.body.flat(s)
         try:
             if ways is None:
-                self.value = await call(self.body.run(s))
+                self.value = await call(self.body.stepped(s))
             else:
                 self.value = run_flat(ways, self.body, s)
         except ControlFlow as leave:

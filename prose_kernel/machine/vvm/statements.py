@@ -169,7 +169,9 @@ class IfStep(Step):
                 arm, body = len(self.arms) + 1, self.otherwise
         if s.host.heard[ArmChosen]:
             s.emit(ArmChosen(s.place(self.node), arm))
-        return await call(body.run(s)) if body is not None else None
+        if body is None:
+            return None
+        return await call(body.run(s, self.now is None))  # with a hook, a statement that could be computed at once
 
 
 # ---------------------------------------------------------------- loops
@@ -230,7 +232,7 @@ class WhileStep(Step):
                     raise not_boolean(s, condition.node, value)
                 passes.begins()
                 ways = body.flat(s)
-                left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+                left: Left = await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
                 if left is not None and left is not CONTINUE:
                     return passes.ended_by(left)
                 if turns.due():
@@ -267,7 +269,7 @@ class ForStep(Step):
                 s.bind(name, item, node)
                 passes.begins()
                 ways = body.flat(s)
-                left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+                left: Left = await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
                 if left is not None and left is not CONTINUE:
                     return passes.ended_by(left)
                 if turns.due():
@@ -360,6 +362,8 @@ class TryStep(Step):
         raise pending
 
     async def _guarded(self, s: Context) -> Left:
+        outer = s.guarded
+        s.guarded = outer + (self.handler is not None)
         try:
             return await call(self.body.run(s))
         except RunError as error:
@@ -367,6 +371,8 @@ class TryStep(Step):
                 raise
             forget_trace(error)
             caught = error
+        finally:
+            s.guarded = outer
         return await call(self._handled(s, caught, self.handler))
 
     async def _handled(self, s: Context, error: RunError, body: Body) -> Left:
