@@ -246,7 +246,6 @@ class Cells:
             self._task = self._announced.stage = None
         return None
 
-<<<<<<< HEAD
     def _panel(self, output: Output) -> LivePanel:
         """What somebody who watches a cell sees of what is under way."""
         from prose_kernel.presentation.live_panel import LivePanel
@@ -257,7 +256,7 @@ class Cells:
             loops=lambda: self._workspace.loops() if self._workspace is not None else (),
             asked=lambda request: self.workspace.answering(request),
         )
-=======
+
     def _linked(self, problem: Problem) -> Problem:
         """An error that leads to its documentation, where that is on the web."""
         if not problem.code:
@@ -268,7 +267,6 @@ class Cells:
             return replace(problem, link=reference.link(problem.page, problem.code, self.settings.docs_url))
         except UsageError:
             return problem
->>>>>>> main
 
     async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._tell_of_tasks(output, view)

@@ -127,6 +127,8 @@ class CellView:
     def _begun(self, event: CellStarted) -> None:
         """A program begins to run in the cell: which of its statements gives the value decides how it is shown."""
         self._statement = event.valued
+        if self.panel is not None:
+            self.panel.run.language = self.language
 
     # ------------------------------------------------------------ the end of the cell
 
