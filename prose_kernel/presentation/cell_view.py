@@ -100,7 +100,9 @@ class CellView:
         self._switches = 0
         self._late_stderr: list[str] = []
         self._branches = ParallelView(self)
-        self._sessions = SessionViews(self, live=live)
+        self._sessions = SessionViews(self, live=live, status=panel.run.status if panel is not None else lambda _: "")
+        if panel is not None:
+            panel.time_passes = self._sessions.time_passes
         self._last: Value = None
         self._last_name: str | None = None
         self._statement = ""  # the kind of the one that gives the cell its value

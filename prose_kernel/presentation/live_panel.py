@@ -41,11 +41,14 @@ class LivePanel:
         clock = clock or Time()
         self.run = LiveRun(clock.now, loops, asked)
         self.run.own = _shown_itself
+        self.run.apart = lambda work: work.session and not work.branches
         self.stage = stage
         self._refresh = Refresh(self._draw, clock)
         self._join: str | None = None
         self._joining: Display | None = None
         self._visible = False
+        self.time_passes: Callable[[], None] = lambda: None
+        """Called now and then while a session runs that has a display of its own."""
 
     def hear(self, event: Event) -> None:
         if type(event) in LiveRun.kinds:
@@ -67,6 +70,9 @@ class LivePanel:
         self.stage.take_away()
 
     def _draw(self) -> float | None:
+        alone = self.run.alone()
+        if alone is not None and self.stage.open and self.run.now() - alone >= DELAY:
+            self.time_passes()
         if self._join is not None:
             display = live_display(self.run.lines())
             if display != self._joining:
@@ -86,8 +92,8 @@ class LivePanel:
 
 
 def _shown_itself(work: Work) -> bool:
-    """Outside of branches, what a bare command prints and a session says has a place of its own."""
-    return not work.branches and (work.bare or work.session)
+    """Outside of branches, what a bare command prints has a place of its own."""
+    return not work.branches and work.bare
 
 
 # ---------------------------------------------------------------- how the lines look

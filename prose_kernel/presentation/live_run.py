@@ -144,6 +144,8 @@ class LiveRun:
         self.asked = asked or (lambda request: request.model or "")
         self.own: Callable[[Work], bool] = lambda work: False
         """Whether what it prints is shown elsewhere, as it comes."""
+        self.apart: Callable[[Work], bool] = lambda work: False
+        """Whether it is shown elsewhere altogether."""
         self.language = languages.default()
         self.consumed = Consumed()
         self._work: dict[object, Work] = {}
@@ -306,11 +308,21 @@ class LiveRun:
             *(
                 max(work.began, work.heard) + silent if work.bare and self.own(work) else work.began
                 for work in self._work.values()
+                if not self.apart(work)
             ),
             *(fork.began for fork in self._forks.values()),
             *(seen for _, seen, _ in self._passes.values()),
         ]
         return min(began, default=None)
+
+    def alone(self) -> float | None:
+        """Since when a session runs that is shown apart."""
+        return min((work.began for work in self._work.values() if self.apart(work)), default=None)
+
+    def status(self, spawn: int) -> str:
+        """What is said beside the text of a session that is shown apart."""
+        work, now = self._work.get(spawn), self.now()
+        return " · ".join(_some([*self._beside(work, now), span(now - work.began)])) if work is not None else ""
 
     def lines(self, rows: int = ROWS) -> list[Line]:
         """What is under way, the outer things first; failures before what runs. `rows` limits those of one
@@ -318,7 +330,8 @@ class LiveRun:
         self._look_at_loops()
         now = self.now()
         found = [*self._loop_lines((), now)]
-        found += [self._work_line(work, now) for work in self._work.values() if not work.branches]
+        outside = [work for work in self._work.values() if not work.branches and not self.apart(work)]
+        found += [self._work_line(work, now) for work in outside]
         for (branches, _), fork in self._forks.items():
             if not branches:
                 found += self._fork_lines(fork, now, rows)

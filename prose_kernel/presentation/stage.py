@@ -31,7 +31,8 @@ class Stage:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._open = getattr(output, "whole_cell", True)
+        self.open = bool(getattr(output, "whole_cell", True))
+        """Whether the cell may have a panel."""
         self._shown: list[tuple[Stream, list[str]] | tuple[Display, str | None]] = []
         self._size = 0
         self._panel: str | None = None
@@ -45,7 +46,7 @@ class Stage:
 
     def panel(self, display: Display) -> None:
         """Show it, or replace what it shows."""
-        if not self._open or display == self._last:
+        if not self.open or display == self._last:
             return
         self._last = display
         if self._panel is None:
@@ -69,14 +70,14 @@ class Stage:
     def hold(self) -> None:
         """From now on the cell has no panel."""
         self.take_away()
-        self._open = False
+        self.open = False
         self._shown = []
 
     # ------------------------------------------------------------ the outputs
 
     def stream(self, name: Stream, text: str) -> None:
         self._output.stream(name, text)
-        if not self._open:
+        if not self.open:
             return
         if self._shown and self._shown[-1][0] == name:
             self._shown[-1][1].append(text)
@@ -86,7 +87,7 @@ class Stage:
 
     def display(self, display: Display, display_id: str | None = None) -> None:
         self._output.display(display, display_id)
-        if self._open:
+        if self.open:
             self._shown.append((display, display_id))
             self._grows(_size(display))
 

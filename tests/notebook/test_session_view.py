@@ -133,16 +133,6 @@ async def test_a_long_stream_costs_little_and_is_cut_visibly() -> None:
     assert call[1].data["text/plain"].endswith("… (3,000,000 characters in all; the binding holds all of them)")
 
 
-async def test_the_last_line_is_found_however_the_pieces_fall() -> None:
-    text = Streamed()
-    for piece in ["fir", "st line\nsec", "ond", " line\n\n", "third\n", "\n"]:
-        text.add(piece)
-    assert text.line == "third"
-    text.add("four")
-    text.add("th")
-    assert text.line == "fourth"
-
-
 async def test_attempts_that_failed_are_told_with_their_cause() -> None:
     talk = Talk(model="opus")
     happened = [

@@ -133,12 +133,13 @@ def test_a_loop_shows_its_pass_its_bound_and_its_condition(world: World) -> None
 
 def test_a_retry_counts_down_and_says_who_is_asked(world: World) -> None:
     request = SessionRequest("session", "Write it", "c1/s0", agent="writer")
-    world.happens(events.SessionStarted(place(), 1, request, "text"), seconds=2)
-    assert world.seen == ["▸ text = writer: Write it · 2 s · asking openai, small"]
-    world.happens(events.Retried(place(), 1, 1, 3, 8.0), seconds=3.3)
-    assert world.seen == ["▸ text = writer: Write it · 5 s · asking openai, small · retry 1 of 3 in 5 s"]
-    world.happens(events.SessionStarted(place(), 1, request, "text"), seconds=1)
-    assert world.seen[0].endswith("retry 1 of 3")
+    world.happens(started(["a"]), events.SessionStarted(iteration(0), 1, request, "text"), seconds=2)
+    assert world.seen[1] == "  ▸ a · 2 s · asking openai, small · writer: Write it"
+    world.happens(events.Retried(iteration(0), 1, 1, 3, 8.0), seconds=3.3)
+    assert world.seen[1] == "  ▸ a · 5 s · asking openai, small · retry 1 of 3 in 5 s · writer: Write it"
+    world.happens(events.SessionStarted(iteration(0), 1, request, "text"), seconds=1)
+    assert world.seen[1] == "  ▸ a · 6 s · asking openai, small · retry 1 of 3 · writer: Write it"
+    assert world.panel.run.status(1) == "asking openai, small · retry 1 of 3 · 6 s"
 
 
 def test_what_was_consumed_is_added_up(world: World) -> None:
@@ -158,6 +159,14 @@ def test_the_output_of_a_named_command_is_seen_while_it_runs(world: World) -> No
     command = Commands().run("10 %\r20 %\r", bound_to="log")
     world.happens(*command[:2], seconds=1)
     assert world.seen == ["▸ log = $ make · 1 s · 20 %"]
+
+
+def test_the_last_line_is_found_however_the_pieces_fall(world: World) -> None:
+    command = Commands().run("x", bound_to="log")
+    world.happens(command[0])
+    for piece in ["fir", "st line\nsec", "ond", " line\n\n", "third\n", "\n"]:
+        world.happens(events.CommandOutput(place(), 1, "stdout", piece), seconds=0.2)
+    assert world.seen == ["▸ log = $ make · 1 s · third"]
 
 
 def test_a_command_that_shows_its_output_gets_a_panel_only_where_it_is_silent(world: World) -> None:
