@@ -119,6 +119,8 @@ class Workspace:
         self._programs: dict[str, Programs] = {}  # by language
         self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
+        self._always: list[Listener] = []
+        self.on_loaded: Callable[[LoadedProgram], None] = lambda loaded: None
         self._orphans_gone = False
         self._muted = resumption is not None  # what is replayed was shown when it happened
         self._untold = Untold()
@@ -263,11 +265,21 @@ class Workspace:
         """The machines that run the commands of programs; None where this one does, or before they were needed."""
         return self._around.remote.state if self._around.remote is not None else None
 
-    def add_listener(self, listener: Listener) -> None:
+    def add_listener(self, listener: Listener, *, replayed: bool = False) -> None:
+        """Tell a listener of all events from now on; `replayed`: those of a run that is brought back too."""
         self._listeners.append(listener)
+        if replayed:
+            self._always.append(listener)
+
+    @property
+    def running_language(self) -> Language:
+        """The language of the text that runs, or has run last."""
+        return self._running or self.language
 
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
+        if listener in self._always:
+            self._always.remove(listener)
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
@@ -604,11 +616,15 @@ class Workspace:
 
     async def _load(self, request: LoadRequest) -> LoadedProgram:
         """An import of the text that is running: imports are loaded where they stand, at the root of their text."""
-        return await self._programs_of(self._running or self.language).load_program(request)
+        loaded = await self._programs_of(self._running or self.language).load_program(request)
+        self.on_loaded(loaded)
+        return loaded
 
     def _tell(self, event: Event) -> None:
         if self._muted:
             self._untold.note(event)
+            for listener in self._always:
+                listener(event)
             return
         for listener in self._listeners:
             listener(event)

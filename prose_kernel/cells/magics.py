@@ -14,7 +14,15 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells import history_magics, inspection, picture_magics, session_magics, tables, task_magics
+from prose_kernel.cells import (
+    freshness_magics,
+    history_magics,
+    inspection,
+    picture_magics,
+    session_magics,
+    tables,
+    task_magics,
+)
 from prose_kernel.cells.registry import MAGICS, Call, below, cell_magics, find, magic, read_program, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
@@ -27,6 +35,7 @@ __all__ = [
     "MAGICS",
     "cell_magics",
     "find",
+    "freshness_magics",
     "history_magics",
     "picture_magics",
     "run_line",
@@ -40,12 +49,6 @@ _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
 
 
 # ---------------------------------------------------------------- looking
-
-
-@magic("%bindings", "list all bindings of the run: name, kind, size, source, preview")
-async def bindings(call: Call) -> None:
-    use(call, bindings, 0, 0)
-    call.show(tables.bindings(call.cells))
 
 
 @magic("%binding NAME", "show one binding in full")
