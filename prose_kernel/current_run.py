@@ -351,6 +351,7 @@ class CurrentRun:
             durable=durable,
             on_lost=self._journal_lost,
             out_of_git=None if self.home is not None else around.project / ".vvm",
+            at_once=self.kept is not None and self.kept.database is not None and not self.kept.database.inside,
         )
         return RunJournal.begin(file, host, self._head(directory.name))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,11 @@ from prose_kernel.errors import CompileError, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.events import Event, Listener, Untold
+from prose_kernel.runtime.events import Audience, Event, Listener, Untold
 from prose_kernel.runtime.journal_records import Asked, Text
+from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import Clock, Commands
+from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
 from prose_kernel.settings import WHO_ANSWERS, Settings
 
@@ -101,29 +103,31 @@ class Workspace:
         resumption: Resumption | None = None,
         on_live: Callable[[Sequence[Asked]], None] = lambda under_way: None,
     ) -> None:
+        self._listeners = Audience(listeners)
+        self._told = Audience((self._listeners,))
         self._around = Environment(
             settings,
             start if resumption is None else replace(start, origin=resumption.head.origin),
             serial(asker),
             clock or SystemClock(),
-            tell=self._tell,
+            tell=self._told,
             load=self._load,
             interrupt=self.interrupt,
             supplied=dict(start.supplied),
             resumption=resumption,
         )
         self._on_live = on_live
-        self._listeners = list(listeners)
+        self._hooks: list[StatementHook] = []
         self._run: CurrentRun | None = None
         self._prepared: Kept | None = None  # of the run that begins next
         self._programs: dict[str, Programs] = {}  # by language
         self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
-        self._always: list[Listener] = []
         self.on_loaded: Callable[[LoadedProgram], None] = lambda loaded: None
         self._orphans_gone = False
-        self._muted = resumption is not None  # what is replayed was shown when it happened
         self._untold = Untold()
+        self._muted = False
+        self._mute(resumption is not None)  # what is replayed was shown when it happened
         self.texts = 0  # of the run that have begun
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -267,9 +271,7 @@ class Workspace:
 
     def add_listener(self, listener: Listener, *, replayed: bool = False) -> None:
         """Tell a listener of all events from now on; `replayed`: those of a run that is brought back too."""
-        self._listeners.append(listener)
-        if replayed:
-            self._always.append(listener)
+        (self._told if replayed else self._listeners).add(listener)
 
     @property
     def running_language(self) -> Language:
@@ -277,9 +279,24 @@ class Workspace:
         return self._running or self.language
 
     def remove_listener(self, listener: Listener) -> None:
-        self._listeners.remove(listener)
-        if listener in self._always:
-            self._always.remove(listener)
+        (self._listeners if self._listeners.has(listener) else self._told).remove(listener)
+
+    def add_hook(self, hook: StatementHook) -> None:
+        """Let it look at each statement before it runs, from now on, in all languages (`runtime/statement_hook.py`)."""
+        self._hooks.append(hook)
+        self._set_hook()
+
+    def remove_hook(self, hook: StatementHook) -> None:
+        self._hooks.remove(hook)
+        self._set_hook()
+
+    def _set_hook(self) -> None:
+        if self._run is not None:
+            self._run.any_machine.hook = joined(self._hooks)
+
+    def loops(self) -> Collection[OpenLoop]:
+        """The loops that run now, outer ones first: for a live view, which looks a few times in a second."""
+        return self._run.any_machine.loops if self._run is not None else ()
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
@@ -437,6 +454,8 @@ class Workspace:
                 run.journal.journal.interrupt(task)
             else:
                 task.cancel()
+            for hook in self._hooks:
+                hook.interrupted()
 
         loop.call_soon_threadsafe(cancel)
 
@@ -460,7 +479,8 @@ class Workspace:
     def _forget(self) -> None:
         """The run is over; another one is none that is resumed."""
         self._run = self._around.resumption = None
-        self._muted, self._untold, self.texts = False, Untold(), 0
+        self._untold, self.texts = Untold(), 0
+        self._mute(False)
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
@@ -526,7 +546,7 @@ class Workspace:
                 stay()
         if (unfinished := interrupted_text(how)) is not None:
             self._goes_on_as(unfinished, machine)
-        self._muted = False  # a cell that goes on is shown as one that runs
+        self._mute(False)  # a cell that goes on is shown as one that runs
         run = self._run
         if run is None or run.journal is None or not run.journal.journal.has_more:
             self._caught_up()
@@ -555,11 +575,11 @@ class Workspace:
         self._on_live(under_way)
         self._caught_up()
         for event in self._untold.take():
-            self._tell(event)
+            self._told(event)
 
     def _caught_up(self) -> None:
         """The run is where it was: what happens from now on is told, and kept at once."""
-        self._muted = False
+        self._mute(False)
         if self._run is not None and self._run.kept is not None:
             self._run.kept.store.hold(False)
 
@@ -570,6 +590,7 @@ class Workspace:
         if self._run is None:
             kept = self._kept() if self.language.state == "state" else None
             self._run = CurrentRun(self._around, language or self.language, kept, self._live)
+            self._set_hook()
         return self._run
 
     async def _prepare(self) -> None:
@@ -620,11 +641,12 @@ class Workspace:
         self.on_loaded(loaded)
         return loaded
 
-    def _tell(self, event: Event) -> None:
-        if self._muted:
-            self._untold.note(event)
-            for listener in self._always:
-                listener(event)
-            return
-        for listener in self._listeners:
-            listener(event)
+    def _mute(self, muted: bool) -> None:
+        """Whether events are only noted, or reach the listeners."""
+        if muted is not self._muted:
+            self._muted = muted
+            self._told.remove(self._listeners if muted else self._note)
+            self._told.add(self._note if muted else self._listeners)
+
+    def _note(self, event: Event) -> None:
+        self._untold.note(event)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.events import Bound, CellStarted, Event
@@ -144,6 +144,8 @@ class _Run:
 
 class Provenance:
     """The cells of a run. `begin` and `end` stand around each; texts that run outside of one are cells of their own."""
+
+    kinds: ClassVar = (Bound, CellStarted)
 
     def __init__(self, former: Provenance | None = None) -> None:
         self.cells: dict[str, Cell] = {}
