@@ -23,6 +23,7 @@ from prose_kernel.presentation.display import Display, Output, Problem
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
+    from prose_kernel.cells.checking import Printing
     from prose_kernel.languages import Compiled, Language
     from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.presentation.output_window import Limits
@@ -63,6 +64,10 @@ class Cells:
         """What has to happen around a cell that `%rerun` runs."""
         self.rerun_elsewhere: Callable[[Sequence[Cell]], bool] = lambda cells: False
         """Lets the front end run its own cells; false where it cannot."""
+        self._heard: Printing | None = None  # the cell that runs, where there are exercises
+        self._printing: Printing | None = None  # of the program that has run last
+        self.attempts: dict[str, int] = {}  # at exercises, that have failed since the last one that passed
+        self.solved: set[str] = set()  # exercises
         self.last_problem: Problem | None = None  # of the cell that has failed last
         self.last_journal: Path | None = None  # of the run that has ended here last
         # tasks: what earlier runs left, and the cards that are kept up to date
@@ -219,6 +224,11 @@ class Cells:
     # ------------------------------------------------------------ a cell
 
     @property
+    def printed(self) -> str:
+        """What the program that has run last has printed and given."""
+        return self._printing.text if self._printing is not None else ""
+
+    @property
     def limits(self) -> Limits:
         """How much of one command's output is displayed."""
         from prose_kernel.presentation.output_window import Limits
@@ -249,6 +259,10 @@ class Cells:
         view: CellView | None = None
         failed = True
         self.provenance.begin(opening or Opening.of(code, None, None))
+        if (self.cwd / "checks").is_dir():
+            from prose_kernel.cells.checking import Printing
+
+            output = self._heard = Printing(output)
         try:
             view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
             value = await self._run(code, output, view, language)
@@ -399,6 +413,7 @@ class Cells:
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
         record = self.record
         record.begin(compiled.source, view.language)
+        self._printing = self._heard
         workspace.add_listener(record)
         workspace.add_listener(view)
         self._in_program = True
