@@ -83,7 +83,8 @@ class CellView:
     ) -> None:
         if live and panel is None:
             panel = LivePanel(Stage(output))
-        self.output = panel.stage if panel is not None else output
+            output = panel.stage
+        self.output = output
         self.panel = panel
         self.live = live
         self.limits = limits

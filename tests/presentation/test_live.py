@@ -39,7 +39,7 @@ class World:
         self.output = Recording()
         self.loops: list[OpenLoop] = []
         self.panel = LivePanel(Stage(self.output), self.clock, lambda: self.loops, lambda request: "openai, small")
-        self.view = CellView(self.output, live=True, limits=Limits(100_000, 1000), panel=self.panel)
+        self.view = CellView(self.panel.stage, live=True, limits=Limits(100_000, 1000), panel=self.panel)
 
     def happens(self, *happened: Event, seconds: float = 0.0) -> None:
         for event in happened:
