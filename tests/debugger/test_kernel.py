@@ -117,7 +117,7 @@ def test_breakpoint_stack_scopes_variables_and_steps(notebook: Lab) -> None:
     deeper = notebook.body("variables", variablesReference=members[1]["variablesReference"])["variables"]
     assert [(m["name"], m["value"]) for m in deeper] == [("a", "[1, 2]")]
     rich = notebook.body("richInspectVariables", variableName="first")
-    assert rich["data"]["text/markdown"].startswith("`first`: text")
+    assert rich["data"]["text/markdown"].startswith("<code>first</code>: text\n\n```\nhello Ann")
 
 
 @pytest.mark.parametrize(
