@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -70,6 +70,7 @@ class Cells:
         self.language = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
+        self.stepwise = False  # whether cells show what the machine did, statement by statement
         self._workspace: Workspace | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -461,7 +462,8 @@ class Cells:
             self.debugger.text_begins()
         back: tuple[int, int] | None = None
         try:
-            return await workspace.run(compiled, language=view.language)
+            with self._watched(workspace, view):
+                return await workspace.run(compiled, language=view.language)
         except BaseException:
             back = self.debugger.way_back() if self.debugger is not None else None
             if back is None:
@@ -496,6 +498,25 @@ class Cells:
         view.language = language
         self.debugger.again(number)
         return await self._listen(self.workspace, compiled, view)
+
+    @contextmanager
+    def _watched(self, workspace: Workspace, view: CellView) -> Iterator[None]:
+        """Show what the machine does in here, where a person has asked for it."""
+        if not self.stepwise:
+            yield
+            return
+        from prose_kernel.presentation.machine_at_work import MachineAtWork
+
+        work = MachineAtWork(view.language, self.record.steps_of)
+        workspace.add_hook(work)
+        workspace.add_listener(work)
+        try:
+            yield
+        finally:
+            workspace.remove_listener(work)
+            workspace.remove_hook(work)
+            if (shown := work.display()) is not None:
+                view.aside(shown)
 
     def _directory_name(self, path: str) -> str:
         """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""
