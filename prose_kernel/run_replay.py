@@ -264,7 +264,7 @@ class _Replaying:
         """An import: its texts are those of the journal."""
         head, profile = self._head, self._settings.profile
         base = Path(head.directory)
-        file = Path(base, os.path.expanduser(head.program))  # noqa: PTH111
+        file = Path(base, os.path.expanduser(head.program))  # noqa: PTH111, ASYNC240
         if head.origin:
             programs = self._running.programs(base, profile=profile, origin=head.origin)
         elif file.suffix in self._running.suffixes:

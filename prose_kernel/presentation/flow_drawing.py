@@ -236,9 +236,8 @@ class _Drawing:
         parts = [f'<path class="box {state}" d="{_outline(step.kind, width, height)}"/>']
         for number, (kind, line) in enumerate(lines):
             shown = f' class="{kind}"' if kind else ""
-            parts.append(
-                f'<text{shown} x="{width / 2:.0f}" y="{_LINE * (number + 1) + 3}" text-anchor="middle">{text(line)}</text>'
-            )
+            place = f'x="{width / 2:.0f}" y="{_LINE * (number + 1) + 3}"'
+            parts.append(f'<text{shown} {place} text-anchor="middle">{text(line)}</text>')
         if (link := self._links.get(step.span)) is not None:
             parts = [f'<a href="#{text(link)}">', *parts, "</a>"]
         return _Drawn(width, height, parts)
@@ -253,18 +252,11 @@ def _titled(label: str, drawn: _Drawn) -> _Drawn:
 
 
 def _outline(kind: str, width: float, height: float) -> str:
-    """The path of a box: round for sessions, pointed for questions and loops, slanted for what comes in and goes out."""
+    """The path of a box: round for sessions, pointed for questions and loops, slanted for what comes in or goes out."""
     w, h = width, height
     match kind:
         case "session" | "agent":
-            r = min(h / 2, 16)
-            return (
-                f"M{r:.0f} 0H{w - r:.0f}a{r:.0f} {r:.0f} 0 0 1 0 {h}H{r:.0f}a{r:.0f} {r:.0f} 0 0 1 0 -{h}z"
-                if h <= 32
-                else (
-                    f"M16 0H{w - 16:.0f}a16 16 0 0 1 16 16V{h - 16}a16 16 0 0 1 -16 16H16a16 16 0 0 1 -16 -16V16a16 16 0 0 1 16 -16z"
-                )
-            )
+            return _rounded(w, h, min(h / 2, 16))
         case "if" | "judgement" | "gate" | "loop":
             return f"M9 0H{w - 9:.0f}L{w:.0f} {h / 2:.0f}L{w - 9:.0f} {h}H9L0 {h / 2:.0f}z"
         case "input" | "output" | "import":
@@ -272,4 +264,10 @@ def _outline(kind: str, width: float, height: float) -> str:
         case "call" | "block" | "parallel":
             return f"M0 0H{w:.0f}V{h}H0zM5 0V{h}M{w - 5:.0f} 0V{h}"
         case _:
-            return f"M3 0H{w - 3:.0f}a3 3 0 0 1 3 3V{h - 3}a3 3 0 0 1 -3 3H3a3 3 0 0 1 -3 -3V3a3 3 0 0 1 3 -3z"
+            return _rounded(w, h, 3)
+
+
+def _rounded(w: float, h: float, r: float) -> str:
+    corners = [f"a{r:.0f} {r:.0f} 0 0 1 {x * r:.0f} {y * r:.0f}" for x, y in ((1, 1), (-1, 1), (-1, -1), (1, -1))]
+    ends = (f"M{r:.0f} 0H{w - r:.0f}", f"V{h - r:.0f}", f"H{r:.0f}", f"V{r:.0f}")
+    return "".join(end + corner for end, corner in zip(ends, corners, strict=True)) + "z"

@@ -1,8 +1,8 @@
 """One HTML page that needs nothing from elsewhere: its frame, its style, and how texts of others get into it.
 
-The page has no script, and a policy (`Content-Security-Policy`) that allows none: nothing is loaded, the one style sheet
-is known by its hash. Whatever comes from a program, a command or a session goes through `text`, `terminal_text` or
-`markdown_text`, which leave nothing in it that could act or hide.
+The page has no script, and a policy (`Content-Security-Policy`) that allows none: nothing is loaded, the one style
+sheet is known by its hash. Whatever comes from a program, a command or a session goes through `text`, `terminal_text`
+or `markdown_text`, which leave nothing in it that could act or hide.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -21,7 +21,6 @@ from prose_kernel.errors import UsageError
 from prose_kernel.presentation.safety import terminal, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from markdown_it import MarkdownIt
@@ -45,8 +44,8 @@ class Section:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A filter that works without a script: what is looked at is chosen from these, each with a class of elements. The
-    first option shows all. `of` is the class of all elements that take part; one that has `group` as well is shown when
-    something in it is."""
+    first option shows all. `of` is the class of all elements that take part; one that has `group` as well is shown
+    when something in it is."""
 
     id: str
     title: str
@@ -61,15 +60,16 @@ def page(title: str, head: str, sections: Sequence[Section], choice: Choice | No
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     listed = "".join(_listed(section) for section in sections)
     body = "".join(f'<section><h2 id="{text(s.id)}">{text(s.title)}</h2>\n{s.body}</section>\n' for s in sections)
-    themes = (("auto", "Auto"), ("light", "Light"), ("dark", "Dark"))
+    filters = _radios(choice.id, choice.title, choice.options) if choice is not None else ""
+    themes = _radios("theme", "Colours", (("auto", "Auto"), ("light", "Light"), ("dark", "Dark")))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="{GENERATOR}">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">\n'
         f"<title>{text(title)}</title>\n<style>{style}</style></head>\n<body>"
-        f'<nav aria-label="Contents"><ol>{listed}</ol>{_radios(choice.id, choice.title, choice.options) if choice else ""}'
-        f"{_radios('theme', 'Colours', themes)}</nav>\n<main>{head}\n{body}</main></body></html>\n"
+        f'<nav aria-label="Contents"><ol>{listed}</ol>{filters}{themes}</nav>\n'
+        f"<main>{head}\n{body}</main></body></html>\n"
     )
 
 
@@ -96,10 +96,8 @@ def _style(choice: Choice | None) -> str:
     rules = [_sheet()]
     for key, _ in choice.options[1:] if choice is not None else ():
         assert choice is not None
-        shown, of = f"body:has(#{choice.id}-{key}:checked)", choice.of
-        rules.append(
-            f"{shown} .{of}:not(.group, .{key}), {shown} .{of}.group:not(.{key}):not(:has(.{key})) {{ display: none; }}\n"
-        )
+        others = f"body:has(#{choice.id}-{key}:checked) .{choice.of}:not(.{key})"
+        rules.append(f"{others}:not(.group), {others}.group:not(:has(.{key})) {{ display: none; }}\n")
     return "".join(rules)
 
 
@@ -130,6 +128,16 @@ def is_ours(path: Path) -> bool:
     return head.startswith(b"<!doctype html>\n") and f'name="generator" content="{GENERATOR}"'.encode() in head
 
 
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> str:
+    """A table of cells that are HTML; `head` are texts, `numbers` the columns that are set to the right."""
+    kinds = [' class="n"' if at in numbers else "" for at in range(len(head))]
+    top = "".join(f"<th{kind}>{text(title)}</th>" for kind, title in zip(kinds, head, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>\n" for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
 # ---------------------------------------------------------------- texts
 
 
@@ -138,13 +146,15 @@ def text(plain: str) -> str:
     return html.escape(visible(plain))
 
 
+_ALLOWED: Final = re.compile(r"(?i)(?:https?://|mailto:)")
+"""How the target of a link may begin."""
 _SGR: Final = re.compile(r"\x1b\[([0-9;:]*)m")
 _ON: Final = {1: "a1", 2: "a2", 3: "a3", 4: "a4", 9: "a9"}
 _OFF: Final = {21: ("a1",), 22: ("a1", "a2"), 23: ("a3",), 24: ("a4",), 29: ("a9",)}
 
 
 def terminal_text(shown: str) -> str:
-    """The output of a command with its colours, as it looks in a terminal: what was overwritten on a line is left out."""
+    """The output of a command with its colours, as a terminal shows it: what was overwritten on a line is left out."""
     found = terminal(shown.replace("\r\n", "\n"))
     if "\r" in found:
         found = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in found.split("\n"))
@@ -204,7 +214,7 @@ def _of_many(numbers: Iterator[int], what: str, style: dict[str, str]) -> None:
 
 
 def markdown_text(source: str) -> str:
-    """Markdown of somebody else as HTML: no tags, no images, links that do no harm, headings below those of the page."""
+    """Markdown of others as HTML: no tags, no images, links that do no harm, headings below those of the page."""
     parser = _markdown()
     tokens = parser.parse(visible(source))
     for token in tokens:
@@ -242,6 +252,5 @@ def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-    allowed: Callable[[str], bool] = lambda url: re.match(r"(?i)(?:https?://|mailto:)", url) is not None  # noqa: E731
-    parser.validateLink = allowed  # type: ignore[method-assign]
+    parser.validateLink = lambda url: _ALLOWED.match(url) is not None  # type: ignore[method-assign]
     return parser

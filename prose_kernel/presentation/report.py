@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from prose_kernel.errors import UsageError
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
 from prose_kernel.presentation.cards import cuts, outcome, readable
 from prose_kernel.presentation.diagram import Part
 from prose_kernel.presentation.flow_drawing import flow_svg
-from prose_kernel.presentation.page import Choice, Section, markdown_text, page, terminal_text, text
+from prose_kernel.presentation.page import Choice, Section, markdown_text, page, table, terminal_text, text
 from prose_kernel.presentation.problems import problem_of
 from prose_kernel.presentation.run_pictures import figures_text, marks, merged, seconds, timeline_svg
 from prose_kernel.presentation.run_record import Figures
@@ -44,6 +45,7 @@ LONGEST: Final = 20_000
 SHORTEST: Final = 160
 """Characters of one such text: fewer, the more of them there are."""
 TIMELINE: Final = 200
+CHUNK: Final = 100
 ROWS: Final = 500
 LINES: Final = 20_000
 """Lines of a program that are shown."""
@@ -166,6 +168,10 @@ class _Report:
             parts.append('<div class="note">The run was not over when this report was written.</div>')
         if self.state == "killed" and not head.notebook:
             parts.append('<div class="note">The process of the run was killed; this is what it did until then.</div>')
+        waiting = self.found.under_way() if self.state not in ("done", "failed") else []
+        if waiting:
+            said = "; ".join(clip(self.redact(f"{one.kind} {one.said}"), 100) for one in waiting[:20])
+            parts.append(f'<div class="note">Under way then: {text(said)}</div>')
         for number, one in enumerate(self.story.texts, 1):
             if one.error is not None:
                 where = f"Cell {number}: " if len(self.story.texts) > 1 else ""
@@ -225,17 +231,14 @@ class _Report:
         spent = Figures()
         for total in totals:
             spent.add(total.figures)
-        rows = ""
+        rows = []
         for total in sorted(totals, key=lambda total: -total.figures.seconds)[:20]:
             share = f"{total.figures.seconds / spent.seconds:.0%}" if spent.seconds else ""
-            line = total.source.line_column(total.span.start)[0]
-            rows += (
-                f"<tr><td>{self._place(total.source, line)}</td><td><code>{text(clip(self.redact(total.label), 90))}</code>"
-                f'</td><td class="n">{total.times:,}</td><td class="n">{share}</td>'
-                f'<td class="n">{text(figures_text(total.figures))}</td></tr>'
-            )
-        head = '<tr><th>line</th><th>statement</th><th class="n">times</th><th class="n">share</th><th class="n">took</th></tr>'
-        return Section("spent", "Where the time went", f'<div class="wide v"><table>{head}{rows}</table></div>')
+            place = self._place(total.source, total.source.line_column(total.span.start)[0])
+            label = f"<code>{text(clip(self.redact(total.label), 90))}</code>"
+            rows.append((place, label, f"{total.times:,}", share, text(figures_text(total.figures))))
+        drawn = table(("line", "statement", "times", "share", "took"), rows, (2, 3, 4))
+        return Section("spent", "Where the time went", f'<div class="v">{drawn}</div>')
 
     # ------------------------------------------------------------ what happened
 
@@ -251,15 +254,23 @@ class _Report:
                     f"{text(one.status or 'not ended')}</span></h3>"
                 )
             self.language = one.language
-            parts += [self._entry(entry) for entry in one.entries]
+            parts.append(self._entries(one.entries))
             if not one.entries:
                 parts.append('<p class="quiet">Nothing was asked or bound.</p>')
         body = "\n".join(parts) or '<p class="quiet">Nothing has happened.</p>'
         return Section("happened", "What happened", body, inner[:100])
 
+    def _entries(self, entries: Sequence[Entry]) -> str:
+        """Entries in order; of many, the browser lays out those that are looked at."""
+        drawn = [self._entry(entry) for entry in entries]
+        if len(drawn) <= CHUNK:
+            return "".join(drawn)
+        chunks = (drawn[at : at + CHUNK] for at in range(0, len(drawn), CHUNK))
+        return "".join(f'<div class="chunk">{"".join(chunk)}</div>' for chunk in chunks)
+
     def _entry(self, entry: Entry) -> str:
         body = self._body(entry)
-        inner = "".join(self._entry(one) for one in entry.inner)
+        inner = self._entries(entry.inner)
         more = f'<span class="cut">and {entry.more:,} more times</span>' if entry.more else ""
         line = entry.source.line_column(entry.span.start)[0]
         kind = entry.kind
@@ -384,7 +395,7 @@ class _Report:
             parts.append(self._pre("standard input", request.stdin))
         if result is not None:
             if result.outcome == "exited" and result.kind != "spawn":
-                facts.append(("exit code", str(result.exit_code)))
+                parts.insert(0, f'<div class="part">exit code {result.exit_code}</div>')
             if result.worker:
                 facts.append(("ran on", result.worker))
             parts += [self._stream(name, result) for name in ("stdout", "stderr") if getattr(result, name)]
@@ -433,17 +444,17 @@ class _Report:
         yield f'<div class="part">answer</div>{shown if answer.strip() else "<p class=quiet>(empty)</p>"}'
 
     def _tools(self, result: SessionResult) -> str:
-        rows = ""
+        rows = []
         for use in result.trace[:50]:
             note = f' <span class="failed st">{text(use.outcome)}</span>' if use.outcome != "ok" else ""
             detail = self._pre("", use.detail) if use.detail else ""
-            rows += f"<tr><td><code>{text(use.tool)}</code></td><td>{text(self.redact(use.summary[:400]))}{note}{detail}</td></tr>"
+            asked = text(self.redact(use.summary[:400]))
+            rows.append((f"<code>{text(use.tool)}</code>", f"{asked}{note}{detail}"))
         if (more := len(result.trace) - 50) > 0:
-            rows += f'<tr><td colspan="2">and {more:,} more</td></tr>'
+            rows.append(("", f"and {more:,} more"))
         count = len(result.trace)
-        return (
-            f"<details><summary>{count:,} tool call{'s' if count != 1 else ''}</summary><table>{rows}</table></details>"
-        )
+        title = f"{count:,} tool call{'s' if count != 1 else ''}"
+        return f'<details><summary class="part">{title}</summary>{table(("tool", "asked"), rows)}</details>'
 
     def _judgement(self, entry: Entry) -> str:
         judged: Judged = entry.answered
@@ -530,68 +541,55 @@ class _Report:
         entries = self.story.decisions
         if not entries:
             return None
-        rows = ""
+        rows = []
         for entry in entries[:ROWS]:
-            line = entry.source.line_column(entry.span.start)[0]
-            link = f'<a href="#e{entry.number}">{line}</a>' if entry.number else str(line)
-            if entry.kind == "gate":
-                decision = entry.answered
-                answer, by, why = (
-                    ("under way", "", "")
-                    if decision is None
-                    else (
-                        decision.status,
-                        decision.decided_by,
-                        decision.comment or decision.reason or "",
-                    )
-                )
-            else:
-                answer, by, why = self._answer(entry), _judge(entry.answered.by), entry.answered.reason
-            shown = (entry.kind, clip(entry.words, 120), answer, by, clip(why, 200))
-            cells = "".join(f"<td>{text(self.redact(cell))}</td>" for cell in shown)
-            rows += f"<tr><td>{link}</td>{cells}</tr>"
+            line = str(entry.source.line_column(entry.span.start)[0])
+            link = f'<a href="#e{entry.number}">{line}</a>' if entry.number else line
+            shown = (entry.kind, clip(" ".join(entry.words[:500].split()), 120), *self._decision(entry))
+            rows.append((link, *(text(self.redact(cell)) for cell in shown)))
         more = f'<p class="quiet">and {len(entries) - ROWS:,} more</p>' if len(entries) > ROWS else ""
-        head = "<tr><th>line</th><th></th><th>asked</th><th>decision</th><th>by</th><th>why</th></tr>"
-        return Section("decided", "Who decided", f'<div class="wide"><table>{head}{rows}</table></div>{more}')
+        return Section("decided", "Who decided", table(("line", "", "asked", "decision", "by", "why"), rows) + more)
+
+    def _decision(self, entry: Entry) -> tuple[str, str, str]:
+        """What was decided, by whom and why."""
+        decision = entry.answered
+        if entry.kind == "judgement":
+            return self._answer(entry), _judge(decision.by), clip(decision.reason, 200)
+        if decision is None:
+            return "under way", "", ""
+        return decision.status, decision.decided_by, clip(decision.comment or decision.reason or "", 200)
 
     def _bindings(self) -> Section | None:
         if not self.told.bound:
             return None
-        rows = ""
+        rows = []
         for name, (info, language) in list(self.told.bound.items())[:ROWS]:
             declared = language.declared.get(info.kind) or ""
             kind = f"{declared}, {language.kind_of(info.value)}" if declared else language.kind_of(info.value)
             shown = readable(info.value, language)
-            value = (
-                self._pre("", shown)
-                if len(shown) <= 300
-                else (
-                    f"<details><summary>{text(clip(self.redact(shown[:2000]), 100))}</summary>{self._pre('', shown)}</details>"
-                )
-            )
-            line = info.location.line
-            rows += f"<tr><td><code>{text(name)}</code></td><td>{text(kind)}</td><td class=n>{line}</td><td>{value}</td></tr>"
+            value = self._pre("", shown)
+            if len(shown) > 300:
+                title = text(clip(self.redact(shown[:2000]), 100))
+                value = f"<details><summary>{title}</summary>{value}</details>"
+            rows.append((f"<code>{text(name)}</code>", text(kind), str(info.location.line), value))
         more = len(self.told.bound) - ROWS
         rest = f'<p class="quiet">and {more:,} more</p>' if more > 0 else ""
-        head = '<tr><th>name</th><th>kind</th><th class="n">line</th><th>value</th></tr>'
-        return Section("bindings", "Bindings", f'<div class="wide"><table>{head}{rows}</table></div>{rest}')
+        return Section("bindings", "Bindings", table(("name", "kind", "line", "value"), rows, (2,)) + rest)
 
     def _used(self) -> Section | None:
         lines = self.usage.lines
         if not lines:
             return None
-        rows = ""
+        rows = []
         for line in lines:
             cost = f"${line.cost:.4f}" if line.cost else ""
             if line.unpriced:
                 cost = " + ".join(filter(None, (cost, f"{line.unpriced:,} unknown")))
             numbers = (line.sessions, line.judgements, line.replayed, line.requests, line.tokens_in, line.tokens_out)
-            cells = "".join(f'<td class="n">{number:,}</td>' for number in numbers)
-            rows += f"<tr><td>{text(line.provider)}</td><td>{text(line.model)}</td>{cells}"
-            rows += f'<td class="n">{cost}</td></tr>'
+            rows.append((text(line.provider), text(line.model), *(f"{number:,}" for number in numbers), cost))
         heads = ("sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
-        head = "<tr><th>provider</th><th>model</th>" + "".join(f'<th class="n">{one}</th>' for one in heads) + "</tr>"
-        return Section("used", "Usage", f'<div class="wide v"><table>{head}{rows}</table></div>')
+        drawn = table(("provider", "model", *heads), rows, range(2, 9))
+        return Section("used", "Usage", f'<div class="v">{drawn}</div>')
 
     # ------------------------------------------------------------ the programs
 
@@ -701,8 +699,8 @@ def _coloured(source: str, language: Language) -> list[str]:
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     if len(source) > _COLOURED:
         return [text(line) for line in source.split("\n")]
-    from pygments import lex
-    from pygments.token import Comment, Keyword, Name, Number, String
+    from pygments import lex  # type: ignore[import-untyped]
+    from pygments.token import Comment, Keyword, Name, Number, String  # type: ignore[import-untyped]
 
     from prose_kernel.pygments_lexer import lexer_of
 

@@ -411,9 +411,9 @@ class RunStory:
 
     def _loop_pass(self, event: ev.LoopPass) -> None:
         place = event.place
-        if place.branches and (fork := self._forks.get(place.branches[-1].parallel)) is not None:
-            if fork.span == place.span:
-                return  # an iteration of a parallel loop
+        fork = self._forks.get(place.branches[-1].parallel) if place.branches else None
+        if fork is not None and fork.span == place.span:
+            return  # an iteration of a parallel loop
         if event.index == 0:
             loop = self._add("loop", "", place)
             self._push(loop, place, place.depth, "loop")
