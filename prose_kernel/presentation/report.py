@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from prose_kernel.settings import Settings
     from prose_kernel.state.runs import KeptRun
 
-LARGEST: Final = 8_000_000
+LARGEST: Final = 5_000_000
 """Bytes of texts of others that a report holds; with all around them it stays below 10 MB."""
-ALL_TEXTS: Final = 5_000_000
+ALL_TEXTS: Final = 3_000_000
 LONGEST: Final = 20_000
 SHORTEST: Final = 160
 """Characters of one such text: fewer, the more of them there are."""

@@ -97,7 +97,16 @@ def test_a_report_says_everything_that_happened(here: Path, capsys: pytest.Captu
     run("p.prose", *FULL)
     source = report()
     page = checked(source)
-    titles = ["Graph", "Timeline", "Where the time went", "What happened", "Who decided", "Bindings", "Program", "Usage"]
+    titles = [
+        "Graph",
+        "Timeline",
+        "Where the time went",
+        "What happened",
+        "Who decided",
+        "Bindings",
+        "Program",
+        "Usage",
+    ]
     assert re.findall(r"<h2 id=\"\w+\">([^<]+)", source) == [*titles, "About this run"]
     for said in (
         "p.prose done",
@@ -158,7 +167,15 @@ def test_a_run_of_vvm(here: Path, state: str) -> None:
     Path("prose.toml").write_text(f'[vvm]\nstate = "{state}"\n')
     run("v.vvm")
     page = checked(report())
-    for said in ("v.vvm done VVM", "pmap", "critic Judge one", "input one", "about", "most of them are good yes", "ask(two)"):
+    for said in (
+        "v.vvm done VVM",
+        "pmap",
+        "critic Judge one",
+        "input one",
+        "about",
+        "most of them are good yes",
+        "ask(two)",
+    ):
         assert said in page.text, said
     assert "This is not all of the run" not in page.text
 
@@ -195,7 +212,7 @@ def test_a_run_that_was_killed_ends_with_what_was_under_way(here: Path) -> None:
     run("p.prose", *FULL)
     before = report()
     seen: list[str] = []
-    cut(last(), lambda record: isinstance(record, (Text, Asked)) or len(seen) < 3 and not seen.append(record.key))  # type: ignore[union-attr,func-returns-value]
+    cut(last(), lambda record: isinstance(record, (Text, Asked)) or (len(seen) < 3 and not seen.append(record.key)))  # type: ignore[union-attr,func-returns-value]
     source = report()
     page = checked(source)
     assert "p.prose killed" in page.text
@@ -275,7 +292,9 @@ def test_secrets_are_taken_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_long_texts_lose_their_middle_and_it_is_said(here: Path) -> None:
-    Path("l.prose").write_text('exec "seq 1 200000"\n  max-output: 900000\nexec "head -c 25000 /dev/zero | tr \'\\\\0\' \'<\'"\n')
+    Path("l.prose").write_text(
+        "exec \"seq 1 200000\"\n  max-output: 900000\nexec \"head -c 25000 /dev/zero | tr '\\\\0' '<'\"\n"
+    )
     run("l.prose")
     source = report()
     page = checked(source)
