@@ -21,6 +21,7 @@ from prose_kernel.presentation.display import Display, Output, Problem
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
+    from prose_kernel.cells.checking import Printing
     from prose_kernel.languages import Compiled, Language
     from prose_kernel.presentation.cell_view import CellView
     from prose_kernel.presentation.output_window import Limits
@@ -54,6 +55,11 @@ class Cells:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
         self._record: RunRecord | None = None
+        self._heard: Printing | None = None  # the cell that runs, where there are exercises
+        self._printing: Printing | None = None  # of the program that has run last
+        self.attempts: dict[str, int] = {}  # at exercises, that have failed since the last one that passed
+        self.solved: set[str] = set()  # exercises
+        self.last_problem: Problem | None = None  # of the cell that has failed last
         self.last_journal: Path | None = None  # of the run that has ended here last
         # tasks: what earlier runs left, and the cards that are kept up to date
         self.looked_back = False
@@ -202,6 +208,11 @@ class Cells:
     # ------------------------------------------------------------ a cell
 
     @property
+    def printed(self) -> str:
+        """What the program that has run last has printed and given."""
+        return self._printing.text if self._printing is not None else ""
+
+    @property
     def limits(self) -> Limits:
         """How much of one command's output is displayed."""
         from prose_kernel.presentation.output_window import Limits
@@ -221,6 +232,10 @@ class Cells:
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         token = in_cell.set(True)
         view: CellView | None = None
+        if (self.cwd / "checks").is_dir():
+            from prose_kernel.cells.checking import Printing
+
+            output = self._heard = Printing(output)
         try:
             view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
             value = await self._run(code, output, view, language)
@@ -230,13 +245,26 @@ class Cells:
                 self._task.uncancel()
             if view is not None:
                 view.fail()
-            problem = problem_of(error, stderr_shown=view is not None and error is view.told_error)
+            problem = self._linked(problem_of(error, stderr_shown=view is not None and error is view.told_error))
+            if problem.ename != "UsageError":
+                self.last_problem = problem
             output.error(problem)
             return problem
         finally:
             in_cell.reset(token)
             self._task = None
         return None
+
+    def _linked(self, problem: Problem) -> Problem:
+        """An error that leads to its documentation, where that is on the web."""
+        if not problem.code:
+            return problem
+        from prose_kernel import reference
+
+        try:
+            return replace(problem, link=reference.link(problem.page, problem.code, self.settings.docs_url))
+        except UsageError:
+            return problem
 
     async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._tell_of_tasks(output, view)
@@ -341,6 +369,7 @@ class Cells:
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
         record = self.record
         record.begin(compiled.source, view.language)
+        self._printing = self._heard
         workspace.add_listener(record)
         workspace.add_listener(view)
         self._in_program = True
@@ -408,7 +437,7 @@ def has_statements(text: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
-_LOOK_AHEAD = frozenset({"prompt", "plan", "graph"})
+_LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
 """Magics which alone on the first line look at the program below them, so that it does not run."""
 
 
@@ -418,7 +447,7 @@ def _looks_ahead(pieces: list[Segment]) -> bool:
     if word not in _LOOK_AHEAD:
         return False
     below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
-    return not statement.strip() or (word != "graph" and below[:1].isspace())
+    return not statement.strip() or (word not in ("graph", "explain") and below[:1].isspace())
 
 
 def _help_wanted(code: str) -> str | None:
