@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel import languages
+from prose_kernel.cells.provenance import Cell, Opening, Provenance
 from prose_kernel.cells.registry import in_cell, statement
 from prose_kernel.cells.scan import Segment, own_language, segments
 from prose_kernel.errors import CompileError, UsageError
@@ -55,6 +57,13 @@ class Cells:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
         self._record: RunRecord | None = None
+        self.provenance = Provenance()
+        self.outside: Callable[[Cell, str], bool] = lambda cell, name: True
+        """Whether a Python variable is still what went into a cell."""
+        self.around: Callable[[Cell], AbstractAsyncContextManager[None]] = lambda cell: nullcontext()
+        """What has to happen around a cell that `%rerun` runs."""
+        self.rerun_elsewhere: Callable[[Sequence[Cell]], bool] = lambda cells: False
+        """Lets the front end run its own cells; false where it cannot."""
         self._heard: Printing | None = None  # the cell that runs, where there are exercises
         self._printing: Printing | None = None  # of the program that has run last
         self.attempts: dict[str, int] = {}  # at exercises, that have failed since the last one that passed
@@ -83,6 +92,7 @@ class Cells:
 
             start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
             self._workspace = Workspace(self.settings, start, asker=self.asker)
+            self.provenance.listen(self._workspace)
         return self._workspace
 
     @property
@@ -141,9 +151,12 @@ class Cells:
         chosen = {**head.settings, "state_dir": how.state_dir or self.settings.state_dir}
         settings = replace(self.settings, **chosen)  # type: ignore[arg-type]
         workspace = self._workspace = Workspace(settings, start, asker=self.asker, resumption=how)
+        self.provenance = Provenance(self.provenance)
+        self.provenance.listen(workspace)
         self._in_program = True
         try:
             await workspace.restore()
+            self.provenance.settle()
         except BaseException:
             await self.end()
             raise
@@ -153,16 +166,19 @@ class Cells:
     async def end(self) -> None:
         """End the run and every process of it; the next cell starts a new one."""
         workspace, self._workspace = self._workspace, None
-        self._record = None
+        self._record, self.provenance = None, Provenance(self.provenance)
         if workspace is not None:
             self.last_journal = workspace.journal or self.last_journal
             await workspace.close()
 
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
-        self._record = None
+        self._record, former = None, self.provenance
         if self._workspace is not None:
             self.last_journal = self._workspace.journal or self.last_journal
+            self._workspace.remove_listener(former)
+            self.provenance = Provenance(former)
+            self.provenance.listen(self._workspace)
             await self._workspace.reset()
 
     async def close(self) -> None:
@@ -220,11 +236,20 @@ class Cells:
         settings = self.workspace.settings
         return Limits(settings.display_cap, settings.display_lines)
 
-    async def run(self, code: str, output: Output, *, live: bool, language: Language | None = None) -> Problem | None:
+    async def run(
+        self,
+        code: str,
+        output: Output,
+        *,
+        live: bool,
+        language: Language | None = None,
+        opening: Opening | None = None,
+    ) -> Problem | None:
         """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
 
-        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one. An
-        interrupt ends the cell with a problem named `KeyboardInterrupt`.
+        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one;
+        `opening` is how the front end knows the cell. An interrupt ends the cell with a problem named
+        `KeyboardInterrupt`.
         """
         from prose_kernel.presentation.cell_view import CellView
         from prose_kernel.presentation.problems import problem_of
@@ -232,6 +257,8 @@ class Cells:
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         token = in_cell.set(True)
         view: CellView | None = None
+        failed = True
+        self.provenance.begin(opening or Opening.of(code, None, None))
         if (self.cwd / "checks").is_dir():
             from prose_kernel.cells.checking import Printing
 
@@ -240,6 +267,7 @@ class Cells:
             view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
             value = await self._run(code, output, view, language)
             view.finish(value)
+            failed = False
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._task is not None:
                 self._task.uncancel()
@@ -251,9 +279,25 @@ class Cells:
             output.error(problem)
             return problem
         finally:
+            self.provenance.end(failed=failed)
             in_cell.reset(token)
             self._task = None
         return None
+
+    async def again(self, cell: Cell, output: Output, view: CellView) -> None:
+        """Run a cell once more from within another one, shown there. Raises what its programs raise."""
+        calling, running = self.provenance.calling, view.language
+        failed = True
+        self.provenance.begin(replace(cell.opening))  # another run than the one before
+        try:
+            async with self.around(cell):
+                await self._run(cell.code, output, view, cell.opening.language)
+            failed = False
+        finally:
+            view.language = running
+            self.provenance.end(failed=failed)
+            if calling is not None:
+                self.provenance.begin(calling)
 
     def _linked(self, problem: Problem) -> Problem:
         """An error that leads to its documentation, where that is on the web."""

@@ -23,6 +23,7 @@ from ipykernel.kernelbase import Kernel
 
 from prose_kernel import languages
 from prose_kernel._version import __version__
+from prose_kernel.cells.provenance import Opening
 from prose_kernel.cells.registry import in_cell
 from prose_kernel.cells.runner import Cells
 from prose_kernel.languages import Language
@@ -215,6 +216,8 @@ class ProseKernel(Kernel):
     ) -> dict[str, object]:
         """Run a cell; the reply says how it ended. All of its output has been sent by then."""
         parent = self.get_parent("shell")
+        if isinstance(deleted := parent.get("metadata", {}).get("deletedCells"), list):
+            self.cells.provenance.forget([key for key in deleted if isinstance(key, str)])
         self._request = (self._get_shell_context_var(self._shell_parent_ident), parent)
         self.asker.available = allow_stdin
         output = (SilentOutput if silent else CellOutput)(self, parent, self.execution_count)
@@ -222,7 +225,9 @@ class ProseKernel(Kernel):
         live = allow_stdin and not silent and output.in_place
         with self._taking_turns:
             early, self._early = self._early, None
-            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live))
+            number = None if silent else self.execution_count
+            opening = Opening.of(code, cell_id if isinstance(cell_id, str) else None, number)
+            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live, opening=opening))
         if early is not None and _order(parent["header"], early) < 0:
             self._interrupt()  # it was meant for this cell, and overtook it on its own channel
         try:
