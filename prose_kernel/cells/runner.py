@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,7 @@ class Cells:
         self.language = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
+        self.stepwise = False  # whether cells show what the machine did, statement by statement
         self._workspace: Workspace | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -418,12 +419,32 @@ class Cells:
         workspace.add_listener(view)
         self._in_program = True
         try:
-            return await workspace.run(compiled, language=view.language)
+            with self._watched(workspace, view):
+                return await workspace.run(compiled, language=view.language)
         finally:
             self._in_program = False
             workspace.remove_listener(view)
             workspace.remove_listener(record)
             record.end()
+
+    @contextmanager
+    def _watched(self, workspace: Workspace, view: CellView) -> Iterator[None]:
+        """Show what the machine does in here, where a person has asked for it."""
+        if not self.stepwise:
+            yield
+            return
+        from prose_kernel.presentation.machine_at_work import MachineAtWork
+
+        work = MachineAtWork(view.language, self.record.steps_of)
+        workspace.add_hook(work)
+        workspace.add_listener(work)
+        try:
+            yield
+        finally:
+            workspace.remove_listener(work)
+            workspace.remove_hook(work)
+            if (shown := work.display()) is not None:
+                view.aside(shown)
 
     def _directory_name(self, path: str) -> str:
         """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""
