@@ -213,7 +213,7 @@ class _Replaying:
         finally:
             if not task.done():
                 self._over = True
-                self._journal.journal.abandon(task)
+                self._journal.journal.give_up(task)
                 with suppress(asyncio.CancelledError, RunError):
                     await task
 
@@ -255,7 +255,7 @@ class _Replaying:
     def _at_end(self, under_way: Sequence[Asked]) -> None:
         self._over = True
         if self._task is not None:
-            self._journal.journal.abandon(self._task)
+            self._journal.journal.give_up(self._task)
 
     def _replayed(self, request: Request, notes: Mapping[str, Any], got: bool) -> None:
         self._noted(notes)

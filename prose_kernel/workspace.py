@@ -243,6 +243,20 @@ class Workspace:
         return path if path is not None and path.is_file() else None
 
     @property
+    def journal_position(self) -> int:
+        """Where in its journal the run is (`RunJournal.position`); 0 without one."""
+        return self._run.journal.position if self._run is not None and self._run.journal is not None else 0
+
+    def abandon(self) -> bool:
+        """The text that runs is given up as if it had not come this far: it asks the outside for nothing more, and
+        nothing more of it is written down. False where there is no journal to bring it back from."""
+        run = self._run
+        if run is None or run.journal is None or self.journal is None:
+            return False
+        run.journal.journal.abandon()
+        return True
+
+    @property
     def database(self) -> str | None:
         """The database that the run is kept in, for people; None for a run in files or in memory."""
         return self._run.database if self._run is not None else None

@@ -143,6 +143,11 @@ class Journal:
         """The time of a record that is made now."""
         return int(self._clock.now().timestamp() * 1000) if self._clock is not None else 0
 
+    @property
+    def coming(self) -> int:
+        """The number of the record that says what comes next; 0 when nothing does."""
+        return self._number
+
     # ------------------------------------------------------------ asking
 
     async def answer(
@@ -405,7 +410,7 @@ class Journal:
         """
         turns = self._turns
         if self._known is not None:
-            self.abandon(task)
+            self.give_up(task)
         elif not turns.active or self.task is not task:
             task.cancel()
         elif turns.interrupted is not None:
@@ -416,14 +421,18 @@ class Journal:
         else:
             self._interrupt(0)
 
-    def abandon(self, task: asyncio.Task[object]) -> None:
+    def give_up(self, task: asyncio.Task[object]) -> None:
         """Cancel the text that runs in `task`: nothing is asked or written any more."""
-        self.abandoned, self._known, self._coming = True, None, None
-        self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
-        parked, self._parked = list(self._parked.values()), {}
+        parked = list(self._parked.values())
+        self.abandon()
         self._turns.cancel(task)
         for one in parked:
             self._wake(one, Answered(one.asked.key, cancelled=True))
+
+    def abandon(self) -> None:
+        """The text that runs is given up: it asks the outside for nothing more, and the journal stays as it is."""
+        self.abandoned, self._known, self._coming, self._parked = True, None, None, {}
+        self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
 
     def _interrupt(self, looks: int) -> None:
         self._turns.interrupted = None
