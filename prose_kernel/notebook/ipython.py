@@ -31,7 +31,7 @@ from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.languages import Language
 from prose_kernel.notebook.messages import replaces_displays
-from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
@@ -311,6 +311,8 @@ class Front:
         kernel = getattr(self.shell, "kernel", None)
         self._terminal = TerminalAsker() if kernel is None else None
         self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
+        if kernel is not None and self._channel is not None:
+            kernel.control_handlers[AGAIN] = self._channel.asked_again
         asker: Asker | None = self._channel or self._terminal
         assert asker is not None
         self.cells = Cells(Path.cwd(), asker)
@@ -432,6 +434,8 @@ class Front:
 
     def close(self) -> None:
         """End the run, its processes and the thread."""
+        if self._channel is not None:
+            self.shell.kernel.control_handlers.pop(AGAIN, None)
         if self.cells.started is not None:
             with suppress(Exception):
                 self.thread.submit(self.cells.close()).result(timeout=10)
