@@ -40,7 +40,10 @@ class HumanJudge:
             asked = "Is this true?" if request.subject is None else "Does the value meet this criterion?"
             self._asker.show(f"{_value(request)}{asked}{_pass(request)}\n  {_indented(request.text)}")
             while True:
-                said = await self._word("[y]es, [n]o, [u]ncertain, or why? ", Form("judge", asked, _YES_OR_NO))
+                said = await self._word(
+                    "[y]es, [n]o, [u]ncertain, or why? ",
+                    Form("judge", asked, _YES_OR_NO, text=request.text, above=True),
+                )
                 if said in YES | NO:
                     return Verdict(said in YES, "human")
                 if said in UNCERTAIN | STUCK:
@@ -55,7 +58,7 @@ class HumanJudge:
             numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
             self._asker.show("\n".join([f"{_value(request)}Which one?\n  {_indented(request.text)}", *numbered]))
             buttons = (Button(one_line(label), _said(label, number, folded)) for number, label in enumerate(labels, 1))
-            form = Form("judge", "Which one?", (*buttons, _WHY))
+            form = Form("judge", "Which one?", (*buttons, _WHY), text=request.text, above=True)
             while True:
                 said = await self._word(f"1 to {len(labels)}, or why? ", form)
                 if said in folded:
@@ -68,14 +71,15 @@ class HumanJudge:
     async def extract(self, value: str, path: str) -> Finding:
         async with self._asker.turn():
             self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
-            form = Form("judge", f"What is {path}?", (_SUBMIT,), Field(path))
+            form = Form("judge", f"What is {path}?", (_SUBMIT,), Field(path), value, above=True)
             return Finding(data_or_text((await forms.ask(self._asker, f"{path}: ", form)).strip()), "human")
 
     async def items(self, value: str) -> Finding:
         found: list[str] = []
         async with self._asker.turn():
             self._asker.show(f"Which items does this text hold?\n\n{printable(value)}\n\nOne a line; end with `.`")
-            form = Form("judge", "Which items?", (_SUBMIT,), Field("One item a line", several=True, end="\n."))
+            field = Field("One item a line", several=True, end="\n.")
+            form = Form("judge", "Which items does this text hold?", (_SUBMIT,), field, value, above=True)
             while True:
                 for line in (await forms.ask(self._asker, "> ", form)).split("\n"):
                     if line.strip() == ".":

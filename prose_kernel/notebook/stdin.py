@@ -127,7 +127,7 @@ class StdinChannel:
     def _put(self, question: _Open) -> None:
         ident, parent = question.address
         content = {"prompt": question.prompt, "password": False}
-        metadata = {} if question.form is None else {"prose": _described(question.form) | {"key": question.key}}
+        metadata = {} if question.form is None else {"prose": described(question.form) | {"key": question.key}}
         sent = self._kernel.session.send(
             self._kernel.stdin_socket, "input_request", content, parent, ident=ident, metadata=metadata
         )
@@ -156,7 +156,7 @@ class StdinChannel:
         content = parent.get("content")
         key = str(content.get("key", "")) if isinstance(content, dict) else ""
         question = self._open
-        waiting = question is not None and hmac.compare_digest(key.encode(), question.key.encode())
+        waiting = question is not None and hmac.compare_digest(key.encode("utf-8", "replace"), question.key.encode())
         if waiting and question is not None:
             question.moved = (ident, parent)
         self._kernel.session.send(stream, "prose_question_reply", {"status": "ok", "waiting": waiting}, parent, ident)
@@ -197,7 +197,7 @@ def _id(request: Any) -> object:
     return request.get("header", {}).get("msg_id")
 
 
-def _described(form: Form) -> dict[str, object]:
+def described(form: Form) -> dict[str, object]:
     """A form as the extension reads it. Nothing in its texts acts, and nothing in them is hidden."""
     field = form.field
     return {
@@ -205,6 +205,7 @@ def _described(form: Form) -> dict[str, object]:
         "title": visible(form.title),
         "text": markdown(form.text) if form.markdown else visible(form.text),
         "markdown": form.markdown,
+        "above": form.above,
         "note": visible(form.note),
         "buttons": [
             {"label": visible(button.label), "answer": button.answer, "joins": button.joins, "main": button.main}

@@ -295,7 +295,16 @@ class PermissionDesk:
         self._asker.show(written(question))
         end = self._clock.monotonic() + self._limit
         always = f"always = {_one_line(question.always)}, for the rest of this run"
-        form = Form("permission", "Allow?", _BUTTONS, note=always, left=lambda: end - self._clock.monotonic())
+        form = Form(
+            "permission",
+            "Allow?",
+            _BUTTONS,
+            None,
+            question.what,
+            always,
+            above=True,
+            left=lambda: end - self._clock.monotonic(),
+        )
         while True:
             answer = ANSWERS.get((await forms.ask(self._asker, _PROMPT, form)).strip().lower())
             if answer is not None:

@@ -42,8 +42,8 @@ class Field:
 @dataclass(frozen=True, slots=True)
 class Form:
     """One question. `kind` is `gate`, `input`, `session`, `judge`, `permission` or `program`; `text` is what is asked,
-    if it does not stand above the question anyway, and `note` what else counts. `markdown` tells how to show the text.
-    `left` gives the seconds until nobody needs the answer any more."""
+    and `note` what else counts. `markdown` tells how to show the text; with `above` it stands above the question
+    already, and is only for those who do not see that. `left` gives the seconds until nobody needs the answer."""
 
     kind: str
     title: str
@@ -52,6 +52,7 @@ class Form:
     text: str = ""
     note: str = ""
     markdown: bool = False
+    above: bool = False
     left: Callable[[], float] | None = None
 
 

@@ -11,6 +11,8 @@ const STYLE = `
 .prose-question-title { font-weight: 600; }
 .prose-question-text { margin: 6px 0; overflow-wrap: anywhere; max-height: 24em; overflow: auto; }
 .prose-question-text.prose-plain { white-space: pre-wrap; }
+.prose-question-text.prose-unseen { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden;
+  clip-path: inset(50%); }
 .prose-question-text .jp-RenderedMarkdown { padding: 0; }
 .prose-question-note { color: var(--jp-ui-font-color1); }
 .prose-question label { display: block; margin-top: 6px; }
@@ -78,6 +80,7 @@ const makeSigns = (NAME) => {
       return signs.wanted && 'Notification' in window && Notification.permission === 'default';
     },
     begin(form, name) {
+      if (waiting.has(form)) return;
       const cell = form.node.closest('.jp-Cell');
       if (cell) cell.classList.add('prose-waits');
       let shown = null;
@@ -138,6 +141,7 @@ const formClass = (Widget, signs, rendermime) =>
     constructor(question, request, future) {
       super();
       Object.assign(this, { question, request, future, over: false, timer: null });
+      this.end = performance.now() + question.seconds * 1000;
       this.value = new Promise((resolve) => (this.resolve = resolve));
       this.addClass('prose-question');
       this.build(`prose-question-${(count += 1)}`);
@@ -152,6 +156,7 @@ const formClass = (Widget, signs, rendermime) =>
       node.append(element('div', { className: 'prose-question-title', id: `${id}-title`, textContent: question.title }));
       this.text = element('div', { className: 'prose-question-text', id: `${id}-text` });
       if (question.text) node.append(this.text);
+      this.text.classList.toggle('prose-unseen', question.above); // it stands above already
       this.render();
       this.note = element('div', { className: 'prose-question-note', id: `${id}-note`, textContent: question.note });
       this.clock = element('span');
@@ -209,30 +214,35 @@ const formClass = (Widget, signs, rendermime) =>
       super.onAfterAttach(message);
       this.node.addEventListener('keydown', this);
       const { activeElement: active } = document;
-      const writing = active && !this.node.contains(active) && active.closest('.cm-editor, input, textarea, select');
-      const elsewhere = writing && !(this.node.closest('.jp-Cell') || this.node).contains(active);
-      if (!elsewhere) this.focus(); // whoever writes in another cell goes on there
-      const { seconds } = this.question;
-      if (seconds !== null) this.count(performance.now() + seconds * 1000);
+      const editor = active && active.closest('.cm-content, input, textarea, select');
+      const writes = editor && (editor.value || [...editor.querySelectorAll('.cm-line')].some((line) => line.textContent));
+      const here = (this.node.closest('.jp-Cell') || this.node).contains(active);
+      if (here || !writes) this.focus(); // whoever writes elsewhere goes on there
+      if (this.over) return;
+      if (this.question.seconds !== null) this.count();
       signs.begin(this, this.question.title);
     }
 
+    /* Also when its cell is scrolled out of sight: the question stays. */
     onBeforeDetach(message) {
       this.node.removeEventListener('keydown', this);
-      this.rest();
+      window.clearInterval(this.timer);
       super.onBeforeDetach(message);
     }
 
-    focus() {
-      const first = this.field || (this.question.kind === 'permission' ? null : this.buttons.querySelector('button'));
-      if (first) return first.focus();
-      this.node.tabIndex = -1; // no key that was meant for something else shall allow anything
-      this.node.focus();
+    dispose() {
+      if (!this.isDisposed) this.rest();
+      super.dispose();
     }
 
-    count(end) {
+    focus() {
+      this.node.tabIndex = -1;
+      (this.field || this.node).focus(); // never a button: no key that was meant for something else decides
+    }
+
+    count() {
       const tick = () => {
-        const seconds = (end - performance.now()) / 1000;
+        const seconds = (this.end - performance.now()) / 1000;
         this.clock.textContent = left(seconds);
         if (seconds <= 0) this.close('The time is over.');
       };

@@ -105,7 +105,8 @@ _BUTTONS = (
 
 def _form(request: SessionRequest) -> Form:
     field = Field("Your answer", several=True, required=True, verbatim=TEXT)
-    return Form("session", asked(request), _BUTTONS, field, request.task.strip("\n"), markdown=True)
+    task = request.task.strip("\n")
+    return Form("session", asked(request), _BUTTONS, field, task, markdown=True, above="\n" not in task)
 
 
 def _answered(request: SessionRequest, lines: list[str]) -> SessionResult:
