@@ -359,7 +359,6 @@ export default async ({ NAME, shared }) => {
       '@jupyterlab/settingregistry',
     ].map(shared),
   );
-  const signs = makeSigns(NAME);
   return [
     {
       id: `${NAME}:people`,
@@ -368,6 +367,7 @@ export default async ({ NAME, shared }) => {
       requires: [rendering.IRenderMimeRegistry],
       optional: [notebooks.INotebookTracker, settings.ISettingRegistry],
       activate: (app, rendermime, tracker, registry) => {
+        const signs = makeSigns(NAME);
         document.head.append(element('style', { textContent: STYLE }));
         install(outputs.OutputArea, formClass(Widget, signs, rendermime));
         if (tracker) {
