@@ -43,6 +43,9 @@ const element = (tag, properties = {}, ...children) => {
 
 let count = 0;
 
+/* The keys of a notebook are not for whoever answers; only the one that saves it is. */
+const saves = (event) => (event.ctrlKey || event.metaKey) && event.key === 's';
+
 /* What the person did, as the line that they would have typed. */
 export const answerOf = (question, button, text) => {
   const { field } = question;
@@ -142,6 +145,7 @@ const formClass = (Widget, signs, rendermime) =>
       super();
       Object.assign(this, { question, request, future, over: false, timer: null });
       this.end = performance.now() + question.seconds * 1000;
+      this.suppress = (event) => this.node.toggleAttribute('data-lm-suppress-shortcuts', !saves(event));
       this.value = new Promise((resolve) => (this.resolve = resolve));
       this.addClass('prose-question');
       this.build(`prose-question-${(count += 1)}`);
@@ -152,7 +156,6 @@ const formClass = (Widget, signs, rendermime) =>
       node.setAttribute('role', 'group');
       node.setAttribute('aria-labelledby', `${id}-title`);
       node.setAttribute('aria-describedby', `${id}-text ${id}-note`);
-      node.dataset.lmSuppressShortcuts = 'true'; // the keys of a notebook are not for whoever answers
       node.append(element('div', { className: 'prose-question-title', id: `${id}-title`, textContent: question.title }));
       this.text = element('div', { className: 'prose-question-text', id: `${id}-text` });
       if (question.text) node.append(this.text);
@@ -186,6 +189,7 @@ const formClass = (Widget, signs, rendermime) =>
     }
 
     addField(id) {
+      this.node.addEventListener('input', () => (this.said.textContent = ''));
       const { label, several, required } = this.question.field;
       const made = several ? element('textarea', { rows: 5 }) : element('input', { type: 'text', autocomplete: 'off' });
       this.field = Object.assign(made, { className: 'prose-question-field', id: `${id}-field`, required });
@@ -213,6 +217,7 @@ const formClass = (Widget, signs, rendermime) =>
     onAfterAttach(message) {
       super.onAfterAttach(message);
       this.node.addEventListener('keydown', this);
+      window.addEventListener('keydown', this.suppress, true); // before JupyterLab looks
       const { activeElement: active } = document;
       const editor = active && active.closest('.cm-content, input, textarea, select');
       const writes = editor && (editor.value || [...editor.querySelectorAll('.cm-line')].some((line) => line.textContent));
@@ -226,6 +231,7 @@ const formClass = (Widget, signs, rendermime) =>
     /* Also when its cell is scrolled out of sight: the question stays. */
     onBeforeDetach(message) {
       this.node.removeEventListener('keydown', this);
+      window.removeEventListener('keydown', this.suppress, true);
       window.clearInterval(this.timer);
       super.onBeforeDetach(message);
     }
@@ -251,7 +257,7 @@ const formClass = (Widget, signs, rendermime) =>
     }
 
     handleEvent(event) {
-      event.stopPropagation();
+      if (!saves(event)) event.stopPropagation();
       if (event.key !== 'Enter' || event.isComposing || event.target !== this.field) return;
       const several = this.field.tagName === 'TEXTAREA';
       if (several ? !(event.ctrlKey || event.metaKey) : event.shiftKey) return;
