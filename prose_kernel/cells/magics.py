@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells import (
+    freshness_magics,
     history_magics,
     inspection,
     picture_magics,
@@ -34,6 +35,7 @@ __all__ = [
     "MAGICS",
     "cell_magics",
     "find",
+    "freshness_magics",
     "history_magics",
     "picture_magics",
     "run_line",
@@ -44,12 +46,6 @@ __all__ = [
 
 
 # ---------------------------------------------------------------- looking
-
-
-@magic("%bindings", "list all bindings of the run: name, kind, size, source, preview")
-async def bindings(call: Call) -> None:
-    use(call, bindings, 0, 0)
-    call.show(tables.bindings(call.cells))
 
 
 @magic("%binding NAME", "show one binding in full")
