@@ -26,7 +26,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Audience, Event, Listener, Untold
 from prose_kernel.runtime.journal_records import Asked, Text
 from prose_kernel.runtime.open_loops import OpenLoop
-from prose_kernel.runtime.ports import Clock, Commands
+from prose_kernel.runtime.ports import Clock, Commands, SessionRequest
 from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
 from prose_kernel.settings import WHO_ANSWERS, Settings
@@ -243,6 +243,20 @@ class Workspace:
         return path if path is not None and path.is_file() else None
 
     @property
+    def journal_position(self) -> int:
+        """Where in its journal the run is (`RunJournal.position`); 0 without one."""
+        return self._run.journal.position if self._run is not None and self._run.journal is not None else 0
+
+    def abandon(self) -> bool:
+        """The text that runs is given up as if it had not come this far: it asks the outside for nothing more, and
+        nothing more of it is written down. False where there is no journal to bring it back from."""
+        run = self._run
+        if run is None or run.journal is None or self.journal is None:
+            return False
+        run.journal.journal.abandon()
+        return True
+
+    @property
     def database(self) -> str | None:
         """The database that the run is kept in, for people; None for a run in files or in memory."""
         return self._run.database if self._run is not None else None
@@ -297,6 +311,15 @@ class Workspace:
     def loops(self) -> Collection[OpenLoop]:
         """The loops that run now, outer ones first: for a live view, which looks a few times in a second."""
         return self._run.any_machine.loops if self._run is not None else ()
+
+    def answering(self, request: SessionRequest) -> str:
+        """Who answers a session that is under way: the provider, and the model that the program names."""
+        services = self.started_services
+        if services is None:
+            return request.model or ""
+        from prose_kernel.session_description import who
+
+        return ", ".join(part for part in (who(services), request.model) if part)
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""

@@ -95,8 +95,8 @@ class Printing:
     def error(self, problem: Problem) -> None:
         self._output.error(problem)
 
-    def clear(self) -> None:
-        self._output.clear()
+    def clear(self, *, wait: bool = False) -> None:
+        self._output.clear(wait=wait)
 
     def page(self, display: Display) -> None:
         self._output.page(display)
@@ -181,9 +181,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def _step(cells: Cells, check: Check) -> Finding:
-    cell = cells.record.cells[-1]
-    program = cell.language.compile(cell.source, cell=True).program
-    kinds = _kinds(cell.language.flow(program, cell.source))
+    kinds = _kinds(cells.record.cells[-1].flow())
     return Finding(check, check.step in kinds, f"the program has {', '.join(sorted(kinds)) or 'no steps'}")
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prose_kernel import languages
 from prose_kernel.cells.provenance import Cell, Opening, Provenance
@@ -20,16 +20,19 @@ from prose_kernel.cells.registry import in_cell, statement
 from prose_kernel.cells.scan import Segment, own_language, segments
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, Output, Problem
+from prose_kernel.presentation.stage import Stage, announced
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
     from prose_kernel.cells.checking import Printing
     from prose_kernel.languages import Compiled, Language
     from prose_kernel.presentation.cell_view import CellView
+    from prose_kernel.presentation.live_panel import LivePanel
     from prose_kernel.presentation.output_window import Limits
     from prose_kernel.presentation.run_record import RunRecord
     from prose_kernel.run_journal import Resumption
     from prose_kernel.runtime.services import Asker, TaskFollowUp
+    from prose_kernel.runtime.statement_hook import StatementHook
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Named, Workspace
 
@@ -37,6 +40,23 @@ _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 """Magics after which other names are known than before."""
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
+
+
+class GoesBack(Protocol):
+    """What may bring a running text back to where it was before one of its statements: a debugger."""
+
+    def text_begins(self) -> None:
+        """A program text begins to run."""
+        ...
+
+    def way_back(self) -> tuple[int, int] | None:
+        """The number of that statement, and of the first record of the journal that then counts no more; None unless a
+        person wants that. Asked when the text has been left."""
+        ...
+
+    def again(self, number: int) -> None:
+        """The text begins again, to be held before that statement."""
+        ...
 
 
 class Cells:
@@ -48,10 +68,11 @@ class Cells:
 
     def __init__(self, cwd: Path, asker: Asker, language: Language | None = None) -> None:
         self.cwd = cwd
-        self.asker = asker
+        self.asker, self._announced = announced(asker)
         self.language = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
+        self.stepwise = False  # whether cells show what the machine did, statement by statement
         self._workspace: Workspace | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -70,6 +91,9 @@ class Cells:
         self.solved: set[str] = set()  # exercises
         self.last_problem: Problem | None = None  # of the cell that has failed last
         self.last_journal: Path | None = None  # of the run that has ended here last
+        self.debugger: GoesBack | None = None
+        self._hooks: list[StatementHook] = []
+        self._view: CellView | None = None
         # tasks: what earlier runs left, and the cards that are kept up to date
         self.looked_back = False
         self.earlier_follow_ups: list[tuple[Path, TaskFollowUp]] = []
@@ -92,8 +116,24 @@ class Cells:
 
             start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
             self._workspace = Workspace(self.settings, start, asker=self.asker)
+            self._hook(self._workspace)
             self.provenance.listen(self._workspace)
         return self._workspace
+
+    def _hook(self, workspace: Workspace) -> None:
+        for hook in self._hooks:
+            workspace.add_hook(hook)
+
+    def add_hook(self, hook: StatementHook) -> None:
+        """Let it look at each statement before it runs, here and in later runs."""
+        self._hooks.append(hook)
+        if self._workspace is not None:
+            self._workspace.add_hook(hook)
+
+    def remove_hook(self, hook: StatementHook) -> None:
+        self._hooks.remove(hook)
+        if self._workspace is not None:
+            self._workspace.remove_hook(hook)
 
     @property
     def started(self) -> Workspace | None:
@@ -151,6 +191,7 @@ class Cells:
         chosen = {**head.settings, "state_dir": how.state_dir or self.settings.state_dir}
         settings = replace(self.settings, **chosen)  # type: ignore[arg-type]
         workspace = self._workspace = Workspace(settings, start, asker=self.asker, resumption=how)
+        self._hook(workspace)
         self.provenance = Provenance(self.provenance)
         self.provenance.listen(workspace)
         self._in_program = True
@@ -259,18 +300,23 @@ class Cells:
         view: CellView | None = None
         failed = True
         self.provenance.begin(opening or Opening.of(code, None, None))
-        if (self.cwd / "checks").is_dir():
-            from prose_kernel.cells.checking import Printing
-
-            output = self._heard = Printing(output)
         try:
-            view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
+            panel = self._panel(Stage(output)) if live else None
+            output = panel.stage if panel is not None else output
+            if (self.cwd / "checks").is_dir():
+                from prose_kernel.cells.checking import Printing
+
+                output = self._heard = Printing(output)
+            named = self._directory_name
+            view = CellView(output, live=live, limits=self.limits, directory_name=named, panel=panel)
             value = await self._run(code, output, view, language)
+            view = self._view or view
             view.finish(value)
             failed = False
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._task is not None:
                 self._task.uncancel()
+            view = self._view or view
             if view is not None:
                 view.fail()
             problem = self._linked(problem_of(error, stderr_shown=view is not None and error is view.told_error))
@@ -281,8 +327,19 @@ class Cells:
         finally:
             self.provenance.end(failed=failed)
             in_cell.reset(token)
-            self._task = None
+            self._task = self._view = self._announced.stage = None
         return None
+
+    def _panel(self, stage: Stage) -> LivePanel:
+        """What somebody who watches a cell sees of what is under way."""
+        from prose_kernel.presentation.live_panel import LivePanel
+
+        self._announced.stage = stage
+        return LivePanel(
+            stage,
+            loops=lambda: self._workspace.loops() if self._workspace is not None else (),
+            asked=lambda request: self.workspace.answering(request),
+        )
 
     async def again(self, cell: Cell, output: Output, view: CellView) -> None:
         """Run a cell once more from within another one, shown there. Raises what its programs raise."""
@@ -417,13 +474,69 @@ class Cells:
         workspace.add_listener(record)
         workspace.add_listener(view)
         self._in_program = True
+        if self.debugger is not None:
+            self.debugger.text_begins()
+        back: tuple[int, int] | None = None
         try:
-            return await workspace.run(compiled, language=view.language)
+            with self._watched(workspace, view):
+                return await workspace.run(compiled, language=view.language)
+        except BaseException:
+            back = self.debugger.way_back() if self.debugger is not None else None
+            if back is None:
+                raise
         finally:
             self._in_program = False
             workspace.remove_listener(view)
             workspace.remove_listener(record)
             record.end()
+        return await self._again(compiled, view, *back)
+
+    async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
+        """Run a text again that was left to go back in it: answers from before `record` are those that it got."""
+        from prose_kernel.presentation.cell_view import CellView
+        from prose_kernel.run_journal import Resumption
+        from prose_kernel.state.journal_file import read
+
+        assert self._workspace is not None
+        path = self._workspace.journal
+        assert path is not None
+        assert self.debugger is not None
+        await self.end()
+        view.settle()
+        panel = None
+        if view.panel is not None:
+            view.panel.end()
+            panel = self._panel(view.panel.stage)
+        view.output.clear()
+        language, opening = view.language, self.provenance.calling
+        await self.restore(Resumption(read(path), rewind=record))
+        if opening is not None:
+            self.provenance.begin(opening)
+        self._view = view = CellView(
+            view.output, live=view.live, limits=self.limits, directory_name=self._directory_name, panel=panel
+        )
+        view.language = language
+        self.debugger.again(number)
+        return await self._listen(self.workspace, compiled, view)
+
+    @contextmanager
+    def _watched(self, workspace: Workspace, view: CellView) -> Iterator[None]:
+        """Show what the machine does in here, where a person has asked for it."""
+        if not self.stepwise:
+            yield
+            return
+        from prose_kernel.presentation.machine_at_work import MachineAtWork
+
+        work = MachineAtWork(view.language, self.record.steps_of)
+        workspace.add_hook(work)
+        workspace.add_listener(work)
+        try:
+            yield
+        finally:
+            workspace.remove_listener(work)
+            workspace.remove_hook(work)
+            if (shown := work.display()) is not None:
+                view.aside(shown)
 
     def _directory_name(self, path: str) -> str:
         """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""

@@ -1,4 +1,5 @@
-"""Magics for those who learn: `%explain` says what something is, `%check` looks at the answer to an exercise."""
+"""Magics for those who learn: `%explain` says what something is, `%step` shows the machine at work, `%check`
+looks at the answer to an exercise."""
 
 from __future__ import annotations
 
@@ -74,6 +75,17 @@ def _word(call: Call, word: str, language: languages.Language) -> Display:
         hint = f"did you mean {near[0]}?" if near else "a code such as E004, a section such as 3.7, or a word: %help"
         raise UsageError(f"there is nothing to explain about {word}", hint=hint)
     return with_section(found, word, language)
+
+
+@magic("%step [on|off]", "show after each program what the machine did, statement by statement, or no longer")
+async def step(call: Call) -> None:
+    use(call, step, 0, 1)
+    if not call.words:
+        return call.say("on" if call.cells.stepwise else "off")
+    if call.words[0] not in ("on", "off"):
+        raise UsageError("%step: on or off", hint=f"usage: {step.usage}")
+    call.cells.stepwise = call.words[0] == "on"
+    return None
 
 
 # ---------------------------------------------------------------- exercises

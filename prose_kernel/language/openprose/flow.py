@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
 from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.source import Source
+from prose_kernel.language.source import Source, Span
 
 _STATEMENTS: Final = get_args(tree.Statement)
 
@@ -261,3 +262,19 @@ def _reads(root: Any) -> tuple[str, ...]:
         elif not isinstance(node, tree.ACTIVE) or isinstance(node, tree.Discretion):
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
+
+
+# ---------------------------------------------------------------- where a program can be held
+
+_DECLARED: Final = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
+
+
+def stops(program: tree.Program) -> list[Span]:
+    """What its statements, and the named branches of `parallel`, cover; definitions are declared before any of them."""
+    named = [node for node in walk(program) if isinstance(node, tree.Branch) and node.name is not None]
+    inside = {id(node.statement) for node in named if isinstance(node.statement, tree.ExpressionStatement)}
+    found = [node.span for node in named if id(node.statement) in inside]
+    for node in walk(program):
+        if isinstance(node, _STATEMENTS) and not isinstance(node, _DECLARED) and id(node) not in inside:
+            found.append(node.span)
+    return found

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final, get_args
 
 from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
-from prose_kernel.language.source import Source
+from prose_kernel.language.nodes import walk
+from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.names import LIBRARY
 
@@ -194,3 +195,18 @@ def _reads(root: Any) -> tuple[str, ...]:
         elif not _is_active(node):
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
+
+
+# ---------------------------------------------------------------- where a program can be held
+
+_DECLARED: Final = (tree.SkillImport, tree.ModuleImport, tree.Export, tree.AgentDeclaration)
+
+
+def stops(program: tree.Program) -> list[Span]:
+    """What its statements cover; those of the module that are declared before any of them are left out."""
+    hoisted = {id(item) for item in program.items if isinstance(item, tree.Def)}
+    return [
+        node.span
+        for node in walk(program)
+        if isinstance(node, _STATEMENTS) and not isinstance(node, _DECLARED) and id(node) not in hoisted
+    ]
