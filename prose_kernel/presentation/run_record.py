@@ -145,6 +145,11 @@ class RunRecord:
                 self._close(cell, activity, "cancelled")
             self._open = {}
 
+    @property
+    def under_way(self) -> list[Activity]:
+        """What has begun and not ended, in the order in which it began."""
+        return list(self._open.values())
+
     def __call__(self, event: Event) -> None:
         handler = self._handlers.get(type(event))
         if handler is not None and self._cell is not None:
@@ -201,7 +206,7 @@ class RunRecord:
     def _session_started(self, cell: CellRecord, event: SessionStarted) -> None:
         if event.spawn not in self._open:  # else another attempt begins
             who, task = event.request.agent or event.request.label, event.request.task
-            label = f"{who}: {task[:LABEL]}" if who else task
+            label = f"{who}: {task[: 8 * LABEL]}" if who else task
             self._start(cell, event.spawn, "session", label, event.place)
 
     def _session_finished(self, cell: CellRecord, event: SessionFinished) -> None:
