@@ -253,6 +253,12 @@ class RunJournal:
         status = "done" if error is None else "failed"
         self.journal.finish(Finished(status))  # type: ignore[arg-type]
 
+    @property
+    def position(self) -> int:
+        """The number of the record that comes next: the first one that does not count any more, when the run is brought
+        back to this moment."""
+        return self.journal.coming or self.file.lines
+
     def close(self) -> None:
         self.file.close()
 

@@ -124,6 +124,7 @@ class Workspace:
         self._programs: dict[str, Programs] = {}  # by language
         self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
+        self.on_loaded: Callable[[LoadedProgram], None] = lambda loaded: None
         self._orphans_gone = False
         self._untold = Untold()
         self._muted = False
@@ -243,6 +244,20 @@ class Workspace:
         return path if path is not None and path.is_file() else None
 
     @property
+    def journal_position(self) -> int:
+        """Where in its journal the run is (`RunJournal.position`); 0 without one."""
+        return self._run.journal.position if self._run is not None and self._run.journal is not None else 0
+
+    def abandon(self) -> bool:
+        """The text that runs is given up as if it had not come this far: it asks the outside for nothing more, and
+        nothing more of it is written down. False where there is no journal to bring it back from."""
+        run = self._run
+        if run is None or run.journal is None or self.journal is None:
+            return False
+        run.journal.journal.abandon()
+        return True
+
+    @property
     def database(self) -> str | None:
         """The database that the run is kept in, for people; None for a run in files or in memory."""
         return self._run.database if self._run is not None else None
@@ -269,11 +284,17 @@ class Workspace:
         """The machines that run the commands of programs; None where this one does, or before they were needed."""
         return self._around.remote.state if self._around.remote is not None else None
 
-    def add_listener(self, listener: Listener) -> None:
-        self._listeners.add(listener)
+    def add_listener(self, listener: Listener, *, replayed: bool = False) -> None:
+        """Tell a listener of all events from now on; `replayed`: those of a run that is brought back too."""
+        (self._told if replayed else self._listeners).add(listener)
+
+    @property
+    def running_language(self) -> Language:
+        """The language of the text that runs, or has run last."""
+        return self._running or self.language
 
     def remove_listener(self, listener: Listener) -> None:
-        self._listeners.remove(listener)
+        (self._listeners if self._listeners.has(listener) else self._told).remove(listener)
 
     def add_hook(self, hook: StatementHook) -> None:
         """Let it look at each statement before it runs, from now on, in all languages (`runtime/statement_hook.py`)."""
@@ -643,7 +664,9 @@ class Workspace:
 
     async def _load(self, request: LoadRequest) -> LoadedProgram:
         """An import of the text that is running: imports are loaded where they stand, at the root of their text."""
-        return await self._programs_of(self._running or self.language).load_program(request)
+        loaded = await self._programs_of(self._running or self.language).load_program(request)
+        self.on_loaded(loaded)
+        return loaded
 
     def _mute(self, muted: bool) -> None:
         """Whether events are only noted, or reach the listeners."""

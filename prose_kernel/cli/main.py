@@ -34,6 +34,7 @@ COMMANDS = {
     "help": "prose_kernel.cli.help:help_",
     "explain": "prose_kernel.cli.explain:explain",
     "examples": "prose_kernel.cli.examples:examples",
+    "exercises": "prose_kernel.cli.exercises:exercises",
     "lsp": "prose_kernel.cli.lsp:lsp",
     "install": "prose_kernel.cli.install:install",
     "programs": "prose_kernel.cli.programs:programs",

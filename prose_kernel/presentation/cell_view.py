@@ -142,6 +142,10 @@ class CellView:
         self._flush_cards()
         self._last_name = None
 
+    def aside(self, display: Display) -> None:
+        """Show something that is no part of what the program shows: that stays as it would be without it."""
+        self._send(display)
+
     def result_of_part(self, value: Value) -> None:
         """A part of the cell is over (`%run`): its last value is shown like any other display."""
         self._leave_join()

@@ -137,6 +137,11 @@ class Journal:
         """Whether there are records that say what came of what happens now."""
         return self._coming is not None
 
+    @property
+    def coming(self) -> int:
+        """The number of the record that says what comes next; 0 when nothing does."""
+        return self._number
+
     # ------------------------------------------------------------ asking
 
     async def answer(
@@ -406,12 +411,16 @@ class Journal:
             self._interrupt(0)
 
     def _abandon(self, task: asyncio.Task[object]) -> None:
-        self.abandoned, self._known, self._coming = True, None, None
-        self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
-        parked, self._parked = list(self._parked.values()), {}
+        parked = list(self._parked.values())
+        self.abandon()
         self._turns.cancel(task)
         for one in parked:
             self._wake(one, Answered(one.asked.key, cancelled=True))
+
+    def abandon(self) -> None:
+        """The text that runs is given up: it asks the outside for nothing more, and the journal stays as it is."""
+        self.abandoned, self._known, self._coming, self._parked = True, None, None, {}
+        self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
 
     def _interrupt(self, looks: int) -> None:
         self._turns.interrupted = None
