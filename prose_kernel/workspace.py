@@ -26,7 +26,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Audience, Event, Listener, Untold
 from prose_kernel.runtime.journal_records import Asked, Text
 from prose_kernel.runtime.open_loops import OpenLoop
-from prose_kernel.runtime.ports import Clock, Commands
+from prose_kernel.runtime.ports import Clock, Commands, SessionRequest
 from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
 from prose_kernel.settings import WHO_ANSWERS, Settings, budget_limits
@@ -312,6 +312,15 @@ class Workspace:
     def loops(self) -> Collection[OpenLoop]:
         """The loops that run now, outer ones first: for a live view, which looks a few times in a second."""
         return self._run.any_machine.loops if self._run is not None else ()
+
+    def answering(self, request: SessionRequest) -> str:
+        """Who answers a session that is under way: the provider, and the model that the program names."""
+        services = self.started_services
+        if services is None:
+            return request.model or ""
+        from prose_kernel.session_description import who
+
+        return ", ".join(part for part in (who(services), request.model) if part)
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""

@@ -95,8 +95,8 @@ class Printing:
     def error(self, problem: Problem) -> None:
         self._output.error(problem)
 
-    def clear(self) -> None:
-        self._output.clear()
+    def clear(self, *, wait: bool = False) -> None:
+        self._output.clear(wait=wait)
 
     def page(self, display: Display) -> None:
         self._output.page(display)

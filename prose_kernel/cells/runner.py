@@ -20,12 +20,14 @@ from prose_kernel.cells.registry import in_cell, statement
 from prose_kernel.cells.scan import Segment, own_language, segments
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, Output, Problem
+from prose_kernel.presentation.stage import Stage, announced
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
     from prose_kernel.cells.checking import Printing
     from prose_kernel.languages import Compiled, Language
     from prose_kernel.presentation.cell_view import CellView
+    from prose_kernel.presentation.live_panel import LivePanel
     from prose_kernel.presentation.output_window import Limits
     from prose_kernel.presentation.run_record import RunRecord
     from prose_kernel.run_journal import Resumption
@@ -66,7 +68,7 @@ class Cells:
 
     def __init__(self, cwd: Path, asker: Asker, language: Language | None = None) -> None:
         self.cwd = cwd
-        self.asker = asker
+        self.asker, self._announced = announced(asker)
         self.language = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
@@ -298,12 +300,15 @@ class Cells:
         view: CellView | None = None
         failed = True
         self.provenance.begin(opening or Opening.of(code, None, None))
-        if (self.cwd / "checks").is_dir():
-            from prose_kernel.cells.checking import Printing
-
-            output = self._heard = Printing(output)
         try:
-            view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
+            panel = self._panel(Stage(output)) if live else None
+            output = panel.stage if panel is not None else output
+            if (self.cwd / "checks").is_dir():
+                from prose_kernel.cells.checking import Printing
+
+                output = self._heard = Printing(output)
+            named = self._directory_name
+            view = CellView(output, live=live, limits=self.limits, directory_name=named, panel=panel)
             value = await self._run(code, output, view, language)
             view = self._view or view
             view.finish(value)
@@ -322,8 +327,19 @@ class Cells:
         finally:
             self.provenance.end(failed=failed)
             in_cell.reset(token)
-            self._task = self._view = None
+            self._task = self._view = self._announced.stage = None
         return None
+
+    def _panel(self, stage: Stage) -> LivePanel:
+        """What somebody who watches a cell sees of what is under way."""
+        from prose_kernel.presentation.live_panel import LivePanel
+
+        self._announced.stage = stage
+        return LivePanel(
+            stage,
+            loops=lambda: self._workspace.loops() if self._workspace is not None else (),
+            asked=lambda request: self.workspace.answering(request),
+        )
 
     async def again(self, cell: Cell, output: Output, view: CellView) -> None:
         """Run a cell once more from within another one, shown there. Raises what its programs raise."""
@@ -487,13 +503,17 @@ class Cells:
         assert self.debugger is not None
         await self.end()
         view.settle()
+        panel = None
+        if view.panel is not None:
+            view.panel.end()
+            panel = self._panel(view.panel.stage)
         view.output.clear()
         language, opening = view.language, self.provenance.calling
         await self.restore(Resumption(read(path), rewind=record))
         if opening is not None:
             self.provenance.begin(opening)
         self._view = view = CellView(
-            view.output, live=view.live, limits=self.limits, directory_name=self._directory_name
+            view.output, live=view.live, limits=self.limits, directory_name=self._directory_name, panel=panel
         )
         view.language = language
         self.debugger.again(number)

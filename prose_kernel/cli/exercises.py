@@ -137,7 +137,7 @@ class _Heard:
     def page(self, display: Display) -> None:
         """Nobody watches."""
 
-    def clear(self) -> None:
+    def clear(self, *, wait: bool = False) -> None:
         """Nothing is shown."""
 
     def error(self, problem: Problem) -> None:

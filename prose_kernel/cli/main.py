@@ -21,6 +21,7 @@ from prose_kernel.errors import CompileError, GateRefused, UsageError
 COMMANDS = {
     "run": "prose_kernel.cli.run:run",
     "runs": "prose_kernel.cli.runs:runs",
+    "report": "prose_kernel.cli.run_report:report",
     "compile": "prose_kernel.cli.compile:compile_",
     "fmt": "prose_kernel.cli.compile:fmt",
     "check": "prose_kernel.cli.check:check",

@@ -32,7 +32,7 @@ from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.languages import Language
 from prose_kernel.notebook.messages import replaces_displays
-from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
@@ -131,9 +131,11 @@ def as_exception(problem: Problem) -> ProseCellError:
 
 
 class ShellOutput:
-    """`Output` through IPython's own streams and display publisher."""
+    """`Output` through IPython's own streams and display publisher. `whole_cell` tells that no code of the person's own
+    has shown anything in the cell."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: Any, whole_cell: bool) -> None:
+        self.whole_cell = whole_cell
         self._shell = shell
         self._last: Stream | None = None
         self.value: Display | None = None
@@ -173,8 +175,9 @@ class ShellOutput:
     def error(self, problem: Problem) -> None:
         """Shown by IPython, when the magic raises."""
 
-    def clear(self) -> None:
-        self._shell.display_pub.clear_output()
+    def clear(self, *, wait: bool = False) -> None:
+        self.flush()
+        self._shell.display_pub.clear_output(wait)
 
     def page(self, display: Display) -> None:
         from IPython.core import page
@@ -312,6 +315,8 @@ class Front:
         kernel = getattr(self.shell, "kernel", None)
         self._terminal = TerminalAsker() if kernel is None else None
         self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
+        if kernel is not None and self._channel is not None:
+            kernel.control_handlers[AGAIN] = self._channel.asked_again
         asker: Asker | None = self._channel or self._terminal
         assert asker is not None
         self.cells = Cells(Path.cwd(), asker)
@@ -330,7 +335,7 @@ class Front:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
         taken, digests = given.outs, _given(language, values)
         opening = replace(self._opening(), code=f"\n{code}", language=language, given=digests, taken=taken)
-        result = self._run(language, opening, values)  # lines are counted from that of the magic
+        result = self._run(language, opening, values, whole_cell=True)  # lines are counted from that of the magic
         self._bring_out(given.outs, by)
         return result
 
@@ -429,8 +434,10 @@ class Front:
             if name in self.bindings:
                 self.shell.user_ns[name] = self.bindings[name]
 
-    def _run(self, language: Language, opening: Opening, values: Mapping[str, object]) -> CellResult | None:
-        output = self._output = ShellOutput(self.shell)
+    def _run(
+        self, language: Language, opening: Opening, values: Mapping[str, object], *, whole_cell: bool = False
+    ) -> CellResult | None:
+        output = self._output = ShellOutput(self.shell, whole_cell)
         live = self._begin()
         try:
             problem = self._wait(self.thread.submit(self._work(language, opening, values, output, live)))
@@ -479,6 +486,8 @@ class Front:
 
     def close(self) -> None:
         """End the run, its processes and the thread."""
+        if self._channel is not None:
+            self.shell.kernel.control_handlers.pop(AGAIN, None)
         if self.cells.started is not None:
             with suppress(Exception):
                 self.thread.submit(self.cells.close()).result(timeout=10)

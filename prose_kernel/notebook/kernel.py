@@ -29,7 +29,7 @@ from prose_kernel.cells.runner import Cells
 from prose_kernel.languages import Language
 from prose_kernel.notebook.history import History
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
-from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.presentation.display import Problem
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class ProseKernel(Kernel):
         self.shell_handlers = Guarded(self, self.shell_handlers)
         # cells wait for each other on the shell channel; the control thread has another loop, and runs none
         there = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
-        self.control_handlers = Guarded(self, there)
+        self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
+        self.control_handlers = Guarded(self, there | {AGAIN: self.asker.asked_again})
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None
         self._cell: asyncio.Task[Problem | None] | None = None
@@ -100,7 +101,6 @@ class ProseKernel(Kernel):
         self.typed: dict[str, None] = {}
         """Cells that are more than program text: where each program text stands in them."""
         self._debugger: KernelDebugger | None = None
-        self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
         self.cells = Cells(Path.cwd(), self.asker, language)
         self.history = History(_history_file())
 

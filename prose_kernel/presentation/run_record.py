@@ -201,7 +201,7 @@ class RunRecord:
     def _session_started(self, cell: CellRecord, event: SessionStarted) -> None:
         if event.spawn not in self._open:  # else another attempt begins
             who, task = event.request.agent or event.request.label, event.request.task
-            label = f"{who}: {task[:LABEL]}" if who else task
+            label = f"{who}: {task[: 8 * LABEL]}" if who else task
             self._start(cell, event.spawn, "session", label, event.place)
 
     def _session_finished(self, cell: CellRecord, event: SessionFinished) -> None:
