@@ -149,7 +149,7 @@ class Provenance:
 
     def __init__(self, former: Provenance | None = None) -> None:
         self.cells: dict[str, Cell] = {}
-        self.order: Sequence[str] = ()
+        self.order: Sequence[str] = former.order if former is not None else ()
         """Keys of cells as they stand in the notebook, where the front end tells."""
         self.names: dict[str, deque[Version]] = {}
         self.runs = 0
@@ -158,6 +158,8 @@ class Provenance:
         self._cell: Cell | None = None
         self._more = False
         self._opened: Opening | None = None
+        self.last: Opening | None = former.last if former is not None else None
+        """The cell that has begun last, whether it ran a program or not."""
         self._texts: list[tuple[Source, Language]] = []
         self._bound: dict[str, Bound] = {}
         self._files: dict[str, str] = {}
@@ -176,7 +178,7 @@ class Provenance:
     def begin(self, opening: Opening) -> None:
         """A cell begins. It counts from the moment in which a program of it runs."""
         self._close(failed=False)  # of a text outside of cells
-        self._opened = opening
+        self._opened = self.last = opening
 
     def end(self, *, failed: bool) -> None:
         """The cell is over; what it has bound by now stays, however it ended."""
