@@ -23,10 +23,10 @@ NAVIGATION = {
     "Look": ["docs/freshness", "docs/pictures", "docs/debugging", "docs/reports"],
     "Learn and teach": ["docs/teaching"],
     "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/permissions", "docs/exec-tool"],
-    "Record and test": ["docs/budgets", "docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
+    "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
     "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/tasks", "docs/many-machines"],
     "Edit": ["docs/editors", "docs/highlighting"],
-    "Trust": ["docs/what-leaves-your-machine", "docs/threat-model", "docs/reliability"],
+    "Trust": ["docs/budgets", "docs/what-leaves-your-machine", "docs/threat-model", "docs/reliability"],
     "Reference": [
         "docs/reference/index",
         "docs/reference/openprose",
