@@ -16,13 +16,14 @@ const STYLE = `
 .prose-question-text .jp-RenderedMarkdown { padding: 0; }
 .prose-question-note { color: var(--jp-ui-font-color1); }
 .prose-question label { display: block; margin-top: 6px; }
-.prose-question-field { display: block; box-sizing: border-box; width: 100%; margin-top: 2px; padding: 4px 6px;
+.prose-question-field { display: block; box-sizing: border-box; width: 100%; margin-top: 4px; padding: 4px 6px;
   border: 1px solid var(--jp-border-color1); border-radius: 2px; background: var(--jp-input-background);
   color: var(--jp-content-font-color0); font-family: var(--jp-code-font-family); font-size: var(--jp-code-font-size); }
 textarea.prose-question-field { min-height: 6em; resize: vertical; }
 .prose-question-buttons { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 8px; align-items: center; }
 .prose-question-buttons button { padding: 4px 14px; border: 1px solid var(--jp-border-color1); border-radius: 2px;
   background: var(--jp-layout-color2); color: var(--jp-ui-font-color0); font: inherit; cursor: pointer; }
+.prose-question-buttons button:disabled { cursor: default; opacity: 0.6; }
 .prose-question-buttons button.prose-main { background: var(--jp-brand-color1); border-color: var(--jp-brand-color1);
   color: var(--jp-ui-inverse-font-color0, white); }
 .prose-question-buttons button.prose-quiet { margin-left: auto; border-color: transparent; background: none; }
@@ -33,6 +34,7 @@ textarea.prose-question-field { min-height: 6em; resize: vertical; }
 .jp-Cell.prose-waits .jp-InputPrompt::before { content: '● '; }
 `;
 const MARK = '● ';
+const GRACE = 400; // milliseconds in which a click was meant for what stood there before
 const KEPT = 'prose-kernel:question'; // in the tab's own storage, which a reload keeps and no other tab sees
 
 const element = (tag, properties = {}, ...children) => {
@@ -198,7 +200,7 @@ const formClass = (Widget, signs, rendermime) =>
     }
 
     button(button) {
-      const made = element('button', { type: 'button', textContent: button.label });
+      const made = element('button', { type: 'button', textContent: button.label, disabled: true });
       if (button.main) {
         made.classList.add('prose-main');
         if (this.field && this.field.tagName === 'TEXTAREA') made.title = 'Ctrl+Enter';
@@ -226,6 +228,7 @@ const formClass = (Widget, signs, rendermime) =>
       if (this.over) return;
       if (this.question.seconds !== null) this.count();
       signs.begin(this, this.question.title);
+      window.setTimeout(() => this.enable(!this.over), GRACE);
     }
 
     /* Also when its cell is scrolled out of sight: the question stays. */
@@ -266,6 +269,10 @@ const formClass = (Widget, signs, rendermime) =>
       if (main) this.answer(main);
     }
 
+    enable(on) {
+      this.node.querySelectorAll('button').forEach((button) => (button.disabled = !on));
+    }
+
     /* Send what was chosen, once. */
     answer(button) {
       if (this.over) return;
@@ -286,7 +293,10 @@ const formClass = (Widget, signs, rendermime) =>
       if (this.over) return;
       this.over = true;
       this.rest();
-      this.node.querySelectorAll('button, input, textarea').forEach((part) => (part.disabled = true));
+      const notebook = this.node.contains(document.activeElement) && this.node.closest('.jp-Notebook');
+      this.enable(false);
+      if (this.field) this.field.disabled = true;
+      if (notebook) notebook.focus(); // the keys are the notebook's again
       this.said.textContent = why;
     }
 
