@@ -35,7 +35,7 @@ textarea.prose-question-field { min-height: 6em; resize: vertical; }
 `;
 const MARK = '● ';
 const GRACE = 400; // milliseconds in which a click was meant for what stood there before
-const KEPT = 'prose-kernel:question'; // in the tab's own storage, which a reload keeps and no other tab sees
+const KEPT = 'prose-kernel:question:'; // in the tab's own storage, which a reload keeps and no other tab sees
 
 const element = (tag, properties = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), properties);
@@ -118,25 +118,25 @@ const makeSigns = (NAME) => {
   return signs;
 };
 
-/* The tab's key of the question that waits: what a page needs to be asked again after it was loaded anew. */
+/* The tab's key of the question that a kernel waits with: what a page needs to be asked again after it was loaded anew. */
 const keys = {
-  keep(entry) {
+  keep(kernel, entry) {
     try {
-      window.sessionStorage.setItem(KEPT, JSON.stringify(entry));
+      window.sessionStorage.setItem(KEPT + kernel, JSON.stringify(entry));
     } catch (error) {
       // storage is full or switched off: a page that is loaded anew is not asked again
     }
   },
-  get() {
+  get(kernel) {
     try {
-      return JSON.parse(window.sessionStorage.getItem(KEPT)) || null;
+      return JSON.parse(window.sessionStorage.getItem(KEPT + kernel)) || null;
     } catch (error) {
       return null;
     }
   },
-  drop(key) {
-    const kept = keys.get();
-    if (kept && kept.key === key) window.sessionStorage.removeItem(KEPT);
+  drop(kernel, key) {
+    const kept = keys.get(kernel);
+    if (kept && kept.key === key) window.sessionStorage.removeItem(KEPT + kernel);
   },
 };
 
@@ -146,6 +146,7 @@ const formClass = (Widget, signs, rendermime) =>
     constructor(question, request, future) {
       super();
       Object.assign(this, { question, request, future, over: false, timer: null });
+      this.kernel = future._kernel;
       this.end = performance.now() + question.seconds * 1000;
       this.suppress = (event) => this.node.toggleAttribute('data-lm-suppress-shortcuts', !saves(event));
       this.value = new Promise((resolve) => (this.resolve = resolve));
@@ -303,12 +304,12 @@ const formClass = (Widget, signs, rendermime) =>
     rest() {
       window.clearInterval(this.timer);
       signs.end(this);
-      keys.drop(this.question.key);
+      if (this.kernel) keys.drop(this.kernel.id, this.question.key);
     }
 
     withdraw() {
       this.close('');
-      const kernel = this.future._kernel;
+      const { kernel } = this;
       if (kernel && kernel.hasPendingInput) kernel.hasPendingInput = false; // else Lab runs no further cell
       const item = this.parent || this;
       if (!item.isDisposed) item.dispose();
@@ -333,9 +334,8 @@ const install = (OutputArea, QuestionForm) => {
       this._pendingInput = false;
       if (!form.over) form.withdraw();
     };
-    const kernel = future._kernel;
     const cell = (future.msg.metadata || {}).cellId || question.cell;
-    if (kernel && cell) keys.keep({ key: question.key, kernel: kernel.id, cell });
+    if (form.kernel && cell) keys.keep(form.kernel.id, { key: question.key, cell });
     future.registerMessageHook(({ metadata }) => {
       if (metadata && metadata.prose && metadata.prose.withdrawn === request.header.msg_id) end();
       return true;
@@ -346,8 +346,8 @@ const install = (OutputArea, QuestionForm) => {
 
 /* After a reload: with the key of the question that its cell waits for, the page asks to be asked again. */
 const resume = async (services, panel, kernel) => {
-  const kept = keys.get();
-  if (!kernel || !kept || kept.kernel !== kernel.id) return;
+  const kept = kernel && keys.get(kernel.id);
+  if (!kept) return;
   const content = { key: kept.key };
   const options = { msgType: 'prose_question_request', channel: 'control', session: kernel.clientId, content };
   const request = services.KernelMessage.createMessage({ ...options, username: kernel.username });
@@ -361,7 +361,7 @@ const resume = async (services, panel, kernel) => {
     message.metadata.prose.cell = kept.cell;
     cell.outputArea.onInputRequest(message, future);
   };
-  future.onReply = ({ content: { waiting } }) => waiting || keys.drop(kept.key);
+  future.onReply = ({ content: { waiting } }) => waiting || keys.drop(kernel.id, kept.key);
 };
 
 export default async ({ NAME, shared }) => {
