@@ -58,8 +58,10 @@ class HumanSessions:
             # a front end with a larger box may give several lines at once
             said = await forms.ask(self._asker, PROMPT, form)
             first, newline, text = said.partition("\n")
-            if newline and first == TEXT and several is None and text.strip():
-                return _answered(request, text.split("\n"))
+            if newline and first == TEXT and several is None:
+                if text.strip():
+                    return _answered(request, text.split("\n"))
+                continue
             for line in said.split("\n"):
                 command, _, rest = line.strip().partition(" ")
                 match command:
