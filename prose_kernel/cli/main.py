@@ -25,6 +25,7 @@ COMMANDS = {
     "fmt": "prose_kernel.cli.compile:fmt",
     "check": "prose_kernel.cli.check:check",
     "graph": "prose_kernel.cli.graph:graph",
+    "test": "prose_kernel.testing.command:test",
     "gates": "prose_kernel.cli.gates:gates",
     "gate": "prose_kernel.cli.gates:gate",
     "approve": "prose_kernel.cli.gates:approve_alias",
