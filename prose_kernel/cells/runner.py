@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,18 @@ if TYPE_CHECKING:
 
 _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 """Magics after which other names are known than before."""
+_ENDS_THE_RUN = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
+
+
+@dataclass(slots=True)
+class Ran:
+    """A cell of the current run: its text when it last finished, None while it never did."""
+
+    language: Language
+    text: str | None = None
+    tried: str = ""
 
 
 class Cells:
@@ -54,6 +65,7 @@ class Cells:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
         self._record: RunRecord | None = None
+        self.ran: dict[object, Ran] = {}  # by cell, in the order in which they first ran
         self.last_journal: Path | None = None  # of the run that has ended here last
         # tasks: what earlier runs left, and the cards that are kept up to date
         self.looked_back = False
@@ -136,6 +148,11 @@ class Cells:
         settings = replace(self.settings, **chosen)  # type: ignore[arg-type]
         workspace = self._workspace = Workspace(settings, start, asker=self.asker, resumption=how)
         self._in_program = True
+        self.ran = {
+            text.record.number: Ran(languages.LANGUAGES[text.record.language], text.record.text, text.record.text)
+            for text in how.journal.texts
+            if text.ended is not None and text.ended.status == "done"
+        }
         try:
             await workspace.restore()
         except BaseException:
@@ -148,6 +165,7 @@ class Cells:
         """End the run and every process of it; the next cell starts a new one."""
         workspace, self._workspace = self._workspace, None
         self._record = None
+        self.ran = {}
         if workspace is not None:
             self.last_journal = workspace.journal or self.last_journal
             await workspace.close()
@@ -155,6 +173,7 @@ class Cells:
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
         self._record = None
+        self.ran = {}
         if self._workspace is not None:
             self.last_journal = self._workspace.journal or self.last_journal
             await self._workspace.reset()
@@ -209,11 +228,14 @@ class Cells:
         settings = self.workspace.settings
         return Limits(settings.display_cap, settings.display_lines)
 
-    async def run(self, code: str, output: Output, *, live: bool, language: Language | None = None) -> Problem | None:
+    async def run(
+        self, code: str, output: Output, *, live: bool, language: Language | None = None, cell: object = None
+    ) -> Problem | None:
         """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
 
         `live` tells that a person is watching; `language` is that of a cell whose first line does not name one. An
-        interrupt ends the cell with a problem named `KeyboardInterrupt`.
+        interrupt ends the cell with a problem named `KeyboardInterrupt`. `cell` tells cells apart: one that runs again
+        takes the place of what it was before.
         """
         from prose_kernel.presentation.cell_view import CellView
         from prose_kernel.presentation.problems import problem_of
@@ -223,7 +245,7 @@ class Cells:
         view: CellView | None = None
         try:
             view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
-            value = await self._run(code, output, view, language)
+            value = await self._run(code, output, view, language, cell)
             view.finish(value)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._task is not None:
@@ -238,7 +260,21 @@ class Cells:
             self._task = None
         return None
 
-    async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
+    async def _run(
+        self, code: str, output: Output, view: CellView, language: Language | None = None, cell: object = None
+    ) -> Value:
+        """Run a cell, and remember it as one of the run."""
+        key = object() if cell is None else cell
+        ran = self.ran.setdefault(key, Ran(language or self.language))
+        ran.tried = code
+        value = await self._run_cell(code, output, view, language)
+        if self.ran.get(key) is not ran:  # the run that it began in is over: what stands below belongs to the next one
+            code = _ENDS_THE_RUN.split(code)[-1]
+            self.ran[key] = ran = Ran(language or self.language)
+        ran.text = code
+        return value
+
+    async def _run_cell(self, code: str, output: Output, view: CellView, language: Language | None) -> Value:
         await self._tell_of_tasks(output, view)
         if language is None:
             language, code = own_language(code, self.language)
@@ -255,7 +291,7 @@ class Cells:
             hint = f'exec "{begins[1:].strip().partition(chr(10))[0]}"'
             raise UsageError("`!` does not run a command here", hint=statement(hint, language))
         pieces = segments(code, language)
-        if pieces[0].magic and _looks_ahead(pieces):
+        if pieces[0].magic and looks_ahead(pieces):
             await self._preview(pieces, output, view)
             return None
         if page := _help_wanted(code):
@@ -412,7 +448,7 @@ _LOOK_AHEAD = frozenset({"prompt", "plan", "graph"})
 """Magics which alone on the first line look at the program below them, so that it does not run."""
 
 
-def _looks_ahead(pieces: list[Segment]) -> bool:
+def looks_ahead(pieces: list[Segment]) -> bool:
     """Whether a cell begins with such a magic alone, or with a statement behind it whose body stands below."""
     word, _, statement = pieces[0].text.partition(" ")
     if word not in _LOOK_AHEAD:

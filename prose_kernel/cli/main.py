@@ -25,6 +25,8 @@ COMMANDS = {
     "fmt": "prose_kernel.cli.compile:fmt",
     "check": "prose_kernel.cli.check:check",
     "graph": "prose_kernel.cli.graph:graph",
+    "export": "prose_kernel.cli.convert:export",
+    "notebook": "prose_kernel.cli.convert:notebook",
     "test": "prose_kernel.testing.command:test",
     "gates": "prose_kernel.cli.gates:gates",
     "gate": "prose_kernel.cli.gates:gate",

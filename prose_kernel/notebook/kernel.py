@@ -222,7 +222,7 @@ class ProseKernel(Kernel):
         live = allow_stdin and not silent and output.in_place
         with self._taking_turns:
             early, self._early = self._early, None
-            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live))
+            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live, cell=cell_id))
         if early is not None and _order(parent["header"], early) < 0:
             self._interrupt()  # it was meant for this cell, and overtook it on its own channel
         try:

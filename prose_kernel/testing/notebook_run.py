@@ -18,7 +18,23 @@ from prose_kernel.notebook.messages import error_content
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.presentation.safety import terminal
 from prose_kernel.run_journal import Resumption
-from prose_kernel.runtime.events import Bound, CellStarted, Event, GateResolved, Judged, Warned
+from prose_kernel.runtime.events import (
+    Bound,
+    CellStarted,
+    CommandFinished,
+    CommandOutput,
+    CommandStarted,
+    Event,
+    GateOpened,
+    GateResolved,
+    Judged,
+    ParallelJoined,
+    ParallelStarted,
+    SessionFinished,
+    SessionStarted,
+    StatementDone,
+    Warned,
+)
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.testing.limits import watched
 from prose_kernel.testing.notebook_source import CodeCell
@@ -47,6 +63,14 @@ class Statements:
     It hears each event before the cell's view does. What the view shows at once is of the event's own statement; cards
     of names and notes wait, so the statements that caused them wait here, too.
     """
+
+    kinds = frozenset(
+        {
+            *(Bound, CellStarted, StatementDone, Judged, GateOpened, GateResolved, Warned),
+            *(CommandStarted, CommandOutput, CommandFinished, SessionStarted, SessionFinished),
+            *(ParallelStarted, ParallelJoined),
+        }
+    )
 
     def __init__(self) -> None:
         self._source: Source | None = None
