@@ -12,7 +12,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from prose_kernel.cells.runner import has_statements, looks_ahead
@@ -37,6 +37,9 @@ _LOOKS = frozenset(
 )
 """Magics that only look: a program runs the same without them."""
 _SETTINGS = frozenset((*_OPTIONS, "cassette", "cd", "cwd", "gate"))  # alone they look, too
+
+
+_RESETS = re.compile(r"^%reset\b.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class _Program:
     spoken: dict[str, list[str]] = field(default_factory=dict)
 
     def of(self, parts: Sequence[Part]) -> Exported:
+        parts = self._since_reset(parts)
         language = self._one_language(parts)
         for part in parts:
             text = self._text(part, language)
@@ -94,6 +98,17 @@ class _Program:
         if self.options:
             text = f"# prose run {' '.join(self.options)} FILE\n\n{text}"
         return Exported(text, language, tuple(self.options), tuple(self.remarks))
+
+    def _since_reset(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """The cells of the last run of a notebook: those from the last `%reset` on."""
+        for number in range(len(parts) - 1, -1, -1):
+            part = parts[number]
+            found = None if part.words or part.left_out else list(_RESETS.finditer(part.text))
+            if found:
+                self.remarks.append(f"{part.name} begins a new run; what stands above its %reset is left out")
+                rest = replace(part, text=part.text[found[-1].end() :].lstrip("\n"))
+                return [rest, *parts[number + 1 :]]
+        return parts
 
     def _one_language(self, parts: Sequence[Part]) -> Language:
         used: dict[str, tuple[Language, list[str]]] = {}
@@ -157,6 +172,8 @@ class _Program:
             self.options += _cassette(rest)
         elif word in _OPTIONS and rest:
             self.options.append(f"{_OPTIONS[word]} {rest}")
+        elif word in ("restore", "back"):
+            raise UsageError(f"{name}: %{word} brings back another state of the run, which a program cannot")
         elif word not in _LOOKS and word not in _SETTINGS:
             self.remarks.append(f"{name}: %{line} is left out")
         return shown

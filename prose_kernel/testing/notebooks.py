@@ -19,8 +19,7 @@ from prose_kernel.testing.results import Finding, Outcome, Status, Tested
 if TYPE_CHECKING:
     from prose_kernel.recordings.library import Cassettes
 
-NOTEBOOK = "notebook"
-RECORDING = "recording"
+NOTEBOOK, RECORDING = "notebook", "recording"
 
 
 def test_notebook(path: Path, name: str, options: Options) -> Tested:

@@ -124,6 +124,21 @@ def _languages() -> Iterable[languages.Language]:
     return languages.LANGUAGES.values()
 
 
+WHOLE = ("notebook", "recording")
+"""What concerns a whole notebook: its execution counts, its recording."""
+
+
+def names_of(path: Path) -> list[str]:
+    """The names of the outcomes that testing a file can have. Raises `UsageError` for a file that cannot be tested."""
+    if path.suffix == ".ipynb":
+        from prose_kernel.testing.notebook_source import read
+
+        return [*(cell.name for cell in read(path, path.name).cells if not cell.empty), *WHOLE]
+    from prose_kernel.testing import snapshot
+
+    return [case.name for case in snapshot.read(path.with_name(path.name + SUFFIX))]
+
+
 def chosen(found: Sequence[Target], expression: str) -> list[Target]:
     """Those whose names fit an expression as pytest's `-k` takes it: words with `and`, `or`, `not`."""
     return [target for target in found if fits(target.name, expression)]
