@@ -19,7 +19,6 @@ from prose_kernel.cells.runner import has_statements, looks_ahead
 from prose_kernel.cells.scan import own_language, segments
 from prose_kernel.errors import UsageError
 from prose_kernel.language.fixes import replaced
-from prose_kernel.language.flow import DEFINITIONS, Step
 from prose_kernel.language.half_typed import literals
 from prose_kernel.language.source import Source
 from prose_kernel.languages import Compiled, Language
@@ -197,10 +196,12 @@ class _Program:
             name = self.names[wrong.line - 1] if wrong.line <= len(self.names) else ""
             raise UsageError(f"{name}: this cannot be one program: {wrong.message} [{wrong.code}]", hint=wrong.hint)
         last = self.names[-1] if self.names else ""
-        for line in _returns(language.flow(compiled.program, compiled.source), compiled.source):
+        for span in language.ends(compiled.program):
+            line = compiled.source.line_column(span.start)[0]
             if self.names[line - 1] != last:
                 raise UsageError(
-                    f"{self.names[line - 1]}: `return` ends this cell alone, and would end the whole program",
+                    f"{self.names[line - 1]}: `{compiled.source.line_text(line).strip()}` ends this cell alone,"
+                    " and would end the whole program",
                     hint="put what follows it into `else`, or make a block of the cell",
                 )
 
@@ -213,17 +214,6 @@ def _cassette(rest: str) -> Iterator[str]:
             yield f"--cassette-{word[2:]} {words.pop(0)}"
         elif not word.startswith("-"):
             yield f"--cassette {shlex.quote(word)}"
-
-
-def _returns(steps: Iterable[Step], source: Source) -> Iterator[int]:
-    """The lines of `return` statements outside of definitions."""
-    for step in steps:
-        if step.kind in DEFINITIONS:
-            continue
-        if step.kind == "leave" and step.text.split()[:1] == ["return"]:
-            yield source.line_column(step.span.start)[0]
-        for way in step.ways:
-            yield from _returns(way.steps, source)
 
 
 def comment(text: str) -> str:
@@ -324,9 +314,9 @@ def _starts(program: Any, source: Source, language: Language) -> set[int]:
 
 def _boundaries(program: Any, source: Source, language: Language) -> list[int]:
     """Where a cell may begin: at top-level statements, unless something above uses a name that is defined there or
-    below. None where `return` may end the program, because in a cell it would end the cell alone."""
+    below. None where the program may end early, because in a cell that would end the cell alone."""
     starts = [item.span.start for item in program.items]
-    if any(_returns(language.flow(program, source), source)):
+    if any(language.ends(program)):
         return starts[:1]
     defined: dict[int, int] = {}
     used: dict[int, int] = {}

@@ -263,7 +263,8 @@ def failed(error: Output) -> Finding:
     lines = [line for text in error.get("traceback", ()) for line in joined(text).split("\n")]
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     shown = lines[:30] if lines else [f"{error.get('ename')}: {error.get('evalue')}"]
-    return Finding("the cell failed, and it has no tag raises-exception", detail=tuple(map(clip, shown)))
+    said = "the cell failed, and it has no tag raises-exception"
+    return Finding(said, detail=tuple(clip(line, 600) for line in shown))
 
 
 def _place_of_error(error: Output) -> Statement | None:
@@ -284,6 +285,6 @@ def _of(one: Shown, detail: Sequence[str] = (), stream: str = "") -> Statement |
     if one.kind == "stream":
         pieces = [(text, at) for name, text, at in one.pieces if name == (stream or name)]
         return next((at for text, at in pieces if came in text), pieces[0][1] if pieces else None)
-    words = [line[1:].split()[:1] for line in detail]
-    named = (at for name, at in one.statements if name and [name] in words)
+    words = {word.rstrip(":") for line in detail if line[:1] in "-+" for word in line[1:].split()[:1]}
+    named = (at for name, at in one.statements if name in words)
     return next(named, one.statements[0][1] if one.statements else None)

@@ -77,10 +77,9 @@ class _Test:
                 kept.append(case)
                 continue
             kept.append(self._case(case))
-        if self.options.update and not self.interrupted:
-            text = snapshot.written(kept)
-            if not self.file.exists() or text != self.file.read_text(encoding="utf-8"):
-                write_whole(self.file, text)
+        changed = any(new is not old for new, old in zip(kept, self.cases, strict=True))
+        if changed and self.options.update and not self.interrupted:
+            write_whole(self.file, snapshot.written(kept))
         unused = tuple((file, raw, said) for (file, raw), said in self.unused.items())
         return Tested(self.name, tuple(self.outcomes), (), self.interrupted, frozenset(self.used), unused)
 

@@ -80,7 +80,14 @@ def _meant(word: str, cwd: Path, *, update: bool) -> list[Path]:
 def _matching(cwd: Path, pattern: str) -> Iterable[Path]:
     import glob
 
-    return [cwd / name for name in glob.glob(pattern, root_dir=cwd, recursive=True)]  # noqa: PTH207 - with root_dir
+    found = [Path(name) for name in glob.glob(pattern, root_dir=cwd, recursive=True)]  # noqa: PTH207 - with root_dir
+    return [cwd / path for path in found if not any(_is_left_out(cwd / place) for place in path.parents)]
+
+
+def _is_left_out(place: Path) -> bool:
+    """Whether nothing in a directory is a test that was not named: hidden, of packages, a virtual environment."""
+    hidden = place.name.startswith(".") and place.name not in ("", ".", "..")
+    return hidden or place.name in LEFT_OUT or Path(place, "pyvenv.cfg").exists()
 
 
 def _is_program(path: Path) -> bool:
@@ -90,11 +97,7 @@ def _is_program(path: Path) -> bool:
 def _below(directory: Path) -> Iterator[Path]:
     """All files below a directory; nothing hidden, no virtual environment, no link followed."""
     for place, inner, names in os.walk(directory):
-        inner[:] = sorted(
-            name
-            for name in inner
-            if not name.startswith(".") and name not in LEFT_OUT and not Path(place, name, "pyvenv.cfg").exists()
-        )
+        inner[:] = sorted(name for name in inner if not _is_left_out(Path(place, name)))
         yield from (Path(place, name) for name in names if not name.startswith("."))
 
 

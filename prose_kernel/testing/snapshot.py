@@ -190,6 +190,8 @@ def written(cases: Sequence[Case]) -> str:
 
 
 def _written(case: Case) -> str:
+    if case.status is None:
+        return f"{case.head}\n"
     parts = [case.head, "", f"{_STATUS}{case.status}", ""]
     for title, text in case.sections.items():
         fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))

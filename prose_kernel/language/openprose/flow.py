@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
 from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.source import Source
+from prose_kernel.language.source import Source, Span
 
 _STATEMENTS: Final = get_args(tree.Statement)
 
@@ -256,3 +257,13 @@ def _reads(root: Any) -> tuple[str, ...]:
         elif not isinstance(node, tree.ACTIVE) or isinstance(node, tree.Discretion):
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
+
+
+def ends(program: tree.Program) -> Iterator[Span]:
+    """Statements that end the program with success wherever they stand: `return`, and an output without a name."""
+    inside = [node for block in walk(program) if isinstance(block, tree.Block) for node in walk(block)]
+    left_out = set(map(id, inside))
+    for node in walk(program):
+        returns = isinstance(node, tree.Return) or (isinstance(node, tree.Output) and node.name is None)
+        if returns and id(node) not in left_out:
+            yield node.span
