@@ -121,10 +121,11 @@ class Language:
 
     `elsewhere`: programs may come from a registry or URL.
 
-    `flow` is what a program is made of, for pictures of it. `merged` gives the changes that make a text, which was
-    several cells, one program: what only cells may do, such as declare a name again, is written as programs do it.
-    `ends` are the statements that end a program before its last line, where they do not fail: in a cell they end the
-    cell alone. `change_directory` is the statement that does what `%cd` does, "" where there is none.
+    `flow` is what a program is made of, for pictures of it; `stops` is where it can be held, statement by statement.
+    `merged` gives the changes that make a text, which was several cells, one program: what only cells may do, such as
+    declare a name again, is written as programs do it. `ends` are the statements that end a program before its last
+    line without an error: in a cell they end the cell alone. `change_directory` is the statement that does what `%cd`
+    does, "" where there is none.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
@@ -151,6 +152,7 @@ class Language:
     format_program: Callable[[Any], str] = field(repr=False)
     report: Callable[[Any, str], str] = field(repr=False)
     flow: Callable[[Any, Source], tuple[Step, ...]] = field(repr=False)
+    stops: Callable[[Any], list[Span]] = field(repr=False)
     contract: Callable[[Any], Any] = field(repr=False)
     index: Callable[[Any, Source], Index] = field(repr=False)
     fixes: Callable[[Any, Diagnostic], Iterable[Fix]] = field(repr=False)
@@ -224,6 +226,7 @@ OPENPROSE: Final = Language(
     format_program=_later("language.openprose:format_program"),
     report=lambda program, name: _later("language.openprose:format_program")(program),
     flow=_later("language.openprose.flow:flow"),
+    stops=_later("language.openprose.flow:stops"),
     index=_later("language.openprose.symbols:index"),
     fixes=_later("language.openprose.fixes:fixes"),
     merged=_later("language.openprose.fixes:merged"),
@@ -278,6 +281,7 @@ VVM: Final = Language(
     report=_later("language.vvm.contract:report"),
     contract=_later("language.vvm.contract:contract"),
     flow=_later("language.vvm.flow:flow"),
+    stops=_later("language.vvm.flow:stops"),
     index=_later("language.vvm.symbols:index"),
     fixes=_later("language.vvm.fixes:fixes"),
     known_in=_later("language.vvm.contract:known_in"),

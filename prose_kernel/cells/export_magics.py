@@ -45,16 +45,22 @@ async def export(call: Call) -> None:
 
 
 def parts(cells: Cells) -> list[Part]:
-    """The cells of the run that have finished, in the order in which they first ran, each as it was last. One that
-    never finished is left out."""
+    """The cells of the run, each as it was when it last finished; one that never finished is left out.
+
+    Their order is that of the notebook, where the front end tells it (a cell that was deleted is none of them then),
+    else that in which they first ran.
+    """
     from prose_kernel.cells.exporting import Part
 
+    ran = dict(cells.ran)
+    if order := cells.provenance.order:
+        ran = {key: ran[key] for key in order if key in ran}
     found = []
-    for number, ran in enumerate(cells.ran.values(), 1):
-        text = ran.text if ran.text is not None else ran.tried
-        magic = f"%%{ran.language.magic}\n" if ran.language is not cells.language else ""
-        if not text.lstrip().startswith("%export"):
-            left_out = "" if ran.text is not None else "it failed"
+    for number, cell in enumerate(ran.values(), 1):
+        text = cell.text if cell.text is not None else cell.tried
+        magic = f"%%{cell.language.magic}\n" if cell.language is not cells.language else ""
+        if text.strip() and not text.lstrip().startswith("%export"):
+            left_out = "" if cell.text is not None else "it failed"
             found.append(Part(magic + text, f"cell {number}", left_out=left_out))
     return found
 

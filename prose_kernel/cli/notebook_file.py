@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel import languages
+from prose_kernel.cells.provenance import Opening
 from prose_kernel.cells.runner import Cells
 from prose_kernel.cells.scan import segments, spoken
 from prose_kernel.cli import files
@@ -157,7 +158,12 @@ class NotebookCells(Cells):
 
     async def feed(self, cell: Cell) -> None:
         """Run one cell. Raises `CompileError`, `RunError` and `UsageError`."""
-        await self._run(cell.text, self._output, CellView(self._output, live=False, limits=self.limits))
+        failed = True
+        try:
+            await self._run(cell.text, self._output, CellView(self._output, live=False, limits=self.limits))
+            failed = False
+        finally:
+            self.remember(Opening.of(cell.text, cell.name, None), None, failed=failed)
 
     async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
         """Programs of cells, and of `%run`."""
@@ -189,7 +195,7 @@ class TextOutput:
     def update(self, display: Display, display_id: str) -> None:
         """What has been printed stays."""
 
-    def clear(self) -> None:
+    def clear(self, *, wait: bool = False) -> None:
         """What has been printed stays."""
 
     def error(self, problem: Problem) -> None:

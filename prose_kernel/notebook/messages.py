@@ -73,8 +73,8 @@ class CellOutput:
     def error(self, problem: Problem) -> None:
         self._send("error", error_content(problem, self._kernel.cells.language))
 
-    def clear(self) -> None:
-        self._send("clear_output", {"wait": False})
+    def clear(self, *, wait: bool = False) -> None:
+        self._send("clear_output", {"wait": wait})
 
     def page(self, display: Display) -> None:
         self.pages.append({"source": "page", "data": dict(display.data), "start": 0})

@@ -40,7 +40,7 @@ from prose_kernel.testing.limits import watched
 from prose_kernel.testing.notebook_source import CodeCell
 from prose_kernel.testing.outputs import Output
 from prose_kernel.testing.results import Statement
-from prose_kernel.workspace import Start, Workspace
+from prose_kernel.workspace import Workspace
 
 Origins = dict[int, tuple[tuple[str, Statement], ...]]
 
@@ -114,10 +114,13 @@ class CapturedOutput:
         self._language = language
         self._statements = statements
         self._displays: dict[str, int] = {}
+        self._waits = False  # to clear, until the next output comes
         self.outputs: list[Output] = []
         self.origins: Origins = {}
 
     def _add(self, output: Output, origin: tuple[tuple[str, Statement], ...]) -> None:
+        if self._waits:
+            self.clear()
         self.origins[len(self.outputs)] = origin
         self.outputs.append(output)
 
@@ -125,9 +128,9 @@ class CapturedOutput:
         self._add({"output_type": "stream", "name": name, "text": text}, self._statements.of_stream())
 
     def display(self, display: Display, display_id: str | None = None) -> None:
-        if display_id is not None:
-            self._displays[display_id] = len(self.outputs)
         self._add(_bundle("display_data", display), self._statements.of_display())
+        if display_id is not None:
+            self._displays[display_id] = len(self.outputs) - 1
 
     def result(self, display: Display) -> None:
         output = {"execution_count": None, **_bundle("execute_result", display)}
@@ -140,10 +143,12 @@ class CapturedOutput:
     def error(self, problem: Problem) -> None:
         self._add({"output_type": "error", **error_content(problem, self._language)}, ())
 
-    def clear(self) -> None:
-        self.outputs.clear()
-        self.origins.clear()
-        self._displays.clear()
+    def clear(self, *, wait: bool = False) -> None:
+        self._waits = wait
+        if not wait:
+            self.outputs.clear()
+            self.origins.clear()
+            self._displays.clear()
 
     def page(self, display: Display) -> None:
         """Help is shown beside a notebook and not saved."""
@@ -189,10 +194,11 @@ class TestedCells(Cells):
 
     @property
     def workspace(self) -> Workspace:
-        if self._workspace is None:
-            start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
-            self._workspace = Workspace(self.settings, start, asker=self.asker, listeners=[self._statements])
-        return self._workspace
+        is_new = self._workspace is None
+        workspace = super().workspace
+        if is_new:
+            workspace.add_listener(self._statements)  # the view of each cell comes after it
+        return workspace
 
     async def restore(self, how: Resumption) -> None:
         await super().restore(how)

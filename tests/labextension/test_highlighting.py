@@ -386,7 +386,7 @@ def test_a_plugin_that_fails_is_left_out_alone(tmp_path: Path) -> None:
     found, warnings = ask({"do": "plugins"}, {"do": "warnings"}, of=copy)
     assert "prose-kernel:language" in found
     assert "prose-kernel:figures" not in found
-    assert warnings == ["prose-kernel: plugins/figures.js cannot be used: Error: no"]
+    assert "prose-kernel: plugins/figures.js cannot be used: Error: no" in warnings
 
 
 def test_the_extension_has_the_version_of_the_package() -> None:

@@ -16,6 +16,7 @@ from testing.books import code, error, prose, words, write
 
 from prose_kernel import languages
 from prose_kernel.cells.exporting import Part, as_cells, as_program
+from prose_kernel.cells.provenance import Opening
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
@@ -116,7 +117,7 @@ def run(*cells: tuple[str, str], language: Language = OPENPROSE) -> Recording:
         here = Cells(Path.cwd(), Nobody(), language)
         for name, text in cells:
             output = Recording()
-            await here.run(text, output, live=False, cell=name or None)
+            await here.run(text, output, live=False, opening=Opening.of(text, name or None, None))
         await here.close()
         return output
 
