@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from prose_kernel.cells.runner import has_statements, looks_ahead
-from prose_kernel.cells.scan import own_language, segments
+from prose_kernel.cells.scan import has_statements, looks_ahead, own_language, segments
 from prose_kernel.errors import UsageError
 from prose_kernel.language.fixes import replaced
 from prose_kernel.language.half_typed import literals

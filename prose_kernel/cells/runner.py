@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from prose_kernel import languages
 from prose_kernel.cells.provenance import Cell, Opening, Provenance
 from prose_kernel.cells.registry import in_cell, statement
-from prose_kernel.cells.scan import Segment, own_language, segments
+from prose_kernel.cells.scan import Segment, has_statements, looks_ahead, own_language, segments
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, Output, Problem
 from prose_kernel.presentation.stage import Stage, announced
@@ -615,24 +615,6 @@ class Cells:
         if found is None:
             raise UsageError(f"there is no help for {word}", hint="%help lists all magics, %bindings all names")
         return found
-
-
-def has_statements(text: str) -> bool:
-    """False for blank lines and comments, which need no machine."""
-    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
-
-
-_LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
-"""Magics which alone on the first line look at the program below them, so that it does not run."""
-
-
-def looks_ahead(pieces: list[Segment]) -> bool:
-    """Whether a cell begins with such a magic alone, or with a statement behind it whose body stands below."""
-    word, _, statement = pieces[0].text.partition(" ")
-    if word not in _LOOK_AHEAD:
-        return False
-    below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
-    return not statement.strip() or (word not in ("graph", "explain") and below[:1].isspace())
 
 
 def _help_wanted(code: str) -> str | None:
