@@ -88,7 +88,7 @@ def clipped(line: str) -> str:
 
 def difference(expected: str, actual: str) -> tuple[str, ...]:
     """The lines that differ, `-` what is committed and `+` what came, with a line of context; never a long text."""
-    want, got = expected.split("\n"), actual.split("\n")
+    want, got = (text.split("\n") if text else [] for text in (expected, actual))
     begin = 0
     while begin < min(len(want), len(got)) and want[begin] == got[begin]:
         begin += 1
