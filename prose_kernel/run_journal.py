@@ -261,7 +261,7 @@ class RunJournal:
     def position(self) -> int:
         """The number of the record that comes next: the first one that does not count any more, when the run is brought
         back to this moment."""
-        return self.journal.coming or self.file.lines
+        return self.journal.coming or self.file.following
 
     def close(self) -> None:
         self.file.close()

@@ -251,7 +251,10 @@ class Workspace:
         """The text that runs is given up as if it had not come this far: it asks the outside for nothing more, and
         nothing more of it is written down. False where there is no journal to bring it back from."""
         run = self._run
-        if run is None or run.journal is None or self.journal is None:
+        if run is None or run.journal is None:
+            return False
+        run.journal.file.flush()
+        if self.journal is None:
             return False
         run.journal.journal.abandon()
         return True

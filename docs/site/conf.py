@@ -18,7 +18,7 @@ from pygments.lexers.special import TextLexer
 ROOT = Path(__file__).parents[2]
 
 NAVIGATION = {
-    "Start": ["docs/in-the-notebook", "docs/openprose-or-vvm", "notebooks/tour", "notebooks/vvm_tour"],
+    "Start": ["docs/in-the-notebook", "docs/people", "docs/openprose-or-vvm", "notebooks/tour", "notebooks/vvm_tour"],
     "Course": sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
     "Look": ["docs/freshness", "docs/pictures", "docs/debugging", "docs/reports"],
     "Learn and teach": ["docs/teaching"],

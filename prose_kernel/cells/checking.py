@@ -114,6 +114,8 @@ async def _value(cells: Cells, check: Check, language: Language) -> Finding:
         value = await workspace.machine_of(language).evaluate(check.value)
     except RunError as problem:
         return Finding(check, False, problem.message)
+    except UsageError as problem:  # what the expression calls asks somebody, or goes on for ever
+        return Finding(check, False, str(problem))
     except CompileError as problem:
         first = next((one.message for one in problem.diagnostics), str(problem))
         raise UsageError(f"the check {check.value!r} is no expression of {language.title}: {first}") from None
@@ -161,7 +163,8 @@ def _happened(activities: list[Activity], check: Check) -> Finding:
                 branches.setdefault(step.parallel, set()).add(step.index)
         most = max((len(each) for each in branches.values()), default=0)
         wanted = check.parallel or 0
-        return Finding(check, most >= wanted, f"{_count(most, 'branch')} ran side by side")
+        passed = most >= wanted if check.at_least else most == wanted
+        return Finding(check, passed, f"{_count(most, 'branch')} ran side by side")
     if feature in ("command", "session", "judged"):
         part = getattr(check, feature)
         kind = "judgement" if feature == "judged" else feature

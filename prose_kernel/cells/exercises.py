@@ -42,7 +42,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
     - `command`, `session`, `judged`: a part of the text of a command that ran, a session that was asked, a condition
       that was decided.
     - `commands`, `sessions`, `gates`: how many there were; `at_least` instead of exactly.
-    - `parallel`: how many branches at least something ran in, side by side.
+    - `parallel`: in how many branches side by side something ran; `at_least` instead of exactly.
     - `step`: a kind of statement that the program has to have: `loop`, `parallel`, `if`, `try`, `gate`, `block` ...
     """
 

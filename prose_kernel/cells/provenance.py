@@ -7,6 +7,7 @@ somebody asks (`cells.freshness`, `%bindings`, the panel).
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -149,7 +150,7 @@ class Provenance:
 
     def __init__(self, former: Provenance | None = None) -> None:
         self.cells: dict[str, Cell] = {}
-        self.order: Sequence[str] = ()
+        self.order: Sequence[str] = former.order if former is not None else ()
         """Keys of cells as they stand in the notebook, where the front end tells."""
         self.names: dict[str, deque[Version]] = {}
         self.runs = 0
@@ -158,6 +159,8 @@ class Provenance:
         self._cell: Cell | None = None
         self._more = False
         self._opened: Opening | None = None
+        self.last: Opening | None = former.last if former is not None else None
+        """The cell that has begun last, whether it ran a program or not."""
         self._texts: list[tuple[Source, Language]] = []
         self._bound: dict[str, Bound] = {}
         self._files: dict[str, str] = {}
@@ -176,7 +179,7 @@ class Provenance:
     def begin(self, opening: Opening) -> None:
         """A cell begins. It counts from the moment in which a program of it runs."""
         self._close(failed=False)  # of a text outside of cells
-        self._opened = opening
+        self._opened = self.last = opening
 
     def end(self, *, failed: bool) -> None:
         """The cell is over; what it has bound by now stays, however it ended."""
@@ -351,7 +354,7 @@ class Provenance:
                 self._contents += 1
                 made[name] = self._contents
                 continue
-            left.made_from = reader.made_from(left.span) if not left.defined else ()
+            left.made_from = reader.made_from(left.source, left.span) if not left.defined else ()
             made[name] = self.content(name, left)
         # what a run that failed has not bound again is still there from before
         cell.made = {**cell.made, **made} if run.failed or run.more else made
@@ -398,7 +401,7 @@ class Reader:
         self.used: dict[str, None] = {}
         self.defined: dict[str, _Definition] = {}
         self._bound: set[str] = set()
-        self._steps: list[Step] = []
+        self._steps: dict[int, list[Step]] = {}  # of each text, as they begin in it
 
     @property
     def reads(self) -> frozenset[str]:
@@ -407,22 +410,27 @@ class Reader:
     def read(self, steps: Sequence[Step], source: Source, language: Language) -> None:
         from prose_kernel.language.flow import DEFINITIONS
 
+        ordered = [step for step in steps if step.kind not in DEFINITIONS]
+        self._steps[id(source)] = sorted(ordered, key=lambda step: step.span.start)
         for step in steps:
             if step.kind in DEFINITIONS and step.uses and step.kind != "import":
                 used: dict[str, None] = dict.fromkeys(step.reads)
                 for way in step.ways:
                     _sequence(way.steps, set(step.own), used)
+                # what stands in the bodies of a definition is used by whoever uses it
                 self.defined[step.uses[0]] = _Definition(step, source, language, frozenset(used) - {*step.own})
-            elif step.kind != "import":
-                self._steps.append(step)
-        _sequence([step for step in steps if step.kind not in DEFINITIONS], self._bound, self.used)
+        _sequence(ordered, self._bound, self.used)
 
-    def made_from(self, span: Span) -> tuple[str, ...]:
+    def made_from(self, source: Source, span: Span) -> tuple[str, ...]:
         """The names that the statement of a binding uses, those of its bodies too."""
+        steps = self._steps.get(id(source), [])
+        end = bisect_left(steps, span.end, key=lambda step: step.span.start)
+        begin = end
+        while begin and steps[begin - 1].span.end > span.start:
+            begin -= 1
         used: dict[str, None] = {}
-        for step in self._steps:
-            if step.span.start < span.end and span.start < step.span.end:
-                _sequence([step], set(), used)
+        for step in steps[begin:end]:
+            _sequence([step], set(), used)
         return tuple(used)
 
 

@@ -94,7 +94,8 @@ class ProgramRun:
         self.screen = screen
         self.language = language
         self.narrator = Narrator(screen, Limits(request.settings.display_cap, request.settings.display_lines))
-        self.asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
+        here = somebody_here(sys.stdin, sys.stderr)
+        self.asker = TerminalAsker(sys.stdin, screen, here, request.settings.notify)
         self.text_name = request.name
 
     @cached_property

@@ -32,7 +32,8 @@ from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.languages import Language
 from prose_kernel.notebook.messages import replaces_displays
-from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.notebook.panel import TARGET, Panel
+from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
@@ -315,11 +316,27 @@ class Front:
         kernel = getattr(self.shell, "kernel", None)
         self._terminal = TerminalAsker() if kernel is None else None
         self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
+        if kernel is not None and self._channel is not None:
+            kernel.control_handlers[AGAIN] = self._channel.asked_again
         asker: Asker | None = self._channel or self._terminal
         assert asker is not None
         self.cells = Cells(Path.cwd(), asker)
         self.cells.outside, self.cells.around = self._same, self._around
         self.bindings = Bindings(self.cells, self.bind)
+        self.panel: Panel | None = None
+        if kernel is not None:
+            self.panel = Panel(self.cells, self._later)
+            _offer(self.panel)
+            self.shell.events.register("post_run_cell", self._cell_ended)
+
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        loop = self.thread.loop
+        loop.call_soon_threadsafe(lambda: loop.call_later(seconds, work))
+
+    def _cell_ended(self, result: object) -> None:
+        """Any cell of the notebook: it may have changed a variable that went into one of ours."""
+        if self.panel is not None:
+            self.panel.ended()
 
     # ------------------------------------------------------------ the magics
 
@@ -437,6 +454,8 @@ class Front:
     ) -> CellResult | None:
         output = self._output = ShellOutput(self.shell, whole_cell)
         live = self._begin()
+        if self.panel is not None:
+            self.panel.begun()
         try:
             problem = self._wait(self.thread.submit(self._work(language, opening, values, output, live)))
         finally:
@@ -484,10 +503,28 @@ class Front:
 
     def close(self) -> None:
         """End the run, its processes and the thread."""
+        if self.panel is not None:
+            with suppress(Exception):
+                self.shell.events.unregister("post_run_cell", self._cell_ended)
+            self.panel = None
+        if self._channel is not None:
+            self.shell.kernel.control_handlers.pop(AGAIN, None)
         if self.cells.started is not None:
             with suppress(Exception):
                 self.thread.submit(self.cells.close()).result(timeout=10)
         self.thread.close()
+
+
+def _offer(panel: Panel) -> None:
+    """Front ends can open channels to the panel."""
+    import comm
+
+    def opened(link: Any, message: Mapping[str, Any]) -> None:
+        link.on_msg(lambda message: panel.received(link, message["content"]["data"]))
+        link.on_close(lambda message: panel.closed(link))
+        panel.opened(link)
+
+    comm.get_comm_manager().register_target(TARGET, opened)
 
 
 def _given(language: Language, values: Mapping[str, object]) -> dict[str, str]:

@@ -27,9 +27,11 @@ from prose_kernel.cells.provenance import Opening
 from prose_kernel.cells.registry import in_cell
 from prose_kernel.cells.runner import Cells
 from prose_kernel.languages import Language
+from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.history import History
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
-from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.notebook.panel import TARGET, Panel
+from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.presentation.display import Problem
 
 if TYPE_CHECKING:
@@ -44,9 +46,10 @@ CONCURRENT = frozenset(
         "kernel_info_request",
         "comm_info_request",
         "connect_request",
+        *KINDS,
     }
 )
-"""Requests that are answered while a cell runs."""
+"""Messages that are answered while a cell runs."""
 
 _ESCALATE_SECONDS = 0.2
 """How long an interrupt waits for the loop before it stops code that never gives the loop a turn."""
@@ -83,10 +86,12 @@ class ProseKernel(Kernel):
         self.banner = f"prose_kernel {__version__}: {language.title} in Jupyter. %help lists the magics."
         self.language_info = language_info(language)
         self.help_links = [{"text": "OpenProse", "url": "https://github.com/openprose/prose"}]
-        self.shell_handlers = Guarded(self, self.shell_handlers)
+        self.comm_manager = Comms(self)
+        self.shell_handlers = Guarded(self, {**self.shell_handlers, **self.comm_manager.handlers()})
         # cells wait for each other on the shell channel; the control thread has another loop, and runs none
         there = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
-        self.control_handlers = Guarded(self, there)
+        self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
+        self.control_handlers = Guarded(self, there | {AGAIN: self.asker.asked_again})
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None
         self._cell: asyncio.Task[Problem | None] | None = None
@@ -100,8 +105,9 @@ class ProseKernel(Kernel):
         self.typed: dict[str, None] = {}
         """Cells that are more than program text: where each program text stands in them."""
         self._debugger: KernelDebugger | None = None
-        self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
         self.cells = Cells(Path.cwd(), self.asker, language)
+        self.panel = Panel(self.cells, lambda seconds, work: self._loop.call_later(seconds, work))
+        self.comm_manager.targets[TARGET] = self.panel
         self.history = History(_history_file())
 
     # ------------------------------------------------------------ life
@@ -244,9 +250,11 @@ class ProseKernel(Kernel):
             self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live, opening=opening))
         if early is not None and _order(parent["header"], early) < 0:
             self._interrupt()  # it was meant for this cell, and overtook it on its own channel
+        self.panel.begun()
         try:
             problem = await self._cell
         finally:
+            self._loop.call_soon(self.panel.ended)
             self._cell = self._output = None
             self.asker.available = False
             if self._debugger is not None:

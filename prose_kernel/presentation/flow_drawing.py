@@ -133,7 +133,8 @@ def _arrow(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def _line(x: float, y: float, to_x: float, to_y: float) -> str:
-    return f'<path class="flow" d="M{x:.0f} {y:.0f}V{(y + to_y) / 2:.0f}H{to_x:.0f}V{to_y:.0f}"/>'
+    """A line without a tip, which turns right above its end: what stands beside its beginning may be higher."""
+    return f'<path class="flow" d="M{x:.0f} {y:.0f}V{to_y - _GAP / 2:.0f}H{to_x:.0f}V{to_y:.0f}"/>'
 
 
 def _width(shown: str) -> float:
@@ -246,9 +247,12 @@ class _Drawing:
 def _titled(label: str, drawn: _Drawn) -> _Drawn:
     if not label:
         return drawn
-    column = _column([_label(clip(label, 40)), drawn], arrows=False) if drawn.parts else _label(clip(label, 40))
-    column.goes_on = drawn.goes_on
-    return column
+    title = _label(clip(label, 40))
+    if not drawn.parts:
+        return title
+    width = max(title.width, drawn.width)
+    parts = [title.at(width / 2 - title.middle, 0), drawn.at(width / 2 - drawn.middle, _LINE + 3)]
+    return _Drawn(width, _LINE + 3 + drawn.height, parts, drawn.goes_on)
 
 
 def _outline(kind: str, width: float, height: float) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.errors import UsageError
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
-from prose_kernel.presentation.cards import cuts, outcome, readable
+from prose_kernel.presentation.cards import cuts, one_line, outcome, readable
 from prose_kernel.presentation.diagram import Part
 from prose_kernel.presentation.flow_drawing import flow_svg
 from prose_kernel.presentation.page import Choice, Section, markdown_text, page, table, terminal_text, text
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from prose_kernel.settings import Settings
     from prose_kernel.state.runs import KeptRun
 
-LARGEST: Final = 5_000_000
+LARGEST: Final = 4_000_000
 """Bytes of texts of others that a report holds; with all around them it stays below 10 MB."""
-ALL_TEXTS: Final = 3_000_000
+ALL_TEXTS: Final = 2_000_000
 LONGEST: Final = 20_000
 SHORTEST: Final = 160
 """Characters of one such text: fewer, the more of them there are."""
@@ -49,7 +49,7 @@ CHUNK: Final = 100
 ROWS: Final = 500
 LINES: Final = 20_000
 """Lines of a program that are shown."""
-_COLOURED: Final = 300_000
+_COLOURED: Final = 100_000
 """Characters of a program that are coloured."""
 
 _KINDS: Final = (
@@ -69,7 +69,7 @@ _STATES: Final[Mapping[str, str]] = {
 }
 _WORDS: Final[Mapping[str, str]] = {
     "command": "$",
-    **dict.fromkeys(("value", "choice", "pass", "parallel", "loop"), ""),
+    **dict.fromkeys(("value", "choice", "branch", "pass", "parallel", "loop"), ""),
 }
 """What stands before an entry, where that is not its kind."""
 
@@ -79,8 +79,12 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
 
     Raises `UsageError` when the journal's file cannot be used.
     """
-    usage = UsageTotals()
-    story = RunStory(times(found), redact)
+    usage, run = UsageTotals(), found.head.run
+
+    def shown(whole: str) -> str:
+        return redact(whole).replace(run, "RUN")  # places of the run are told as they are in all of its runs
+
+    story = RunStory(times(found), shown)
     starts: list[int] = []
 
     def begins(record: TextRead, source: Source, language: Language) -> None:
@@ -96,7 +100,7 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
 
     listener: Callable[[Event], None] = story
     told = await replay(found, settings, listener, begins=begins, ends=ends, noted=noted)
-    return _Report(found, state, story, told, usage, redact).page()
+    return _Report(found, state, story, told, usage, shown).page()
 
 
 @dataclass(slots=True)
@@ -129,10 +133,12 @@ class _Report:
         for number, one in enumerate(story.texts):
             self.sources[id(one.source)] = number + 1
         self.imported: list[Source] = []
+        self.made: dict[str, Entry] = {}
         self._number(entry for one in story.texts for entry in one.entries)
 
     def _number(self, entries: Iterator[Entry]) -> None:
-        """Give every program that something happened in a number, and know the first entry of each statement."""
+        """Give every program that something happened in a number; know the first entry of each statement, and the last
+        of each name."""
         agenda = list(entries)[::-1]
         while agenda:
             entry = agenda.pop()
@@ -142,6 +148,8 @@ class _Report:
                 self.imported.append(entry.source)
             if entry.number:
                 self.links.setdefault((key, entry.span), f"e{entry.number}")
+                name = entry.words if entry.kind in ("value", "input", "output") else entry.bound
+                self.made[name or ""] = entry
             agenda.extend(reversed(entry.inner))
 
     # ------------------------------------------------------------ the page
@@ -290,7 +298,7 @@ class _Report:
             + more
         )
         if not body and not inner:
-            return f'<div class="{classes}"{name}>{head}</div>\n'
+            return f'<div class="{classes}"{name}>{head}</div>'
         is_open = (
             " open"
             if kind in ("parallel", "loop", "call", "program", "branch", "pass") or entry.state == "failed"
@@ -301,7 +309,7 @@ class _Report:
         content = (f'<div class="body">{body}</div>' if body else "") + (
             f'<div class="body">{inner}</div>' if inner else ""
         )
-        return f'<details class="{classes}"{name}{is_open}><summary>{head}</summary>{content}</details>\n'
+        return f'<details class="{classes}"{name}{is_open}><summary>{head}</summary>{content}</details>'
 
     def _place(self, source: Source, line: int) -> str:
         number = self.sources.get(id(source))
@@ -321,7 +329,7 @@ class _Report:
             case "judgement":
                 return f"{text(clip(words, 140))} <b>{text(self._answer(entry))}</b>"
             case "value" | "output" | "input":
-                shown = clip(self.redact(self._shown(entry)[:4000]), 100)
+                shown = clip(self.redact(one_line(entry.value, self.language)), 100)
                 name = f"<b>{text(words)}</b> = " if words else ""
                 return f"{name}<code>{text(shown)}</code>"
             case "call":
@@ -530,10 +538,7 @@ class _Report:
         return f'<details><summary class="part">{text(title)}</summary>{self._pre("", whole)}</details>'
 
     def _facts(self, facts: Sequence[tuple[str, str]]) -> str:
-        rows = "".join(
-            f"<dt>{text(name)}</dt><dd>{text(self.redact(value[:4000]))}</dd>" for name, value in facts if value
-        )
-        return f"<dl>{rows}</dl>" if rows else ""
+        return _listed([(name, self.redact(value[:4000])) for name, value in facts])
 
     # ------------------------------------------------------------ tables
 
@@ -571,7 +576,9 @@ class _Report:
             if len(shown) > 300:
                 title = text(clip(self.redact(shown[:2000]), 100))
                 value = f"<details><summary>{title}</summary>{value}</details>"
-            rows.append((f"<code>{text(name)}</code>", text(kind), str(info.location.line), value))
+            line, made = str(info.location.line), self.made.get(name)
+            place = f'<a href="#e{made.number}">{line}</a>' if made is not None else line
+            rows.append((f"<code>{text(name)}</code>", text(kind), place, value))
         more = len(self.told.bound) - ROWS
         rest = f'<p class="quiet">and {more:,} more</p>' if more > 0 else ""
         return Section("bindings", "Bindings", table(("name", "kind", "line", "value"), rows, (2,)) + rest)
@@ -659,6 +666,11 @@ def _language(name: str) -> Language:
     from prose_kernel.languages import LANGUAGES
 
     return LANGUAGES[name]
+
+
+def _listed(facts: Sequence[tuple[str, str]]) -> str:
+    rows = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in facts if value)
+    return f"<dl>{rows}</dl>" if rows else ""
 
 
 def _cell(number: int, story: Story) -> str:

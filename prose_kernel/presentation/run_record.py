@@ -145,6 +145,11 @@ class RunRecord:
                 self._close(cell, activity, "cancelled")
             self._open = {}
 
+    @property
+    def under_way(self) -> list[Activity]:
+        """What has begun and not ended, in the order in which it began."""
+        return list(self._open.values())
+
     def __call__(self, event: Event) -> None:
         handler = self._handlers.get(type(event))
         if handler is not None and self._cell is not None:

@@ -192,7 +192,8 @@ class RunStory:
             return [_Level(self._lines[(), ()][-1].entries, None, place.depth)]
         step = place.branches[-1]
         fork = self._forks.get(step.parallel)
-        entry = self._entry("branch", step.label, place)
+        iterates = fork is not None and fork.asked is not None
+        entry = self._entry("branch", f"item {step.index + 1:,}" if iterates else step.label, place)
         entry.answered = step.index
         (fork.inner if fork is not None else self._outer(place)).append(entry)
         return [_Level(entry.inner, entry, place.depth)]
@@ -388,6 +389,7 @@ class RunStory:
         strategy = "" if event.strategy == "all" else f", waits for {event.strategy}"
         what = "iterations" if event.iterations else "branches"
         entry = self._add("parallel", f"{count:,} {what}{strategy}", event.place)
+        entry.asked = event if event.iterations else None
         self._forks[event.parallel] = entry
 
     def _joined(self, event: ev.ParallelJoined) -> None:

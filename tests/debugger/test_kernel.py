@@ -436,6 +436,40 @@ def test_step_back_brings_the_state_before_the_statement(notebook: Lab) -> None:
     assert notebook.client.run("output d").status == "ok"
 
 
+def test_step_back_to_the_first_statement_of_a_run_that_asks_nothing(vvm: Lab) -> None:
+    vvm.start()
+    vvm.client.run("earlier = 7")
+    code = "a = earlier\nb = a + 1\nc = b + 1\n"
+    vvm.set(code, 3)
+    cell = vvm.run(code)
+    vvm.stopped(3)
+    for line, names in ((2, {"earlier", "a"}), (1, {"earlier"})):
+        vvm.body("stepBack", threadId=1)
+        vvm.stopped(line, "step")
+        assert set(vvm.scopes()["Globals"]) == names
+    assert "first statement" in vvm.refused("stepBack", threadId=1)
+    vvm.go_on()
+    vvm.stopped(3)
+    vvm.go_on()
+    assert vvm.finish(cell)["status"] == "ok"
+    assert vvm.client.run("c").displays[-1].endswith("9")
+
+
+def test_step_back_out_of_a_branch_and_a_try(notebook: Lab) -> None:
+    notebook.start()
+    code = 'let x = exec "echo x"\nparallel:\n  one = do:\n    try:\n      let a = 1\n      let b = 2\n    finally:\n      exec "touch never"\n  two = exec "sleep 60"\n'
+    notebook.set(code, 6)
+    cell = notebook.run(code)
+    notebook.stopped(6)
+    path = notebook.body("dumpCell", code=code)["sourcePath"]
+    notebook.body("stepBack", threadId=1, source={"path": path}, line=2)
+    notebook.stopped(2, "step")
+    assert not (notebook.client.directory / "never").exists(), "what is left does nothing any more"
+    notebook.client.ask("interrupt_request", {}, "control")
+    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+    assert notebook.client.run("output x").displays[-1].endswith("x")
+
+
 # ---------------------------------------------------------------- VVM
 
 

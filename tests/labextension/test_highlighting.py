@@ -315,6 +315,7 @@ def test_the_languages_are_found_by_the_names_that_the_kernels_say() -> None:
         assert [f".{extension}" for extension in language["extensions"]] == [info["file_extension"]]
     assert plugins["prose-kernel:language"] == ["languages"] and plugins["prose-kernel:magics"] == ["extensions"]
     assert plugins["prose-kernel:figures"] == ["rendermime"]
+    assert plugins["prose-kernel:freshness"] == plugins["prose-kernel:panel"] == ["notebooks"]
     assert plugins["languageData"] == [{"line": "#"}] * 2
 
 

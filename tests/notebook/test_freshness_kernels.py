@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from notebook.kernels import Client, Ran, kernel, specification
@@ -97,3 +98,121 @@ def test_cells_of_a_python_notebook(python: Client) -> None:
     seen = run(python, "looks", "%prose bindings x").displays[0]
     assert seen.startswith("x: let, number, made by")
     assert "from n, given" in seen
+
+
+# ---------------------------------------------------------------- the channel to the panel
+
+
+class Link:
+    """A channel to the panel, as the extension of JupyterLab opens it."""
+
+    def __init__(self, client: Client, comm_id: str, target: str = "prose_kernel:panel") -> None:
+        self.client, self.comm_id = client, comm_id
+        self._send("comm_open", {"target_name": target, "data": {}})
+
+    def _send(self, kind: str, content: dict[str, Any]) -> str:
+        session = self.client.channels.session
+        message = session.msg(kind, {"comm_id": self.comm_id, **content})
+        self.client.channels.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
+
+    def say(self, **data: object) -> None:
+        self._send("comm_msg", {"data": data})
+
+    def close(self) -> None:
+        self._send("comm_close", {"data": {}})
+
+    def hear(self, kind: str, seen: Callable[[dict[str, Any]], bool] = lambda data: True) -> dict[str, Any]:
+        """The next thing of a kind that the kernel says."""
+        while True:
+            message = self.client.channels.get_iopub_msg(timeout=30)
+            content = message["content"]
+            if message["msg_type"] == "comm_msg" and content["comm_id"] == self.comm_id:
+                data: dict[str, Any] = content["data"]
+                if data["kind"] == kind and seen(data):
+                    return data
+
+
+def begin(client: Client, cell: str, code: str) -> str:
+    client.channels.session.metadata = {"cellId": cell}
+    return client.send(code)
+
+
+def test_the_panel_follows_the_run(client: Client) -> None:
+    link = Link(client, "one")
+    assert link.hear("stale") == {"kind": "stale", "stale": [], "next": [], "after": "a"}
+    link.say(do="cells", cells=[["a", "let x = 1"], ["b", "let y = x"], ["c", "let z = y"]])
+    link.say(do="show", on=True)
+    assert link.hear("names") == {"kind": "names", "all": True, "changed": [], "gone": [], "agents": []}
+    begin(client, "a", "let x = 1\nagent writer:\n  model: opus")
+    told = link.hear("names")
+    assert [one["name"] for one in told["changed"]] == ["x"]
+    assert told["agents"][0]["said"] == "opus"
+    begin(client, "b", "let y = x")
+    told = link.hear("names", lambda data: bool(data["changed"]))
+    assert [(one["name"], one["preview"], one["from"], one["cell"]) for one in told["changed"]] == [
+        ("y", "1", ["x"], "b")
+    ]
+    begin(client, "c", "let z = y")
+    link.hear("names", lambda data: bool(data["changed"]))
+    begin(client, "a", "let x = 2")
+    found = link.hear("stale", lambda data: bool(data["stale"]))
+    assert [(one["cell"], one["maybe"]) for one in found["stale"]] == [("b", False), ("c", True)]
+    assert (found["next"], found["after"]) == (["b"], "a")
+    link.say(do="value", name="x")
+    assert link.hear("value") == {"kind": "value", "name": "x", "text": "2", "rest": ""}
+    request = begin(client, "r", "%rerun stale")
+    link.hear("run")  # the front end runs its own cells
+    assert client.reply(request)["content"]["status"] == "ok"
+    link.close()
+    assert run(client, "r", "%rerun stale").displays[0].endswith("] let y = x")
+
+
+def test_the_panel_tells_what_is_under_way(client: Client) -> None:
+    link = Link(client, "two")
+    link.say(do="show", on=True)
+    link.hear("names")
+    request = begin(client, "a", 'parallel:\n  l = exec "sleep 4713"\n  r = exec "sleep 4714"')
+    told = link.hear("running", lambda data: len(data["under_way"]) == 2)
+    assert [(one["label"], one["line"], one["branch"]) for one in told["under_way"]] == [
+        ("sleep 4713", 2, "l"),
+        ("sleep 4714", 3, "r"),
+    ]
+    assert told["cell"] == "a"
+    client.interrupt()
+    assert link.hear("running", lambda data: data["cell"] is None)["under_way"] == []
+    client.reply(request)
+    link.close()
+
+
+def test_nonsense_in_a_channel_is_ignored(client: Client) -> None:
+    stranger = Link(client, "stranger", "nobody")
+    link = Link(client, "three")
+    link.hear("stale")
+    for data in (
+        {},
+        {"do": "cells", "cells": "x"},
+        {"do": "cells", "cells": [1, ["a"], [1, 2]]},
+        {"do": "show", "on": 3},
+    ):
+        link.say(**data)
+    stranger.say(do="show", on=True)
+    for kind, content in (("comm_open", {}), ("comm_msg", {"data": 3}), ("comm_close", {"comm_id": 4})):
+        link._send(kind, content)
+    assert run(client, "a", "let x = 1").status == "ok"
+    link.close()
+
+
+def test_the_panel_of_a_python_notebook(python: Client) -> None:
+    run(python, "z", "%prose reset")
+    link = Link(python, "four")
+    link.hear("stale")
+    link.say(do="show", on=True)
+    link.hear("names")
+    begin(python, "a", "%%prose\nlet x = 1")
+    assert link.hear("names", lambda data: bool(data["changed"]))["changed"][0]["name"] == "x"
+    begin(python, "b", "%%prose\nlet y = x")
+    link.hear("names", lambda data: bool(data["changed"]))
+    begin(python, "a", "%%prose\nlet x = 2")
+    assert link.hear("stale", lambda data: bool(data["stale"]))["next"] == ["b"]
+    link.close()
