@@ -32,7 +32,9 @@ PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import ma
 
 
 def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    text = re.sub(r"^````\w.*?^````$", "", text, flags=re.MULTILINE | re.DOTALL)  # whole files, fences and all
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 SETTINGS = [(page, number) for page in PAGES for number in range(len(blocks(page, "toml")))]
