@@ -170,7 +170,16 @@ class NotebookCells(Cells):
         run = self._told_by
         language = run.narrator.language = language or self.language
         compiled = run.compile(text, run.text_name if name == "cell" else name, language)
-        return await self.workspace.run(compiled, language=language)
+        record, workspace = self.record, self.workspace
+        record.begin(compiled.source, language)
+        workspace.add_listener(record)
+        view.language = language
+        try:
+            with self._watched(workspace, view):
+                return await workspace.run(compiled, language=language)
+        finally:
+            workspace.remove_listener(record)
+            record.end()
 
 
 class TextOutput:
