@@ -391,6 +391,65 @@ def test_a_client_that_sends_nonsense_gets_one_refusal_each(notebook: Lab) -> No
     assert notebook.client.run("let fine = 1").status == "ok"
 
 
+def test_shutdown_and_restart_while_held(tmp_path: Path) -> None:
+    code = "try:\n  let a = 1\nfinally:\n  let b = 2\n"
+    with lab(tmp_path) as notebook:
+        notebook.start()
+        notebook.set(code, 2)
+        notebook.run(code)
+        notebook.stopped(2)
+        notebook.client.manager.restart_kernel()
+        notebook.client.channels.wait_for_ready(timeout=30)
+        assert notebook.body("debugInfo")["isStarted"] is False
+        notebook.start()
+        points = notebook.set(code, 2)  # what JupyterLab does for each cell that had breakpoints
+        assert points[0]["verified"]
+        cell = notebook.run(code)
+        notebook.stopped(2)
+        notebook.go_on()
+        assert notebook.finish(cell)["status"] == "ok"
+
+
+def test_a_large_value_is_listed_in_parts(notebook: Lab) -> None:
+    notebook.start()
+    code = "%%vvm\nrows = range(250)\nlast = 1\n"
+    notebook.set(code, 3)
+    cell = notebook.run(code)
+    notebook.stopped(3)
+    (scope,) = notebook.body("scopes", frameId=1)["scopes"]
+    names = notebook.body("variables", variablesReference=scope["variablesReference"])["variables"]
+    rows = next(one for one in names if one["name"] == "rows")
+    assert rows["value"] == "[0, 1, 2, 3, 4, 5, …] (250)"
+    listed = notebook.body("variables", variablesReference=rows["variablesReference"])["variables"]
+    assert (len(listed), listed[-1]["name"], listed[-1]["value"]) == (101, "…", "150 more")
+    more = notebook.body("variables", variablesReference=listed[-1]["variablesReference"])["variables"]
+    assert (more[0]["name"], more[-1]["value"]) == ("[100]", "50 more")
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    assert "gone on" in notebook.refused("variables", variablesReference=rows["variablesReference"])
+
+
+def test_a_debugged_run_has_the_journal_of_one_that_is_not(notebook: Lab) -> None:
+    code = 'let n = 0\nrepeat 3:\n  n = n + 1\nlet x = exec "echo {n}"\nlet m = n\n'
+    kept = []
+    for debugged in (True, False):
+        assert notebook.client.run("%reset").status == "ok"
+        if debugged:
+            notebook.start()
+            notebook.set(code, 3, 5)
+            cell = notebook.run(code)
+            for line in (3, 3, 3, 5):
+                notebook.stopped(line)
+                notebook.go_on()
+            assert notebook.finish(cell)["status"] == "ok"
+            notebook.body("disconnect")
+        else:
+            assert notebook.client.run(code).status == "ok"
+        (display,) = notebook.client.run("%history").displays
+        kept.append(display)
+    assert kept[0] == kept[1]
+
+
 # ---------------------------------------------------------------- going to a line, and back
 
 
