@@ -344,6 +344,7 @@ def test_reload_while_held_and_a_client_that_leaves(notebook: Lab) -> None:
     notebook.body("setBreakpoints", source={"path": path}, breakpoints=[{"line": 2}], sourceModified=False)
     assert notebook.body("stackTrace", threadId=1)["totalFrames"] == 1
     notebook.body("disconnect", restart=False, terminateDebuggee=False)
+    notebook.event("continued")
     assert notebook.finish(cell)["status"] == "ok"
     info = notebook.body("debugInfo")
     assert (info["isStarted"], info["breakpoints"], info["stoppedThreads"]) == (False, [], [])
@@ -450,6 +451,33 @@ def test_a_debugged_run_has_the_journal_of_one_that_is_not(notebook: Lab) -> Non
     assert kept[0] == kept[1]
 
 
+LOOPS = {
+    "prose": ("let n = 0\nlet m = 0\nloop:\n  n = n + 1\n  if n > 10:\n    m = n\n", "let at = [n, m]\noutput at\n"),
+    "flat": ("let n = 0\nloop:\n  n = n + 1\n", "output n\n"),
+    "vvm": ("%%vvm\nn = 0\nm = 0\nwhile true:\n  n = n + 1\n  if n > 10:\n    m = n\n", "%%vvm\n[n, m]\n"),
+}
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_where_a_debugged_loop_was_interrupted_is_found_again_without_a_debugger(notebook: Lab, kind: str) -> None:
+    code, ask = LOOPS[kind]
+    notebook.start()
+    notebook.client.run('let before = exec "true"')
+    cell = notebook.run(code)
+    notebook.client.until(cell, lambda message: message["msg_type"] == "execute_input")
+    notebook.body("pause", threadId=1)
+    notebook.event("stopped")
+    notebook.go_on()
+    notebook.client.ask("interrupt_request", {}, "control")
+    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+    notebook.body("disconnect")
+    then = notebook.client.run(ask).displays
+    notebook.client.run("%reset")
+    assert notebook.client.run("%restore").status == "ok"
+    now = notebook.client.run(ask).displays
+    assert now == then != []
+
+
 # ---------------------------------------------------------------- going to a line, and back
 
 
@@ -554,6 +582,27 @@ def test_vvm_closures_steps_and_evaluation(vvm: Lab) -> None:
     vvm.stopped(6, "step")
     vvm.go_on("stepOut")
     vvm.stopped(8, "step")
+    vvm.go_on()
+    assert vvm.finish(cell)["status"] == "ok"
+
+
+def test_vvm_modules_while_they_are_imported(vvm: Lab) -> None:
+    Path(vvm.client.directory, "tools.vvm").write_text("base = 5\ndef add(x):\n  return x + base\nexport add\n")
+    vvm.start()
+    code = 'from "./tools.vvm" import add\nr = add(1)\n'
+    path = vvm.body("setBreakpoints", source={"path": "tools.vvm"}, breakpoints=[{"line": 1}])
+    assert path["breakpoints"][0]["verified"] is False
+    vvm.set(code, 2)
+    cell = vvm.run(code)
+    frames = vvm.stopped(None)
+    if frames[0]["source"]["name"].endswith("tools.vvm"):
+        assert [f["line"] for f in frames] == [1, 1]
+        vvm.go_on()
+        frames = vvm.stopped(2)
+    vvm.go_on("stepIn")
+    frames = vvm.stopped(3, "step")
+    assert [f["name"] for f in frames] == ["add", "cell"]
+    assert vvm.value("x + base") == "6"
     vvm.go_on()
     assert vvm.finish(cell)["status"] == "ok"
 
