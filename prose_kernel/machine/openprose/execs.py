@@ -106,9 +106,10 @@ class ExecCode(SpawnCode):
         directory = os.path.join(s.cwd, directory)  # noqa: PTH118
         return CommandRequest(command, directory, seconds, False, kept, stdin, env, s.at("exec"))
 
-    async def _inputs(self, s: ProgramContext, found: Mapping[str, object]) -> tuple[str | None, dict[str, str]]:
+    async def _inputs(self, s: ProgramContext, found: Mapping[str, object]) -> tuple[str | bytes | None, dict[str, str]]:
         """The text of standard input, and further environment variables."""
-        stdin, env = None, dict[str, str]()
+        stdin: str | bytes | None = None
+        env: dict[str, str] = {}
         for item, code in zip(_computed(self.node), self.parts, strict=True):
             if item.name.id not in found:
                 continue
