@@ -744,6 +744,7 @@ class Workspace:
         from prose_kernel.commands import ShellCommands
         from prose_kernel.deferred_services import DeferredJudge, DeferredMemories, DeferredRaces, DeferredSessions
         from prose_kernel.state.memory import MemoryStore
+        from prose_kernel.state.shown_files import FilesToShow
         from prose_kernel.state.transcript import InContextTrace, MarkedTrace
 
         settings, start = self.settings, self.start
@@ -774,6 +775,7 @@ class Workspace:
             races=DeferredRaces(services),
             memories=DeferredMemories(services),
             answers=answers,
+            files=FilesToShow(),
         )
         machine = language.machine()(
             ports,

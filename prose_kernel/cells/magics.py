@@ -14,7 +14,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells import history_magics, inspection, picture_magics, session_magics, tables, task_magics
+from prose_kernel.cells import data_magics, history_magics, inspection, picture_magics, session_magics, tables, task_magics
 from prose_kernel.cells.registry import MAGICS, Call, below, cell_magics, find, magic, read_program, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAGICS",
     "cell_magics",
+    "data_magics",
     "find",
     "history_magics",
     "picture_magics",

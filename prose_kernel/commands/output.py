@@ -95,9 +95,10 @@ class Head:
 class Capture:
     """One stream: decodes, keeps the first `most` code points, counts all bytes.
 
-    With `pictures`, a stream that is a picture, or becomes one where it stops being UTF-8, is no text from there on: the picture is kept
-    as bytes, up to `images.LARGEST`, and one line stands for it at the end. Text pays nothing for that but a look at
-    its first piece: whether a picture begins further on is asked only where a piece cannot be decoded anyway.
+    With `pictures`, a stream that is a picture, or becomes one where it stops being UTF-8, is no text from there on:
+    the picture is kept as bytes, up to `images.LARGEST`, and one line stands for it at the end. Text pays nothing for
+    that but a look at its first piece: whether a picture begins further on is asked only where a piece cannot be
+    decoded anyway.
     """
 
     __slots__ = ("_begin", "_decoder", "_kept", "_picture", "_picture_bytes", "_room", "total_bytes", "truncated")
@@ -106,7 +107,9 @@ class Capture:
         self._decoder = Decoder(pictures)
         self._kept: list[str] = []
         self._room = most
-        self._begin: bytes | None = b"" if pictures else None  # the first bytes, as long as they may be those of a picture
+        self._begin: bytes | None = (
+            b"" if pictures else None
+        )  # the first bytes, as long as they may be those of a picture
         self._picture: bytearray | None = None
         self._picture_bytes = 0
         self.truncated = False
@@ -121,7 +124,7 @@ class Capture:
                 return ""
         if self._picture is not None:
             self._draw(data)
-            return ""
+            return self.text if final and not self.image else ""
         text = self._decoder.decode(data, final)
         if self._decoder.picture:
             self._picture = bytearray()

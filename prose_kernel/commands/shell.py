@@ -99,7 +99,9 @@ class ShellCommands:
             request.timeout,
             moves,
             cwd_report.LOWEST_DESCRIPTOR,
-            stdin=request.stdin if isinstance(request.stdin, bytes) else (request.stdin or "").encode("utf-8", "replace"),
+            stdin=request.stdin
+            if isinstance(request.stdin, bytes)
+            else (request.stdin or "").encode("utf-8", "replace"),
             kept=request.max_output,
         )
 

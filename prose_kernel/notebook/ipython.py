@@ -53,7 +53,7 @@ class Bindings(Mapping[str, object]):
     """The bindings of the Prose run as Python values: `prose["plan"]`.
 
     Text, output of commands and answers of sessions are `str`; numbers, booleans, `None`, lists and dicts are what they
-    are in Python. Reading a name that is not bound raises `KeyError`, which lists the names there are. Assigning binds
+    are in Python. `prose.frame("rows")` is an array of objects as a DataFrame. Reading a name that is not bound raises `KeyError`, which lists the names there are. Assigning binds
     a value in the run, as `let` does. The mapping always shows the current state of the run.
     """
 
@@ -70,6 +70,22 @@ class Bindings(Mapping[str, object]):
 
     def __setitem__(self, name: str, value: object) -> None:
         self._bind(name, value)
+
+    def frame(self, name: str, library: str | None = None) -> Any:
+        """An array of objects as a DataFrame of pandas or polars: `library`, else the one that is imported already.
+
+        Raises `KeyError` for a name that is not bound, `TypeError` for a value that is no array of objects.
+        """
+        __tracebackhide__ = True
+        from prose_kernel.cells.python_values import frame
+
+        values = self._cells.values()
+        if name not in values:
+            raise NotBound(name, tuple(values))
+        try:
+            return frame(name, values[name], library)
+        except UsageError as problem:
+            raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._cells.values())
@@ -277,25 +293,26 @@ class LoopThread:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The words behind `%%prose`: Python names that go in, bindings that come out."""
+    """The words behind `%%prose`: Python names that go in, bindings that come out, those of them as DataFrames."""
 
     ins: tuple[str, ...] = ()
     outs: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
 
 
 def arguments(line: str, magic: str = "prose") -> Arguments:
-    """Read `--in NAME … --out NAME …` behind `%%magic`. Raises `UsageError` for anything else."""
-    lists: dict[str, list[str]] = {"--in": [], "--out": []}
+    """Read `--in NAME … --out NAME … --frame NAME …` behind `%%magic`. Raises `UsageError` for anything else."""
+    lists: dict[str, list[str]] = {"--in": [], "--out": [], "--frame": []}
     current: list[str] | None = None
     for word in shlex.split(line):
         if word in lists:
             current = lists[word]
         elif current is None or not word.isidentifier():
-            usage = f"usage: %%{magic} [--in NAME …] [--out NAME …]"
+            usage = f"usage: %%{magic} [--in NAME …] [--out NAME …] [--frame NAME …]"
             raise UsageError(f"%%{magic}: {word} is not understood", hint=usage)
         else:
             current.append(word)
-    return Arguments(tuple(lists["--in"]), tuple(lists["--out"]))
+    return Arguments(tuple(lists["--in"]), tuple(lists["--out"]), tuple(lists["--frame"]))
 
 
 @dataclass
@@ -327,7 +344,7 @@ class Front:
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
         result = self._run(language, f"\n{code}", values)  # lines are counted from that of the magic
-        self._bring_out(given.outs, by)
+        self._bring_out(given, by)
         return result
 
     def line(self, language: Language, line: str) -> CellResult | None:
@@ -371,12 +388,21 @@ class Front:
         except KeyError:
             raise UsageError(f"{by} --in {name}: there is no Python variable of that name") from None
 
-    def _bring_out(self, names: tuple[str, ...], by: str) -> None:
-        for name in names:
-            if name not in self.bindings:
-                problem = f"{by} --out {name}: the cell has bound no such name"
-                raise as_exception(simple("UsageError", problem, "prose shows what is bound"))
-            self.shell.user_ns[name] = self.bindings[name]
+    def _bring_out(self, given: Arguments, by: str) -> None:
+        for option, names in (("--out", given.outs), ("--frame", given.frames)):
+            for name in names:
+                if name not in self.bindings:
+                    problem = f"{by} {option} {name}: the cell has bound no such name"
+                    raise as_exception(simple("UsageError", problem, "prose shows what is bound"))
+                self.shell.user_ns[name] = self.bindings[name] if option == "--out" else self._frame(name, by)
+
+    def _frame(self, name: str, by: str) -> object:
+        from prose_kernel.cells.python_values import frame
+
+        try:
+            return frame(name, self.cells.values()[name])
+        except UsageError as problem:
+            raise as_exception(simple("UsageError", f"{by} --frame {problem}", problem.hint)) from None
 
     # ------------------------------------------------------------ running
 

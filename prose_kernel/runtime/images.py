@@ -52,7 +52,7 @@ class Picture:
     @property
     def text(self) -> str:
         """`PNG image, 640 × 480, 12,345 bytes`."""
-        size = f", {self.width:,} × {self.height:,}" if self.width else ""  # noqa: RUF001 - the sign for a size
+        size = f", {self.width:,} × {self.height:,}" if self.width else ""
         counted = f"{self.bytes:,} byte{'s' if self.bytes != 1 else ''}"
         return f"{self.title}{size}, {counted}" + (f", broken: {self.broken}" if self.broken else "")
 
@@ -78,7 +78,7 @@ def may_become_one(data: bytes) -> bool:
 
 
 def begins_inside(data: bytes, at: int, final: bool) -> int:
-    """Where a picture begins behind text that stops being UTF-8 `at` a place, or may begin when more comes; -1: nowhere.
+    """Where a picture begins behind text that stops being UTF-8 `at` a place, or may begin with more; -1: nowhere.
 
     Only what cannot be mistaken counts there: PNG, and JPEG at that very place.
     """

@@ -124,6 +124,40 @@ class Commands(Protocol):
         ...
 
 
+# ---------------------------------------------------------------- files that are shown
+
+
+class ShowRequest(Struct, frozen=True):
+    """A file to show: the path as the program names it, and the directory that it is relative to."""
+
+    path: str
+    directory: str
+    at: str = ""
+
+
+class ShownFile(Struct, frozen=True, omit_defaults=True):
+    """A file as it was when it was to be shown. `name` is its path as given, `media` what it is, `size` its bytes.
+
+    `data` is the whole file, or the beginning of a text; of a table (`text/csv`, `application/jsonl`) it is empty, and
+    `rows` holds the first of `total` rows. `note` says what else a person should know: a damaged row, an encoding.
+    """
+
+    name: str
+    media: str
+    size: int
+    data: bytes = b""
+    rows: tuple[dict[str, Any], ...] = ()
+    total: int = 0
+    note: str = ""
+
+
+class Files(Protocol):
+    async def show(self, request: ShowRequest) -> ShownFile:
+        """Read a file for people to see. Raises `ExecError` (E221) for one that cannot be shown; never waits for one
+        that has no end."""
+        ...
+
+
 # ---------------------------------------------------------------- sessions
 
 
@@ -720,3 +754,4 @@ class Ports(Struct, frozen=True):
     races: Races | None = None
     memories: Memories | None = None
     answers: Answers | None = None
+    files: Files | None = None
