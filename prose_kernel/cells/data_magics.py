@@ -19,7 +19,7 @@ async def show(call: Call) -> None:
     from prose_kernel.state.shown_files import read
 
     names = [word for word in call.words if word != _SCRIPTS]
-    unknown = next((word for word in names[1:] or names if word.startswith("--")), None)
+    unknown = next((word for word in names if word.startswith("--")), None)
     if unknown or len(names) > 1:
         extra = unknown or names[1]
         hint = "put a name with spaces in quotes" if not unknown else f"usage: {show.usage}"

@@ -14,7 +14,15 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from prose_kernel.cells import data_magics, history_magics, inspection, picture_magics, session_magics, tables, task_magics
+from prose_kernel.cells import (
+    data_magics,
+    history_magics,
+    inspection,
+    picture_magics,
+    session_magics,
+    tables,
+    task_magics,
+)
 from prose_kernel.cells.registry import MAGICS, Call, below, cell_magics, find, magic, read_program, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table

@@ -28,6 +28,7 @@ Library = Literal["pandas", "polars"]
 LIBRARIES: Final[tuple[Library, ...]] = ("pandas", "polars")
 MOST: Final = 1_000_000
 """Values of one DataFrame that become a text of the program."""
+_NOT_THEIRS: Final = object()
 
 
 async def give(
@@ -62,7 +63,7 @@ def without_frames(value: object, what: str) -> object:
         return {key: without_frames(item, what) for key, item in value.items()}
     for name, convert in (("pandas", _from_pandas), ("polars", _from_polars), ("numpy", _from_numpy)):
         library = sys.modules.get(name)
-        if library is not None and (found := convert(library, value, what)) is not None:
+        if library is not None and (found := convert(library, value, what)) is not _NOT_THEIRS:
             return found
     return value
 
@@ -71,7 +72,7 @@ def _from_pandas(pandas: Any, value: Any, what: str) -> object:
     if isinstance(value, pandas.Series):
         return list(_pandas_cells(value, what))
     if not isinstance(value, pandas.DataFrame):
-        return None
+        return _NOT_THEIRS
     index = value.index
     plain = isinstance(index, pandas.RangeIndex) and index.name is None and index.start == 0 and index.step == 1
     try:
@@ -95,7 +96,7 @@ def _from_polars(polars: Any, value: Any, what: str) -> object:
     if isinstance(value, polars.Series):
         return [_cell(item, what) for item in value.to_list()]
     if not isinstance(value, polars.DataFrame):
-        return None
+        return _NOT_THEIRS
     _check(value.columns, value.height, what)
     columns = [
         [_cell(item, f"{what}: column `{name}`") for item in value.get_column(name).to_list()] for name in value.columns
@@ -107,7 +108,7 @@ def _from_numpy(numpy: Any, value: Any, what: str) -> object:
     if isinstance(value, numpy.ndarray):
         _check(["value"], value.size, what)
         return [_cell(item, what) for item in value.tolist()] if value.ndim else _cell(value.item(), what)
-    return _cell(value.item(), what) if isinstance(value, numpy.generic) else None
+    return _cell(value.item(), what) if isinstance(value, numpy.generic) else _NOT_THEIRS
 
 
 def _check(names: Sequence[str], rows: int, what: str) -> None:
@@ -189,7 +190,8 @@ def _library(wanted: str | None) -> Any:
             return importlib.import_module(name)
         except ImportError:
             continue
-    raise UsageError(f"{' and '.join(names)} {'is' if wanted else 'are'} not installed", hint=f"%pip install {names[0]}")
+    missing = f"{wanted} is not installed" if wanted else "neither pandas nor polars is installed"
+    raise UsageError(missing, hint=f"%pip install {names[0]}")
 
 
 def _pandas_column(pandas: Any, values: list[Any]) -> Any:
