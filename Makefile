@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo durability posix test coverage lab lint bench docs tools agents local-model clean help
+.PHONY: demo durability posix test coverage lab lint bench docs generated tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -26,7 +26,8 @@ help:
 	@echo "make posix  tests of commands and tasks as on a system without Linux's facilities"
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
-	@echo "make docs   write the generated pages of docs/"
+	@echo "make docs   documentation and course as one site in build/site; its links are checked"
+	@echo "make generated   write the generated pages of docs/"
 	@echo "make tools  install shells, a compiler, Node, Chromium, bubblewrap and PostgreSQL for the tests (as root with apt-get)"
 	@echo "make agents install the CLI agents that are tested for real (npm; outside of the repository)"
 	@echo "make local-model   a small model and its server, for the end-to-end test that is skipped without them"
@@ -74,8 +75,13 @@ coverage: .make/test
 bench: .make/test
 	$(BIN)/python -m benchmarks
 
-docs: .make/test
+generated: .make/test
 	$(BIN)/python tests/cli/generated.py
+
+# A broken link, a missing anchor or a page outside of the navigation ends the build (docs/site/conf.py).
+docs: .make/docs
+	$(BIN)/sphinx-build -q -W --keep-going -j auto -b html -c docs/site -d build/doctrees . build/site
+	@echo "open build/site/index.html"
 
 # Programs that tests need and pip cannot bring. Root on a Debian machine gets them; elsewhere it is said what is skipped.
 tools:
@@ -117,7 +123,7 @@ clean:
 
 # The package itself is installed editable, with what models and CLI agents need; its kernelspecs and labextension are copies,
 # hence the dependency on them.
-PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* labextension/static/*)
+PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* labextension/static/* labextension/static/*/*)
 # `make UV=1 test` installs with uv: a sixth of the processor time. It does not read pip's configuration, so it has to be asked for.
 INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
 
@@ -130,6 +136,6 @@ INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/pyt
 	$(INSTALL) -e '.[llm,acp,lsp]' --group lint --group test --group browser
 	@touch .make/package .make/lint .make/browser $@
 
-.make/lint .make/demo .make/lab .make/browser: .make/%: .make/package
+.make/lint .make/demo .make/lab .make/browser .make/docs: .make/%: .make/package
 	$(INSTALL) --group $*
 	@touch $@

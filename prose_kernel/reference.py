@@ -18,6 +18,9 @@ DEFAULT = "openprose"
 
 _PACKAGE = Path(__file__).parent
 _HEADING = re.compile(r"(#{2,6}) (?:([EWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
+_KEY = re.compile(r"[EWR]\d+|\d+(?:\.\d+)*\.?", re.IGNORECASE)
+_MEANING = re.compile(r"[3-6]\.\d+$")
+"""Sections that say what the words of a language mean."""
 _FENCE = re.compile(r" *(`{3,})")
 _COMMENT = re.compile(r"<!-- .* -->\n+")
 
@@ -92,6 +95,38 @@ def heading(page: str, key: str) -> Heading | None:
 @cache
 def _by_key(page: str) -> dict[str, Heading]:
     return {one.key: one for one in reversed(headings(page))}
+
+
+def is_key(word: str) -> bool:
+    """Whether a word can be a code or the number of a section."""
+    return _KEY.fullmatch(word) is not None
+
+
+def link(page: str, key: str, base: str | None) -> str:
+    """Where a code or section is on the web, "" where that is not known. `base` is the setting `docs_url`."""
+    found = heading(page, key)
+    if not base or found is None:
+        return ""
+    place = base.replace("{page}", page) if "{page}" in base else f"{base.rstrip('/')}/docs/reference/{page}.html"
+    return f"{place}#{found.anchor}"
+
+
+@cache
+def about(word: str, page: str) -> Heading | None:
+    """The section of a page that is about a word of the language: the word is one of its topics (`try, raise`), or it
+    has it most often as code. None without one, or without pages."""
+    if page not in pages():
+        return None
+    sections = [one for one in headings(page) if _MEANING.match(one.key)]
+    topic = re.compile(rf"(?i)(?:^|, | and )`?{re.escape(word)}s?`?(?=,| and |$)")
+    for one in sections:
+        if topic.search(one.title):
+            return one
+    body = text(page)
+    as_code = re.compile(rf"`{re.escape(word)}\b|^ *{re.escape(word)}\b(?=.*:$)", re.MULTILINE)
+    counts = [(len(as_code.findall(body, one.start, one.end)), -at, one) for at, one in enumerate(sections)]
+    most = max(counts, default=None)
+    return most[2] if most is not None and most[0] > 1 else None
 
 
 def section(wanted: str, prefer: str = DEFAULT) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, get_type_hints
 
+from msgspec import Meta
+
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.session_options import (
     AgentCommand,
@@ -34,6 +36,7 @@ GateMode = Literal["auto", "ask", "wait", "deny"]
 StateBackend = Literal["filesystem", "sqlite", "postgres", "in-context"]
 AnswerBackend = Literal["filesystem", "in-context"]
 Limit = Annotated[int, "0 is no limit"]
+Address = Annotated[str, Meta(pattern="^https?://[^\\s\\x00-\\x1f\\x7f]+$")]
 
 FILE_ONLY = (
     "cassette_redact",
@@ -123,6 +126,8 @@ class Settings:
     - `display_cap`: bytes of one command's output that are displayed; of a longer output the middle is omitted.
       0 means no limit. Values, logs and piped output of the command line are never cut.
     - `display_lines`: the same in lines.
+    - `docs_url`: where this documentation is on the web; error codes link there. The address of the site that `make
+      docs` makes, or an address with `{page}` in the place of the name of a page.
     - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
       below `.vvm/runs/`, to which the values refer).
     - `vvm_depth`: how many calls of VVM functions may be inside each other.
@@ -186,6 +191,7 @@ class Settings:
     concurrency: int | None = None
     display_cap: Limit = 100_000
     display_lines: Limit = 1_000
+    docs_url: Address | None = None
     vvm_state: AnswerBackend = "in-context"
     vvm_depth: int = 100
     vvm_rules: bool = False

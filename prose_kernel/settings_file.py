@@ -318,6 +318,8 @@ def accepted(hint: object) -> str:
     if get_origin(hint) is Annotated:
         return "a whole number, or 0 for no limit"
     plain = _plain(hint)
+    if get_origin(plain) is Annotated:
+        return "an address that begins with https:// or http://"
     if get_origin(plain) is Literal:
         return "one of " + ", ".join(repr(word) for word in get_args(plain) if word)
     return {bool: "true or false", int: "a whole number above 0", float: "a number above 0", str: "a text"}.get(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import importlib.util
-import re
 import shlex
 import shutil
 import sys
@@ -22,6 +21,7 @@ from prose_kernel.cells import (
     session_magics,
     tables,
     task_magics,
+    teaching_magics,
 )
 from prose_kernel.cells.registry import MAGICS, Call, below, cell_magics, find, magic, read_program, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
@@ -41,11 +41,8 @@ __all__ = [
     "run_line",
     "session_magics",
     "task_magics",
+    "teaching_magics",
 ]  # loading this module defines them all
-
-
-_LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
-"""A link from page to page: it leads nowhere from a notebook."""
 
 
 # ---------------------------------------------------------------- looking
@@ -104,14 +101,6 @@ async def help_(call: Call) -> None:
         )
     call.show(found)
     return None
-
-
-@magic("%explain CODE|SECTION", "print the section of the language reference for a code (E004) or a number (3.7)")
-async def explain(call: Call) -> None:
-    use(call, explain, 1, 2)
-    from prose_kernel import reference
-
-    call.show(paragraph(_LINK.sub(r"\1", reference.section(" ".join(call.words), call.view.language.name))))
 
 
 @magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")

@@ -54,6 +54,7 @@ class Cells:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
         self._record: RunRecord | None = None
+        self.last_problem: Problem | None = None  # of the cell that has failed last
         self.last_journal: Path | None = None  # of the run that has ended here last
         # tasks: what earlier runs left, and the cards that are kept up to date
         self.looked_back = False
@@ -230,13 +231,26 @@ class Cells:
                 self._task.uncancel()
             if view is not None:
                 view.fail()
-            problem = problem_of(error, stderr_shown=view is not None and error is view.told_error)
+            problem = self._linked(problem_of(error, stderr_shown=view is not None and error is view.told_error))
+            if problem.ename != "UsageError":
+                self.last_problem = problem
             output.error(problem)
             return problem
         finally:
             in_cell.reset(token)
             self._task = None
         return None
+
+    def _linked(self, problem: Problem) -> Problem:
+        """An error that leads to its documentation, where that is on the web."""
+        if not problem.code:
+            return problem
+        from prose_kernel import reference
+
+        try:
+            return replace(problem, link=reference.link(problem.page, problem.code, self.settings.docs_url))
+        except UsageError:
+            return problem
 
     async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._tell_of_tasks(output, view)
@@ -408,7 +422,7 @@ def has_statements(text: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
-_LOOK_AHEAD = frozenset({"prompt", "plan", "graph"})
+_LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
 """Magics which alone on the first line look at the program below them, so that it does not run."""
 
 
@@ -418,7 +432,7 @@ def _looks_ahead(pieces: list[Segment]) -> bool:
     if word not in _LOOK_AHEAD:
         return False
     below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
-    return not statement.strip() or (word != "graph" and below[:1].isspace())
+    return not statement.strip() or (word not in ("graph", "explain") and below[:1].isspace())
 
 
 def _help_wanted(code: str) -> str | None:

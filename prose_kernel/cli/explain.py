@@ -1,21 +1,28 @@
-"""`prose explain`: a section of the language reference, by diagnostic code or by number."""
+"""`prose explain`: a section of the language reference, a word of a language, or a program in plain words."""
 
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 
 import click
 
-from prose_kernel import reference
+from prose_kernel import languages, reference
+from prose_kernel.cli import report
+from prose_kernel.errors import UsageError
 
 
-@click.command(short_help="Print what the reference says about a code or a section.")
-@click.argument("wanted", metavar="[PAGE] [CODE|SECTION]", nargs=-1, required=True)
+@click.command(short_help="Explain an error code, a section, a word, or a program.")
+@click.argument("wanted", metavar="[PAGE] [CODE|SECTION|WORD|FILE]", nargs=-1, required=True)
 def explain(wanted: tuple[str, ...]) -> int:
     """Print a section of the language reference: a diagnostic code (E004), a number (3.7), or either of them behind
     the name of a page (sessions 4.2, vvm E001); of a page alone (vvm) its outline. Codes and numbers alone are those
-    of OpenProse if it has them."""
-    found = reference.section(" ".join(wanted))
+    of OpenProse if it has them. Of a word (loop, retry, pmap) what it means; of a program file what the program would
+    do, statement by statement in plain words: nothing is run."""
+    words = " ".join(wanted)
+    if len(wanted) == 1 and words.endswith(languages.suffixes()):
+        return _program(words)
+    found = _word(wanted) or reference.section(words)
     if not sys.stdout.isatty():
         click.echo(found, nl=False)
         return 0
@@ -26,3 +33,37 @@ def explain(wanted: tuple[str, ...]) -> int:
     console = Console(highlight=False, theme=Theme({"markdown.code": "bold"}))  # nothing that needs a dark background
     console.print(Markdown(found, hyperlinks=False, code_theme="ansi_dark"))
     return 0
+
+
+def _program(name: str) -> int:
+    from prose_kernel.cli.compile import compile_file
+    from prose_kernel.language.source import Source
+    from prose_kernel.presentation.plain_words import explained
+
+    compiled = compile_file(name)
+    if compiled.program is None or not compiled.ok:
+        click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
+        return 1
+    shown = explained(compiled.program, Source.of(compiled.text, name), compiled.language)
+    click.echo(shown.data["text/plain"])
+    return 0
+
+
+def _word(wanted: tuple[str, ...]) -> str | None:
+    """The documentation of a word in every language that has it, or in the one that is named before it; None for what
+    is a code, a section or a page."""
+    from prose_kernel.presentation.words import documentation, entry_of, with_section
+
+    *page, word = wanted
+    if len(page) > 1 or reference.is_key(word) or word in reference.pages():
+        return None
+    asked = [one for one in languages.LANGUAGES.values() if page in ([], [one.name])]
+    found = [
+        with_section(documentation(word, entry, one), word, one).data["text/markdown"]
+        for one in asked
+        if (entry := entry_of(one, word)) is not None
+    ]
+    known = {name for one in asked for group in one.words() for name in group}
+    if not found and (near := get_close_matches(word, known, 1)):
+        raise UsageError(f"there is nothing to explain about {word}", hint=f"did you mean {near[0]}?")
+    return "\n\n".join(found) + "\n" if found else None

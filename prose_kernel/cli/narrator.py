@@ -16,7 +16,7 @@ from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream, Task
 from prose_kernel.errors import RunError
 from prose_kernel.presentation.cell_view import DATA
-from prose_kernel.presentation.files import file_display
+from prose_kernel.presentation.files import file_text
 from prose_kernel.presentation.output_window import Limits, OutputWindow, where_whole
 from prose_kernel.presentation.safety import clip
 from prose_kernel.presentation.tables_of_values import table_of
@@ -176,7 +176,7 @@ class Narrator:
 
     def _file_shown(self, event: e.FileShown) -> None:
         """A file that a command was to show: a table or a text for a person at the terminal, else a line about it."""
-        text = file_display(event.file).data["text/plain"]
+        text = file_text(event.file, shutil.get_terminal_size().columns)
         first, newline, _ = text.partition("\n")
         if newline and self._screen.shares_terminal("stdout"):
             self._order.say(event.place.branches, _Text("stdout", f"{text}\n"))

@@ -226,7 +226,7 @@ def _report(request: Request, ended: Ended, screen: Screen) -> int:
     error = ended.error
     if error is not None:
         screen.line("stderr", _error_text(request, ended, error))
-        screen.explain(report.code_of(error))
+        screen.explain(report.code_of(error), request.settings.docs_url)
     elif ended.signal is not None:
         screen.line("stderr", "interrupted" + _where(request, ended))
     if request.json:

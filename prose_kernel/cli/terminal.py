@@ -214,10 +214,19 @@ class Screen:
             self._live = live
             live.start()
 
-    def explain(self, code: str) -> None:
-        """Tell a person at a terminal how to read about an error."""
-        if code and self.shares_terminal("stderr"):
-            self.note(f"more: prose explain {code}")
+    def explain(self, code: str, docs_url: str | None) -> None:
+        """Tell a person at a terminal how to read about an error; the code is a link where the terminal shows links."""
+        if not code or not self.shares_terminal("stderr"):
+            return
+        from prose_kernel.cli import hyperlinks
+
+        url = hyperlinks.documentation(code, docs_url) if hyperlinks.understood(os.environ) else ""
+
+        def styled(text: str) -> str:
+            dim = click.style(text, dim=True, reset=False) if self.colour else text
+            return (hyperlinks.linked(dim, url) if url else dim) + (RESET if self.colour else "")
+
+        self.line("stderr", f"more: prose explain {code}", styled)
 
     def shares_terminal(self, stream: Stream) -> bool:
         file = self._files[stream]

@@ -529,6 +529,7 @@ class CellView:
         BranchFinished: _branch_finished,
         ParallelJoined: _parallel_joined,
     }
+    kinds: ClassVar = frozenset(_handlers)
 
 
 def _verdict(answer: Value) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import LITERAL, clip, fenced, html_text, inline_text, markdown, preview, visible
-from prose_kernel.presentation.tables_of_values import sample_table, table_of
+from prose_kernel.presentation.tables_of_values import ValueTable, sample_table, table_of
 from prose_kernel.runtime.command_data import NotData, Sample, parse
 from prose_kernel.runtime.images import Picture, picture
 from prose_kernel.runtime.ports import ShownFile
@@ -131,8 +131,20 @@ def _decoded(data: bytes) -> str:
 # ---------------------------------------------------------------- data and texts
 
 
+def file_text(file: ShownFile, width: int) -> str:
+    """A file as text for a terminal of so many columns."""
+    table = _rows(file) if file.rows else None
+    if table is None:
+        return file_display(file).data["text/plain"]
+    return f"{visible(file.name)}\n{table.fitted(width)}"
+
+
+def _rows(file: ShownFile) -> ValueTable | None:
+    return sample_table(Sample(file.rows, file.total, file.note), texts=file.media == "text/csv")
+
+
 def _table(file: ShownFile) -> Display:
-    table = sample_table(Sample(file.rows, file.total, file.note), texts=file.media == "text/csv")
+    table = _rows(file)
     return table.display(file.name) if table is not None else _plain(file)
 
 

@@ -253,6 +253,7 @@ class RunRecord:
         Judged: _judged,
         BranchFinished: _branch_finished,
     }
+    kinds: ClassVar = frozenset(_handlers)
 
 
 # ---------------------------------------------------------------- what branches did, in source order

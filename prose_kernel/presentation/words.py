@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel import languages
+from prose_kernel import languages, reference
 from prose_kernel.language.words import Entry, Offer
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced
@@ -63,6 +63,15 @@ def documentation(word: str, entry: Entry, language: Language) -> Display:
             "text/plain": f"{word}: {text}\n\n{entry.example}",
         }
     )
+
+
+def with_section(found: Display, word: str, language: Language) -> Display:
+    """The documentation of a word, and which section of the reference says more."""
+    section = reference.about(word, language.name)
+    if section is None:
+        return found
+    more = f"Reference: {section.page} {section.key}, {section.title}"
+    return Display({kind: f"{text}\n\n{more}" for kind, text in found.data.items()}, found.facts)
 
 
 def matching(offers: Iterable[Offer], prefix: str) -> list[Offer]:

@@ -233,22 +233,26 @@ class Body:
 
     def flat(self, s: Any) -> list[Now] | None:
         """The fast ways of all statements, when none of them can wait and nobody wants to be asked before each."""
-        if s.host.before is not None:
-            return None
         if self._steps is None:
             _ = self.steps
-        return self._flat
+        return self._flat if s.host.hook is None else None
 
-    async def run(self, s: Any) -> Value:
+    def stepped(self, s: Any) -> Coroutine[Any, Any, Value]:
+        """`run`, for a body that `flat` gives no ways for. It breathes where it would without a hook: where a program
+        stands when it is interrupted does not depend on who listens."""
+        return self.run(s, self._flat is None)
+
+    async def run(self, s: Any, breathes: bool = True) -> Value:
         """Execute in order; the value of the last executed statement that has one."""
         value: Value = None
         ran = False
-        turns = s.host.scheduler
+        host = s.host
+        turns = host.scheduler
         for step in self.steps:
             try:
-                if s.host.before is not None:
-                    await s.outside(s.host.before(s.place(step.node)))
-                if turns.due():
+                if host.hook is not None and (held := host.hook.before(s, step.node)) is not None:
+                    await held
+                if breathes and turns.due():
                     await s.breathe()
                 if step.now is not None:
                     result = step.now(s)
@@ -256,12 +260,12 @@ class Body:
                     s.statement = step.node
                     result = await call(step.run(s))
             except RunError as error:
-                if s.host.preview is None:
-                    s.announce(error, step.node)
+                if host.preview is None:
+                    await s.failing(error, step.node)
                     raise
-                result = s.host.preview.failed(s, step.node)
+                result = host.preview.failed(s, step.node)
             except ControlFlow as leave:
-                if s.host.preview is None:
+                if host.preview is None:
                     if ran:
                         leave.passed(value)
                     raise

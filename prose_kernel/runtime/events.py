@@ -7,7 +7,7 @@ Durations and run ids in results are volatile: a listener that writes something 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
@@ -195,13 +195,14 @@ class Retried(Event, frozen=True):
 
 
 class ParallelStarted(Event, frozen=True):
-    """`labels` are the branch names in source order (None for an unnamed one); for iterations `count` alone is set."""
+    """`labels` are the branch names in source order (None for an unnamed one); iterations have `items` instead."""
 
     parallel: int
     labels: tuple[str | None, ...]
     count: int
     iterations: bool
     strategy: Literal["all", "first", "any"] = "all"
+    items: Sequence[Value] = ()
 
 
 class BranchFinished(Event, frozen=True):
@@ -244,6 +245,13 @@ class BlockEntered(Event, frozen=True):
 class BlockLeft(Event, frozen=True):
     block: str
     execution_id: int
+
+
+class JudgeAsked(Event, frozen=True):
+    """A question is about to be answered; `Judged` follows, unless nobody can say. `at` is the path of the question."""
+
+    question: str
+    at: str = ""
 
 
 class Judged(Event, frozen=True):
@@ -337,6 +345,53 @@ class Warned(Event, frozen=True):
 
 
 Listener = Callable[[Event], None]
+"""What hears events. One with an attribute `kinds`, a collection of event classes, hears those alone."""
+
+
+class Audience(dict[type[Event], tuple[Listener, ...]]):
+    """Listeners by kind of event: `audience[LoopPass]` are those that hear it, found by one look-up of a dict.
+
+    What happens in every pass of a loop is worth no event where nobody wants it; so the machines look before they make
+    one. An audience may be a listener of others, which then know whom it adds and removes.
+    """
+
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        super().__init__()
+        self._listeners: list[Listener] = []
+        self._around: list[Audience] = []
+        for listener in listeners:
+            self.add(listener)
+
+    def __missing__(self, kind: type[Event]) -> tuple[Listener, ...]:
+        found: list[Listener] = []
+        for listener in self._listeners:
+            if isinstance(listener, Audience):
+                found += listener[kind]
+            elif kind in getattr(listener, "kinds", (kind,)):
+                found.append(listener)
+        self[kind] = tuple(found)
+        return self[kind]
+
+    def __call__(self, event: Event) -> None:
+        for listener in self[type(event)]:
+            listener(event)
+
+    def add(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+        if isinstance(listener, Audience):
+            listener._around.append(self)
+        self._changed()
+
+    def remove(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+        if isinstance(listener, Audience):
+            listener._around.remove(self)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.clear()
+        for audience in self._around:
+            audience._changed()
 
 
 class Untold:

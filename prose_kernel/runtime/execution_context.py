@@ -8,27 +8,29 @@ deterministic path, its numbers. Names, scopes and caught errors belong to the l
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from prose_kernel.errors import RunError, StateError
+from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.source import Location, Source, Span
-from prose_kernel.runtime.events import BranchStep, Event, Failed, Listener, Place, Warned
+from prose_kernel.runtime.events import Audience, BranchStep, Event, Failed, Listener, Place, Warned
 from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
+from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import Binding, Key, LoadProgram, Ports, Store, Wait
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.shared_names import Adopter, SharedNames
+from prose_kernel.runtime.statement_hook import StackFrame, StatementHook
 from prose_kernel.runtime.values import ExecText, Reference, Value
 
 T = TypeVar("T")
 E = TypeVar("E", bound=RunError)
-Before = Callable[[Place], Awaitable[None]]
 
 RECENT: Final = 10
 """How many finished steps a judge is told."""
@@ -66,7 +68,8 @@ class Host:
     """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers.
 
     `preview` is None when a program runs. A language may have a mode in which it only announces what it would ask of
-    the outside; then its constructs ask this object of theirs where to go on.
+    the outside; then its constructs ask this object of theirs where to go on. `hook` looks at each statement before it
+    runs; None, as long as nobody wants that.
     """
 
     def __init__(
@@ -76,15 +79,19 @@ class Host:
         *,
         concurrency: int | None = None,
         load: LoadProgram | None = None,
-        before: Before | None = None,
+        hook: StatementHook | None = None,
         supplied: Mapping[str, str] | None = None,
     ) -> None:
         self.ports = ports
         self.listeners = tuple(listeners)
+        self.heard = Audience(listeners)
+        """Who hears a kind of event. What hot loops do looks here before it makes an event."""
+        self.loops: dict[OpenLoop, None] = {}
+        """The loops that run now, outer ones first."""
         self.concurrency = concurrency
         self.permits = asyncio.Semaphore(concurrency) if concurrency is not None else None
         self.load = load
-        self.before = before
+        self.hook = hook
         self.supplied: Mapping[str, str] = supplied if supplied is not None else {}
         self.scheduler = Scheduler()
         self.names = SharedNames()
@@ -381,15 +388,20 @@ class ExecutionContext:
     `path` says deterministically where control is (`c2/3/b1/i0`: second cell, third statement, second branch, first
     iteration). Whatever is asked of the outside carries a path of its own below it, from `at`: the same in every run
     of the program, and never given twice. `crossings` counts the calls from one language into another on the way here.
+
+    `called_by` is the line of control that waits for this one, where that is another one: a program has called it, or
+    another language. `guarded` counts the handlers of errors around the statement under way.
     """
 
     __slots__ = (
         "answered",
         "branches",
+        "called_by",
         "cancellation",
         "counts",
         "crossings",
         "cwd",
+        "guarded",
         "host",
         "numbers",
         "path",
@@ -401,6 +413,9 @@ class ExecutionContext:
     )
 
     run: Run
+    language: ClassVar[str]
+    looking: ClassVar[str]
+    """The module of the language that can look at a held program; loaded when somebody does."""
 
     def __init__(self, run: Run, source: Source, cwd: str, path: str) -> None:
         self.run = run
@@ -416,6 +431,8 @@ class ExecutionContext:
         self.path = path
         self.counts: dict[str, int] = {}
         self.crossings = 0
+        self.called_by: ExecutionContext | None = None
+        self.guarded = 0
         self.answered: tuple[str, Any] | None = None
         """The request that was answered last, and the statement that it belongs to."""
 
@@ -431,15 +448,23 @@ class ExecutionContext:
         child.cancellation.stopped = self.cancellation.stopped
         child.race_gate = self.race_gate
         child.crossings = self.crossings
+        child.called_by, child.guarded = self.called_by, self.guarded
         return child
 
     def go_on_from(self, caller: ExecutionContext) -> Self:
         """Be the same line of control as a context of another language, which waits meanwhile: its turn, branch, path,
-        numbers and cancellation. Returns itself."""
+        numbers and cancellation. Returns itself. Raises `UsageError` when the caller only evaluates something."""
+        if caller.host is not self.host:
+            raise UsageError("no function of another language is called while the debugger evaluates")
         self.numbers, self.recent, self.statement = caller.numbers, caller.recent, caller.statement
         self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
         self.path, self.counts, self.cwd = caller.path, caller.counts, caller.cwd
         self.crossings = caller.crossings + 1
+        return self.goes_on_for(caller)
+
+    def goes_on_for(self, caller: ExecutionContext) -> Self:
+        """The caller waits until this line of control has come to its end. Returns itself."""
+        self.called_by, self.guarded = caller, caller.guarded
         return self
 
     def _inner(self, iteration: int | None, path: str) -> Self:
@@ -466,7 +491,7 @@ class ExecutionContext:
         return Place(self.source, node.span, run.progress.ordinal, branches=self.branches, program=run.program)
 
     def emit(self, event: Event) -> None:
-        for listener in self.host.listeners:
+        for listener in self.host.heard[type(event)]:
             listener(event)
 
     def warn(self, code: str, message: str, node: Node) -> None:
@@ -491,6 +516,15 @@ class ExecutionContext:
         if self.host.listeners:
             self.emit(Failed(self.place(node), error))
 
+    async def failing(self, error: RunError, node: Node) -> None:
+        """The same for a statement that can wait: a hook may hold it."""
+        if "statement" in error.details:
+            return
+        self.announce(error, node)
+        hook = self.host.hook
+        if hook is not None and (held := hook.failed(self, node, error)) is not None:
+            await held
+
     def error_details(self) -> Mapping[str, object]:
         """What an error should know of the place it arose in, beside its statement."""
         return {}
@@ -498,6 +532,26 @@ class ExecutionContext:
     def stack_lines(self) -> tuple[str, ...]:
         """One line for each call on the way here, innermost first."""
         return ()
+
+    # ------------------------------------------------------------ looking
+
+    def frames(self, node: Node) -> tuple[StackFrame, ...]:
+        """The calls on the way here with the names that each sees, innermost first; `node` is the statement here."""
+        return cast("tuple[StackFrame, ...]", self._looking.frames(self, node))
+
+    @property
+    def level(self) -> int:
+        """How many calls are under way here, those of callers in other lines of control included."""
+        return cast("int", self._looking.level(self))
+
+    async def evaluate(self, frame: StackFrame, text: str) -> Value:
+        """The value of an expression, as one of these frames sees its names. It may call what the program defines, but
+        not ask the outside, and what it binds is forgotten. Raises `CompileError`, `RunError` and `UsageError`."""
+        return cast("Value", await self._looking.evaluate(self, frame, text))
+
+    @property
+    def _looking(self) -> Any:
+        return importlib.import_module(self.looking)
 
     # ------------------------------------------------------------ keeping
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from prose_kernel.errors import Undecided
+from prose_kernel.errors import RunError, Undecided
 from prose_kernel.runtime.ports import (
     Binding,
     Finding,
@@ -28,6 +28,7 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
+    from prose_kernel.runtime.execution_context import ExecutionContext, Node
     from prose_kernel.runtime.machine import Preview
 
 MOST: Final = 200
@@ -80,6 +81,25 @@ class Told:
             if self._others < COMMANDS:
                 self.found.append(preview)
             self._others += 1
+
+
+class StepLimit:
+    """The hook of a preview: a text that branches without end is left."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._steps = 0
+
+    def before(self, s: ExecutionContext, node: Node) -> None:
+        self._steps += 1
+        if self._told.full or self._steps > STEPS:
+            raise Full
+
+    def failed(self, s: ExecutionContext, node: Node, error: RunError) -> None:
+        return
+
+    def interrupted(self) -> None:
+        return
 
 
 def unknown_in(request: SessionRequest) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
@@ -390,16 +390,16 @@ def race_of(s: ExecutionContext, policy: JoinPolicy, branch: str, repeat: int, t
 async def iterate(
     s: X,
     node: Node,
-    total: int,
+    items: Sequence[Value],
     policy: JoinPolicy,
     one: Callable[[X, int], Coroutine[Any, Any, Value]],
     text: str,
 ) -> Fork[X]:
-    """One branch for each of `total` items. The directory that the branches change is theirs alone."""
-    number, repeat = s.numbers.next(PARALLEL), s.count("parallel")
+    """One branch for each item. The directory that the branches change is theirs alone."""
+    number, repeat, total = s.numbers.next(PARALLEL), s.count("parallel"), len(items)
     join, split = Join(policy, total), ForkAllocation(total)
     if s.host.listeners:
-        s.emit(ParallelStarted(s.place(node), number, (), total, True, policy.strategy))
+        s.emit(ParallelStarted(s.place(node), number, (), total, True, policy.strategy, items))
 
     def begin(index: int) -> tuple[X, Coroutine[Any, Any, Value]]:
         context = s.branch(BranchStep(number, index, f"i{index}"), index, repeat, split)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime.events import CellStarted, Listener, Place, RunEnded, RunStarted
-from prose_kernel.runtime.execution_context import Before, ExecutionContext, Host, Run
+from prose_kernel.runtime.execution_context import ExecutionContext, Host, Run
+from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import CommandRequest, GateRequest, Key, LoadProgram, Ports, SessionRequest
+from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
@@ -86,7 +88,7 @@ class Machine:
 
     `cwd` is the directory of the first command; `program_file` the name shown in the trace. `concurrency` limits how
     many commands and sessions are under way at once (None: no limit); it never changes results. `load` resolves
-    imports. `before` is awaited before every statement. `supplied` holds input values given beforehand.
+    imports. `hook` looks at every statement before it runs. `supplied` holds input values given beforehand.
 
     Everything is called in one event loop, one `run` at a time. A language brings its kind of `Run`, the context of a
     text, what running one means, and what can be looked at from outside.
@@ -103,11 +105,11 @@ class Machine:
         program_file: str = "",
         concurrency: int | None = None,
         load: LoadProgram | None = None,
-        before: Before | None = None,
+        hook: StatementHook | None = None,
         supplied: Mapping[str, str] | None = None,
     ) -> None:
         given = dict(supplied or {})
-        host = Host(ports, listeners, concurrency=concurrency, load=load, before=before, supplied=given)
+        host = Host(ports, listeners, concurrency=concurrency, load=load, hook=hook, supplied=given)
         self._shared = _Shared(host, cwd, program_file, given)
         self._begin_run(None)
 
@@ -223,13 +225,12 @@ class Machine:
 
     def _announce(self, source: Source, index: int, program: Any) -> None:
         place = Place(source, Span(0, 0), self._run.ordinal)
-        for listener in self._shared.host.listeners:
-            if not self._shared.started:
-                listener(RunStarted(place, self._shared.program_file))
+        host = self._shared.host
+        host.loops.clear()
+        if not self._shared.started:
+            host.heard(RunStarted(place, self._shared.program_file))
         self._shared.started = True
-        valued = self._valued(program)
-        for listener in self._shared.host.listeners:
-            listener(CellStarted(place, index, valued))
+        host.heard(CellStarted(place, index, self._valued(program)))
 
     async def _keep(self, context: ExecutionContext, program: Any) -> None:
         """Everything is on disk afterwards, the trace too. Raises `StateError`."""
@@ -242,6 +243,11 @@ class Machine:
             raise
         context.tell_lost()
 
+    @property
+    def loops(self) -> Collection[OpenLoop]:
+        """The loops that run now, in the root program and all that it has called; outer ones first."""
+        return self._shared.host.loops.keys()
+
     async def end(self, error: RunError | None = None) -> None:
         """The run is over, with the error that ended it, if any. A second call, or one before any run, does nothing."""
         if not self._shared.started or self._shared.ended:
@@ -249,8 +255,7 @@ class Machine:
         self._shared.ended = True
         place = Place(Source("", self._shared.program_file), Span(0, 0), self._run.ordinal)
         outputs = len(self.outputs())
-        for listener in self._shared.host.listeners:
-            listener(RunEnded(place, error, outputs))
+        self._shared.host.heard(RunEnded(place, error, outputs))
         await self._run.store.flush()
 
     def supply(self, name: str, value: str) -> None:
@@ -272,10 +277,10 @@ class Machine:
         self._shared.host.ports = ports
 
     @property
-    def before(self) -> Before | None:
-        """The hook before every statement; it may be set while a program runs."""
-        return self._shared.host.before
+    def hook(self) -> StatementHook | None:
+        """What looks at every statement before it runs; it may be set while a program runs."""
+        return self._shared.host.hook
 
-    @before.setter
-    def before(self, hook: Before | None) -> None:
-        self._shared.host.before = hook
+    @hook.setter
+    def hook(self, hook: StatementHook | None) -> None:
+        self._shared.host.hook = hook

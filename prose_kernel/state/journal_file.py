@@ -248,6 +248,8 @@ class JournalFile:
 
     Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
     nothing and keeps nothing leaves none. `out_of_git` is a directory above, which is made with a `.gitignore` then.
+    With `at_once` the file is there as soon as a text begins: for a run that a database tells others of, and that has
+    to be found here whenever it is killed.
     """
 
     def __init__(
@@ -257,8 +259,10 @@ class JournalFile:
         durable: bool = False,
         on_lost: Callable[[str], None] | None = None,
         out_of_git: Path | None = None,
+        at_once: bool = False,
     ) -> None:
         self._out_of_git = out_of_git
+        self._at_once = at_once
         self.path = path
         self.lines = 0
         self._durable = durable
@@ -284,11 +288,11 @@ class JournalFile:
         self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
 
     def append(self, record: Record) -> None:
-        """Write a record. Never raises. A head and a text are written with the record behind them."""
+        """Write a record. Never raises. A head and a text are written with the record behind them, or at once."""
         if self._lost:
             return
         self._early.append(record)
-        if isinstance(record, (Head, Text)):
+        if isinstance(record, (Head, Text)) and not (self._at_once and isinstance(record, Text)):
             return
         if self._descriptor is None and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
             return

@@ -126,6 +126,13 @@ def test_an_error_shows_its_line_under_a_caret(lab: Lab, pictures: Pictures) -> 
     caret = next(number for number, line in enumerate(lines) if line.strip() == "^")
     assert lines[caret - 1][lines[caret].index("^") :].startswith("totl")
     assert "`total`" in lines[caret + 1]
+    codes = notebook.cell(0).locator(".jp-RenderedText a")
+    expect(codes.last).to_have_text(lines[-1].split()[-1])
+    codes.last.click()  # the code leads to its section of the reference
+    section = lab.page.locator("#prose-kernel-reference")
+    expect(section.get_by_role("heading")).to_contain_text(f"{codes.last.inner_text()}: ")
+    pictures.take("reference", lab.page, clip={"x": 288, "y": 36, "width": 880, "height": 270})
+    lab.page.keyboard.press("Alt+w")
     notebook.run(1)
     notebook.shows(1, "exit code 2")
     notebook.run(2)

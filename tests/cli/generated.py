@@ -1,4 +1,4 @@
-"""The generated pages of docs/: `make docs` writes them, a test compares them."""
+"""The generated pages of docs/: `make generated` writes them, a test compares them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prose_kernel.settings_file import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGE = DOCS.parent / "prose_kernel"
-NOTE = "<!-- Written by `make docs`; change the source of it instead. -->"
+NOTE = "<!-- Written by `make generated`; change the source of it instead. -->"
 
 
 def command_line() -> str:

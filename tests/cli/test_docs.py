@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import json
 import re
 from pathlib import Path
 
@@ -13,19 +14,68 @@ from cli.generated import DOCS, PAGES
 ROOT = DOCS.parent
 TESTS = ROOT / "tests"
 HAZARDS = 102
+NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_generated_page_is_up_to_date(name: str) -> None:
-    assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "run `make docs`"
+    assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "run `make generated`"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_local_links_lead_somewhere(document: Path) -> None:
+# ---------------------------------------------------------------- links, before the site is built
+
+
+def markdown_of(document: Path) -> str:
+    """A page, or the text cells of a notebook, without blocks of code."""
     text = document.read_text(encoding="utf-8")
-    targets = [t for t in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in t and not t.startswith("#")]
-    assert [t for t in targets if not (document.parent / t.partition("#")[0]).exists()] == []
+    if document.suffix == ".ipynb":
+        cells = (cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+        text = "\n\n".join(cell if isinstance(cell, str) else "".join(cell) for cell in cells)
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@functools.cache
+def anchors(document: Path) -> frozenset[str]:
+    """The anchors of its headings, as GitHub and the site make them."""
+    titles = re.findall(r"^#{1,6} (.+?)\s*$", markdown_of(document), re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles]
+    return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in plain)
+
+
+def broken(document: Path) -> list[str]:
+    """The local links of a document that lead nowhere."""
+    found = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", markdown_of(document))):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (document.parent / path).resolve() if path else document
+        there = file.exists() and (not anchor or file.suffix not in (".md", ".ipynb") or anchor in anchors(file))
+        if not there:
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, *NOTEBOOKS], ids=lambda path: path.name)
+def test_local_links_and_their_anchors_lead_somewhere(document: Path) -> None:
+    assert broken(document) == []
+
+
+def test_a_broken_link_and_a_missing_anchor_are_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A `page` of 1.2\n\n```text\n# no heading\n```\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](other.md#a-page-of-12) [b](other.md#no-heading) [c](gone.md) `[d](gone.md)` [e](https://x.test)\n"
+    )
+    assert broken(page) == ["other.md#no-heading", "gone.md"]
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    """What the build of the site would find after half a minute."""
+    text = (DOCS / "site" / "conf.py").read_text(encoding="utf-8")
+    listed = {f"{name}.md" for name in re.findall(r'"([\w/-]+)"', text)} | {"README.md"}
+    assert [d for d in DOCUMENTS if str(d.relative_to(ROOT)) not in listed] == []
 
 
 # ---------------------------------------------------------------- pages that name tests

@@ -75,6 +75,26 @@ def test_a_run_is_in_the_database(here: Path, postgres_url: str, capsys: pytest.
     assert postgres_url not in "".join(f.read_text() for f in directory.rglob("*") if f.is_file())
 
 
+KILLED = """
+import os, sys
+from prose_kernel.cli.main import main
+from prose_kernel.runtime.execution_context import ExecutionContext
+ExecutionContext.ask = lambda *_, **__: os._exit(9)
+main(sys.argv[1:])
+"""
+
+
+def test_a_run_killed_before_it_asked_anything_goes_on(here: Path, postgres_url: str) -> None:
+    """Its row is in the database by then; another run would leave it there, running for ever."""
+    configure(postgres_url)
+    command = [sys.executable, "-c", KILLED, "run", "p.prose", "--input", "topic=birds", "--state=postgres"]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 9
+    ((killed, status),) = rows(postgres_url, "SELECT id, status FROM openprose.run")
+    assert status == "running"
+    assert main(["run", "--resume"]) == 0
+    assert rows(postgres_url, "SELECT id, status FROM openprose.run") == [(killed, "completed")]
+
+
 def test_several_runs_at_once(here: Path, postgres_url: str) -> None:
     configure(postgres_url)
 

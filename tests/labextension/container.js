@@ -2,11 +2,12 @@
  *
  * node container.js SCRIPT < questions.json > answers.json
  * A question is {"do": "tokens", "text": ...}, {"do": "indent", "text": ..., "after": ..., "typed": ...},
- * {"do": "plugins"} or {"do": "cell", "texts": [...]}; `language` is that of the text, "prose" if nothing else is said.
+ * {"do": "plugins"}, {"do": "warnings"} or {"do": "cell", "texts": [...]}; `language` is that of the text, "prose" if nothing else is said.
  */
 'use strict';
 const fs = require('fs');
 const vm = require('vm');
+const { pathToFileURL, fileURLToPath } = require('url');
 
 class Stream {
   constructor(string) {
@@ -31,6 +32,7 @@ class Stream {
 }
 
 const parsers = {};
+const warnings = [];
 const former = { safe: true, createRenderer: () => ({ renderModel: (model) => model.data }) };
 const registered = {
   languages: {},
@@ -91,6 +93,7 @@ const answers = {
     const context = typed === undefined ? { simulatedBreak: 1, pos: 1 } : { pos: 1, lineAt: () => ({ text: typed }) };
     return parsers[language].indent(run(question).state, after || '', { unit: 4, ...context });
   },
+  warnings: () => warnings,
   plugins: () => ({ ...registered, languageData: Object.values(parsers).map((one) => one.languageData.commentTokens) }),
   reindents: ({ line, language = 'prose' }) => parsers[language].languageData.indentOnInput.test(line),
   // What a renderer of JupyterLab's is given to show instead of an output.
@@ -115,7 +118,14 @@ const answers = {
 
 (async () => {
   const window = {};
-  vm.runInNewContext(fs.readFileSync(process.argv[2], 'utf8'), { window, Promise });
+  const document = { currentScript: { src: pathToFileURL(process.argv[2]).href } };
+  const fetch = async (url) => ({ json: async () => JSON.parse(fs.readFileSync(fileURLToPath(url), 'utf8')) });
+  const quiet = { warn: (...words) => warnings.push(words.map((word) => String(word)).join(' ')) };
+  vm.runInNewContext(
+    fs.readFileSync(process.argv[2], 'utf8'),
+    { window, document, fetch, URL, Promise, console: quiet },
+    { importModuleDynamically: vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER },
+  );
   const container = window._JUPYTERLAB['prose-kernel'];
   container.init(Object.fromEntries(Object.entries(stubs).map(([name, module]) => [name, share(module)])));
   const { default: plugins } = (await container.get('./extension'))();

@@ -1,4 +1,4 @@
-"""The script of the JupyterLab extension, run in Node with stubs of what JupyterLab shares (container.js)."""
+"""The scripts of the JupyterLab extension, run in Node with stubs of what JupyterLab shares (container.js)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Colour = tuple[int, str, str | None]
 """Line from 0, text, style."""
 
 
-def ask(*questions: dict[str, Any]) -> list[Any]:
-    script = next((LABEXTENSION / "static").glob("remoteEntry*.js"))
+def ask(*questions: dict[str, Any], of: Path = LABEXTENSION) -> list[Any]:
+    script = next((of / "static").glob("remoteEntry*.js"))
     done = subprocess.run(
         [needs("node"), str(Path(__file__).parent / "container.js"), str(script)],
         input=json.dumps(questions),

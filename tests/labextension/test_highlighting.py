@@ -350,33 +350,43 @@ def test_a_cell_has_the_language_that_its_first_line_says() -> None:
     assert ask({"do": "cell", "texts": list(found)})[0] == list(found.values())
 
 
-# ---------------------------------------------------------------- the name of the script
+# ---------------------------------------------------------------- the files
 
 
-def rename(*arguments: str) -> subprocess.CompletedProcess[str]:
+def hashes(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts/labextension.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_name_of_the_script_is_that_of_its_content() -> None:
-    done = rename("--check")
+def test_the_files_have_the_hashes_that_are_written_down() -> None:
+    done = hashes("--check")
     assert (done.returncode, done.stderr) == (0, ""), "run `python scripts/labextension.py`"
 
 
-def test_an_edited_script_needs_a_new_name(tmp_path: Path) -> None:
+def test_an_edited_file_needs_another_hash(tmp_path: Path) -> None:
     copy = Path(shutil.copytree(LABEXTENSION, tmp_path / "labextension"))
-    old = next((copy / "static").iterdir())
-    old.write_text(old.read_text("utf-8") + "\n", "utf-8")
-    done = rename("--check", str(copy))
+    loader = next((copy / "static").glob("remoteEntry*.js"))
+    for edited in (loader, copy / "static/plugins/figures.js"):
+        edited.write_text(edited.read_text("utf-8") + "\n", "utf-8")
+    done = hashes("--check", str(copy))
     assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 2
-    assert rename(str(copy)).returncode == 0
-    new = next((copy / "static").iterdir())
-    assert new.name != old.name
+    assert len(done.stderr.splitlines()) == 3
+    assert hashes(str(copy)).returncode == 0
+    new = next((copy / "static").glob("remoteEntry*.js"))
+    assert new.name != loader.name
     assert (
         json.loads((copy / "package.json").read_text("utf-8"))["jupyterlab"]["_build"]["load"] == f"static/{new.name}"
     )
-    assert rename("--check", str(copy)).returncode == 0
+    assert hashes("--check", str(copy)).returncode == 0
+
+
+def test_a_plugin_that_fails_is_left_out_alone(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(LABEXTENSION, tmp_path / "labextension"))
+    (copy / "static/plugins/figures.js").write_text("export default async () => { throw new Error('no'); };\n")
+    found, warnings = ask({"do": "plugins"}, {"do": "warnings"}, of=copy)
+    assert "prose-kernel:language" in found
+    assert "prose-kernel:figures" not in found
+    assert warnings == ["prose-kernel: plugins/figures.js cannot be used: Error: no"]
 
 
 def test_the_extension_has_the_version_of_the_package() -> None:

@@ -343,7 +343,7 @@ class World:
     files: dict[str, str] = field(default_factory=dict)
     concurrency: int | None = None
     order: Callable[[str], float] | None = None
-    before: Any = None
+    hook: Any = None
     supplied: dict[str, str] = field(default_factory=dict)
     listening: bool = True
 
@@ -365,7 +365,7 @@ class World:
             program_file="main.prose",
             concurrency=self.concurrency,
             load=self._load,
-            before=self.before,
+            hook=self.hook,
             supplied=self.supplied,
         )
         self.error: RunError | None = None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import World, lines
 
-from prose_kernel.runtime.events import Place
+from prose_kernel.runtime.execution_context import ExecutionContext, Node
 
 PROGRAM = lines(
     "block study(topic, depth):",
@@ -74,13 +75,15 @@ def test_the_hook_sees_every_statement_and_changes_nothing() -> None:
     async def run() -> tuple[list[tuple[int, int]], object]:
         seen: list[tuple[int, int]] = []
 
-        async def before(place: Place) -> None:
-            seen.append((place.ordinal, place.source.line_column(place.span.start)[0]))
-            await asyncio.sleep(0)
+        class Hook:
+            def before(self, s: ExecutionContext, node: Node) -> Awaitable[None]:
+                place = s.place(node)
+                seen.append((place.ordinal, place.source.line_column(place.span.start)[0]))
+                return asyncio.sleep(0)
 
-        w = World(before=before)
+        w = World(hook=Hook())
         await w.run(lines("let n = 0", "block f():", "  n = n + 1", "repeat 2:", "  do f()", "let x = n"))
-        w.machine.before = None
+        w.machine.hook = None
         await w.run("let y = 1\n", cell=True)
         return seen, w.value("x")
 

@@ -57,7 +57,7 @@ class Vvm(World):
             program_file="main.vvm",
             concurrency=self.concurrency,
             load=self._load,
-            before=self.before,
+            hook=self.hook,
         )
         self.vvm.depth = self.depth
 

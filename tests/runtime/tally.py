@@ -271,7 +271,7 @@ class EachStep(Step):
             await branch.outside(branch.host.ports.clock.sleep(len(words) - index))
             return await call(invoke(branch, function, branch.value(words[index], branch.names)))
 
-        fork = await iterate(s, self.node, len(words), NeverCancels(), one, "")
+        fork = await iterate(s, self.node, words, NeverCancels(), one, "")
         failed = next((outcome.error for outcome in fork.outcomes if outcome.error is not None), None)
         if failed is not None:
             raise failed

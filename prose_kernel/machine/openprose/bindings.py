@@ -84,7 +84,7 @@ def bind(
     s.run.changed(slot)
     if s.host.names.several and layer is s.run.root:
         s.run.publish(name, value)
-    if s.host.listeners:
+    if s.host.heard[Bound]:
         s.emit(Bound(s.place(node), name, slot.kind, value, slot.key, spawned, previous))
     return slot
 

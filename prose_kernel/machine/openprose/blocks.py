@@ -94,7 +94,7 @@ def _frame(s: ProgramContext, node: Node, entry: BlockEntry, arguments: tuple[Va
         raise located(s, recursion_error(name, limit), node)
     if s.frame.depth >= GLOBAL_DEPTH_LIMIT:
         raise located(s, recursion_error(name, GLOBAL_DEPTH_LIMIT), node)
-    caller = Caller(s.temps, s.layer, s.location(node.span))
+    caller = Caller(s.temps, s.layer, s.source, node.span)
     return Frame(s.next_execution(), name, arguments, caller, s.frame.depth + 1, same)
 
 

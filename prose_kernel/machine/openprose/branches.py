@@ -188,7 +188,7 @@ async def each(
         return one(context, index, items[index])
 
     modifiers = modifiers if s.host.preview is None else ALL
-    fork = await iterate(s, node, len(items), modifiers, begin, statement_text(s.source, node.span))
+    fork = await iterate(s, node, items, modifiers, begin, statement_text(s.source, node.span))
     if fork.left is not None and fork.left.how == "return":
         raise fork.left
     _raise(fork, lambda index: f"i{index}")
@@ -220,7 +220,7 @@ class ParallelForCode(Code):
     async def _iteration(self, s: ProgramContext, index: int, items: list[Value]) -> Value:
         node: tree.For = self.node
         s.temps = {**s.temps, **loop_names(s, node, items, index)}
-        if s.host.listeners:
+        if s.host.heard[LoopPass]:
             s.emit(LoopPass(s.place(node), index, len(items)))
         result = await call(self.body.run(s))
         return s.kept_element(result, node) if self.used else result

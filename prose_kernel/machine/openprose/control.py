@@ -74,7 +74,7 @@ class IfCode(Code):
         else:
             if self.otherwise is not None:
                 arm, body = len(self.arms) + 1, self.otherwise
-        if s.host.listeners:
+        if s.host.heard[ArmChosen]:
             s.emit(ArmChosen(s.place(self.node), arm))
         return await call(body.run(s)) if body is not None else None
 
@@ -97,7 +97,7 @@ class ChoiceCode(Code):
             return await call(s.host.preview.ways(s, list(self.bodies.values())))
         criteria = self.node.criteria
         label = await judging.choose(s, criteria, await render(s, criteria.text), self.ways)
-        if s.host.listeners:
+        if s.host.heard[OptionChosen]:
             s.emit(OptionChosen(s.place(self.node), label))
         return await call(self.bodies[label].run(s))
 
@@ -198,7 +198,7 @@ class TryCode(Code):
     async def _run(self, s: ProgramContext) -> Value:
         if s.host.preview is not None:
             return await call(self._previewed(s, s.host.preview))
-        if s.host.listeners:
+        if s.host.heard[TryEntered]:
             s.emit(TryEntered(s.place(self.node)))
         if self.final is None:
             return await call(self._guarded(s))
@@ -231,6 +231,8 @@ class TryCode(Code):
         return cast("Value", preview.unknown("value"))
 
     async def _guarded(self, s: ProgramContext) -> Value:
+        outer = s.guarded
+        s.guarded = outer + (self.catch is not None)
         try:
             return await call(self.body.run(s))
         except RunError as error:
@@ -238,6 +240,8 @@ class TryCode(Code):
                 raise
             forget_trace(error)
             caught = error_value(error)
+        finally:
+            s.guarded = outer
         return await call(self._caught(s, caught, self.catch))
 
     async def _caught(self, s: ProgramContext, caught: ErrorValue, body: Body) -> Value:
@@ -263,7 +267,7 @@ class TryCode(Code):
         return Temp(caught, "catch variable", key)
 
     async def _finally(self, s: ProgramContext) -> None:
-        if s.host.listeners:
+        if s.host.heard[FinallyEntered]:
             s.emit(FinallyEntered(s.place(self.node)))
         assert self.final is not None
         await call(self.final.run(s))

@@ -87,7 +87,12 @@ class Caller:
 
     temps: Temps
     layer: Layer
-    location: Location
+    source: Source
+    span: Span
+
+    @property
+    def location(self) -> Location:
+        return self.source.location(self.span.start)
 
 
 @dataclass(slots=True, eq=False)

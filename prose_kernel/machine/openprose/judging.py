@@ -16,7 +16,7 @@ from prose_kernel.machine.openprose.operators import truth
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime import structured_text as readings
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.events import Judged
+from prose_kernel.runtime.events import JudgeAsked, Judged
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.trampoline import call
@@ -77,11 +77,13 @@ def _taken_apart(node: tree.Node, text: str) -> tuple[str, tuple[tuple[str, str]
 
 
 def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: tree.Node | None = None) -> JudgeRequest:
-    asking = asking or Asking()
+    asking, at = asking or Asking(), s.at("judge")
+    if s.host.heard[JudgeAsked]:
+        s.emit(JudgeAsked(s.place(node or s.statement), text, at))
     written, inserted = _taken_apart(node, text) if node is not None else ("", ())
     return JudgeRequest(
         text,
-        s.at("judge"),
+        at,
         s.run.name,
         visible(s.temps, s.layer),
         s.recent.steps,

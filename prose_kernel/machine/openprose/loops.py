@@ -18,33 +18,37 @@ from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code, run_flat, value_of
 from prose_kernel.runtime.events import LoopLeft, LoopPass
 from prose_kernel.runtime.execution_context import ControlFlow, located
+from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
 _LEAVING = (RunError, ControlFlow, asyncio.CancelledError)
 
 
-class _Passes:
+class _Passes(OpenLoop):
     """The passes of one loop: runs the body, leaves on `break`, tells the listeners."""
 
-    __slots__ = ("body", "index", "maximum", "node", "s", "value")
+    __slots__ = ("body", "value")
+
+    s: ProgramContext
+    node: tree.Node
 
     def __init__(self, s: ProgramContext, node: tree.Node, body: Body, maximum: int | None) -> None:
-        self.s = s
-        self.node = node
+        super().__init__(s, node, maximum)
         self.body = body
-        self.maximum = maximum
-        self.index = -1
         self.value: Value = None
 
     def begins(self, index: int) -> None:
         s, self.index = self.s, index
-        if s.host.listeners:
+        if not index:
+            self.opened()
+        if s.host.heard[LoopPass]:
             s.emit(LoopPass(s.place(self.node), index, self.maximum))
 
     def left(self, index: int, reason: str) -> None:
         s = self.s
-        if s.host.listeners:
+        self.closed()
+        if s.host.heard[LoopLeft]:
             s.emit(LoopLeft(s.place(self.node), index, self.maximum, reason))
 
     async def all(self, count: int, begin: Callable[[int], None], used: bool) -> Value:
@@ -73,7 +77,7 @@ class _Passes:
         ways = self.body.flat(s)
         try:
             if ways is None:
-                self.value = await call(self.body.run(s))
+                self.value = await call(self.body.stepped(s))
             else:
                 self.value = run_flat(ways, self.body, s)
         except ControlFlow as leave:
@@ -84,6 +88,14 @@ class _Passes:
         if s.host.scheduler.due():
             await s.breathe()
         return True
+
+
+class _BoundedPasses(_Passes):
+    """The passes of a `loop`, which ends by itself: its maximum is only a bound."""
+
+    __slots__ = ()
+
+    fixed = False
 
 
 class ForCode(Code):
@@ -197,7 +209,7 @@ class LoopCode(Code):
     async def _loop(self, s: ProgramContext) -> Value:
         node: tree.Loop = self.node
         maximum = node.maximum
-        passes = _Passes(s, node, self.body, maximum)
+        passes = _BoundedPasses(s, node, self.body, maximum)
         try:
             return await self._run_passes(s, passes, maximum)
         except _LEAVING:

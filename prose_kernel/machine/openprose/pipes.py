@@ -16,6 +16,7 @@ from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.events import PipeProgressed
 from prose_kernel.runtime.execution_context import ControlFlow, located
+from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -72,8 +73,21 @@ def _item_name(operation: tree.PipeOperation) -> str:
     return operation.names[0].id if operation.names else "item"
 
 
+class _Items(OpenLoop):
+    """The items of an operation that takes them one after the other."""
+
+    __slots__ = ()
+
+    s: ProgramContext
+    node: tree.PipeOperation
+
+    def begins(self, index: int) -> None:
+        self.index = index
+        _begins(self.s, self.node, index, self.maximum or 0)
+
+
 def _begins(s: ProgramContext, operation: tree.PipeOperation, index: int, total: int) -> None:
-    if s.host.listeners:
+    if s.host.heard[PipeProgressed]:
         s.emit(PipeProgressed(s.place(operation), operation.kind, index + 1, total))
 
 
@@ -94,20 +108,22 @@ async def _once(s: ProgramContext, body: Body, temps: Temps) -> Value:
 
 async def _map(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     found: list[Value] = []
-    for index, item in enumerate(items):
-        _begins(s, operation, index, len(items))
-        value = await _once(s, body, {**s.temps, "item": Temp(item, "pipeline variable")})
-        found.append(s.kept_element(value, operation))
+    with _Items(s, operation, len(items)) as passes:
+        for index, item in enumerate(items):
+            passes.begins(index)
+            value = await _once(s, body, {**s.temps, "item": Temp(item, "pipeline variable")})
+            found.append(s.kept_element(value, operation))
     return list(found)
 
 
 async def _filter(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     found: list[Value] = []
-    for index, item in enumerate(items):
-        _begins(s, operation, index, len(items))
-        value = await _once(s, body, {**s.temps, "item": Temp(item, "pipeline variable")})
-        if await judging.is_true(s, value, operation):
-            found.append(item)
+    with _Items(s, operation, len(items)) as passes:
+        for index, item in enumerate(items):
+            passes.begins(index)
+            value = await _once(s, body, {**s.temps, "item": Temp(item, "pipeline variable")})
+            if await judging.is_true(s, value, operation):
+                found.append(item)
     return list(found)
 
 
@@ -116,10 +132,11 @@ async def _reduce(s: ProgramContext, operation: tree.PipeOperation, body: Body, 
         return None
     first, second = (name.id for name in operation.names)
     result = items[0]
-    for index, item in enumerate(items[1:], 1):
-        _begins(s, operation, index, len(items))
-        pair = {first: Temp(result, "pipeline variable"), second: Temp(item, "pipeline variable")}
-        result = await _once(s, body, {**s.temps, **pair})
+    with _Items(s, operation, len(items)) as passes:
+        for index, item in enumerate(items[1:], 1):
+            passes.begins(index)
+            pair = {first: Temp(result, "pipeline variable"), second: Temp(item, "pipeline variable")}
+            result = await _once(s, body, {**s.temps, **pair})
     return result
 
 

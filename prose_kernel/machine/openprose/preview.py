@@ -27,14 +27,13 @@ from prose_kernel.machine.openprose.program_context import ProgramContext, Progr
 from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime import structured_text
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.foresight import (
     PASSES,
-    STEPS,
     Full,
     Looking,
     Nobody,
+    StepLimit,
     Told,
     is_unknown,
     unknown,
@@ -69,13 +68,6 @@ class Foresight:
 
     def __init__(self) -> None:
         self.told = Told()
-        self._steps = 0
-
-    async def before(self, place: Place) -> None:
-        """Before each statement: a text that branches without end is left."""
-        self._steps += 1
-        if self.told.full or self._steps > STEPS:
-            raise Full
 
     # ------------------------------------------------------------ announcing
 
@@ -198,7 +190,7 @@ def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
     nobody, store = Nobody(), Looking(run.store)
     ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
-    host = Host(ports, (), supplied=run.host.supplied, before=foresight.before)
+    host = Host(ports, (), supplied=run.host.supplied, hook=StepLimit(foresight.told))
     host.preview = foresight
     shadow = ProgramRun(host, store, run.name, run.program)
     table = {name: replace(slot) for name, slot in run.root.table.items()}

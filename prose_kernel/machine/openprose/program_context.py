@@ -99,6 +99,8 @@ class ProgramContext(ExecutionContext):
     __slots__ = ("catching", "frame", "layer", "temps")
 
     run: ProgramRun
+    language = "openprose"
+    looking = "prose_kernel.machine.openprose.looking"
 
     def __init__(self, run: ProgramRun, layer: Layer, source: Source, cwd: str, path: str) -> None:
         super().__init__(run, source, cwd, path)

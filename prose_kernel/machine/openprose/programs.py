@@ -109,15 +109,15 @@ async def _execute(s: ProgramContext, step: Step) -> Value:
     s.statement = step.node
     host = s.host
     try:
-        if host.before is not None:
-            await s.outside(host.before(s.place(step.node)))
+        if host.hook is not None and (held := host.hook.before(s, step.node)) is not None:
+            await held
         if host.scheduler.due():
             await s.breathe()
         return step.now(s) if step.now is not None else await call(step.run(s))
     except RunError as error:
         if host.preview is not None:
             return cast("Value", host.preview.failed(s, step.node))
-        s.announce(error, step.node)
+        await s.failing(error, step.node)
         raise
     except ControlFlow:
         if host.preview is not None:
@@ -252,4 +252,4 @@ def _context_of_call(
     context.race_gate = s.race_gate
     context.cancellation = s.cancellation
     context.branches = s.branches
-    return context
+    return context.goes_on_for(s)

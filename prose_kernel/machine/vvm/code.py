@@ -179,17 +179,17 @@ class Body(compiled_code.Body):
                 return super().steps
         return self._steps
 
-    async def run(self, s: Any) -> Left:
+    async def run(self, s: Any, breathes: bool = True) -> Left:
         """Execute in order until a statement leaves."""
         host = s.host
         turns = host.scheduler
         for step in self.steps:
             try:
-                if host.before is not None:
-                    await s.outside(host.before(s.place(step.node)))
-                if turns.due():
+                if host.hook is not None and (held := host.hook.before(s, step.node)) is not None:
+                    await held
+                if breathes and turns.due():
                     await s.breathe()
-                if step.now is not None and (host.before is None or not step.nests):
+                if step.now is not None and (host.hook is None or not step.nests):
                     left: Left = step.now(s)
                 else:
                     s.statement = step.node
@@ -197,7 +197,7 @@ class Body(compiled_code.Body):
                     left = await call(step.run(s)) if code is None else step.finish(s, await call(code.run(s)))
             except RunError as error:
                 if host.preview is None:
-                    s.announce(error, step.node)
+                    await s.failing(error, step.node)
                     raise
                 left = host.preview.failed(s, step.node)
             if left is not None:
@@ -208,7 +208,7 @@ class Body(compiled_code.Body):
 async def run_body(body: Body, s: Any) -> Left:
     """Execute a body, without a coroutine of its own where nothing in it can wait."""
     ways = body.flat(s)
-    return await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+    return await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
 
 
 def run_flat(ways: Sequence[Now], body: Body, s: Any) -> Left:

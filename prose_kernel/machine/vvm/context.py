@@ -155,6 +155,8 @@ class Context(ExecutionContext):
     __slots__ = ("depth", "frame", "handling", "it", "module", "table")
 
     run: VvmRun
+    language = "vvm"
+    looking = "prose_kernel.machine.vvm.looking"
 
     def __init__(self, run: VvmRun, module: Module, source: Source, cwd: str, path: str) -> None:
         super().__init__(run, source, cwd, path)

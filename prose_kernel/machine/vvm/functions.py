@@ -148,7 +148,7 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
     s.depth += 1
     try:
         ways = body.flat(s)
-        left: Left = await body.run(s) if ways is None else run_flat(ways, body, s)
+        left: Left = await body.stepped(s) if ways is None else run_flat(ways, body, s)
     except RunError as error:
         error.__traceback__ = None  # a deep recursion must not leave a trace as long as itself
         raise

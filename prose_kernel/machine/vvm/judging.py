@@ -13,7 +13,7 @@ from prose_kernel.machine.vvm.expressions import member
 from prose_kernel.machine.vvm.rendering import Rendered, input_text, inserted, ref_preview
 from prose_kernel.machine.vvm.values import is_error, is_ref, raised
 from prose_kernel.runtime.compiled_code import Code, Now, value_of
-from prose_kernel.runtime.events import ArmChosen, Constrained, Judged, OptionChosen
+from prose_kernel.runtime.events import ArmChosen, Constrained, JudgeAsked, Judged, OptionChosen
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.trampoline import call
@@ -69,9 +69,12 @@ def _request(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> 
             subject = ref_preview(value)
     except VvmRaise as error:
         raise located(s, error, node) from None
+    at = s.at("judge")
+    if s.host.heard[JudgeAsked]:
+        s.emit(JudgeAsked(s.place(node), criterion.text, at))
     return JudgeRequest(
         criterion.text,
-        s.at("judge"),
+        at,
         s.run.name,
         {"it": value},
         written=criterion.written,
@@ -199,7 +202,7 @@ class MatchStep(Step):
                 if isinstance(pattern, tree.ErrorPattern) and pattern.name is not None:
                     s.bind(pattern.name.id, value, pattern)
                 break
-        if s.host.listeners:
+        if s.host.heard[ArmChosen]:
             s.emit(ArmChosen(s.place(self.node), chosen))
         return await call(body.run(s)) if body is not None else None
 
@@ -243,7 +246,7 @@ class ChooseStep(Step):
                 return await call(s.host.preview.ways(s, [self.bodies[o.label.value] for o in node.options]))
             labels = tuple(dict.fromkeys(option.label.value for option in node.options))
             label = await pick(s, node.criterion, self.criterion.render(s, value), value, labels)
-            if s.host.listeners:
+            if s.host.heard[OptionChosen]:
                 s.emit(OptionChosen(s.place(node), label))
             s.bind(node.target.id, label, node)
             return await call(self.bodies[label].run(s))

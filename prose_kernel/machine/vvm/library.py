@@ -21,6 +21,7 @@ from prose_kernel.runtime.events import PipeProgressed
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.forks import iterate
 from prose_kernel.runtime.json_text import int_text
+from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.shared_names import Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -157,33 +158,51 @@ def _truth(s: Context, node: Node, function: str, name: str, value: Value) -> bo
 Operation = Literal["map", "filter", "pmap", "reduce"]
 
 
-def _progress(s: Context, node: Node, operation: Operation, index: int, total: int) -> None:
-    if s.host.listeners:
-        s.emit(PipeProgressed(s.place(node), operation, index, total))
+class _Items(OpenLoop):
+    """The items of a function that takes them one after the other."""
+
+    __slots__ = ()
+
+    s: Context
+
+    def begins(self, operation: Operation, number: int) -> None:
+        s, self.index = self.s, number - 1
+        if s.host.heard[PipeProgressed]:
+            s.emit(PipeProgressed(s.place(self.node), operation, number, self.maximum or 0))
+
+
+class _Rounds(OpenLoop):
+    """The rounds of `refine`, which ends by itself."""
+
+    __slots__ = ()
+
+    fixed = False
 
 
 async def _map(s: Context, node: Node, given: Bound) -> Value:
     items, function = _items(s, node, "map", given, "f"), given["f"]
     found: list[Value] = []
-    for number, item in enumerate(items, 1):
-        _progress(s, node, "map", number, len(items))
-        value = await call(apply(s, node, function, (item,)))
-        if is_error(value):
-            return value
-        found.append(value)
+    with _Items(s, node, len(items)) as passes:
+        for number, item in enumerate(items, 1):
+            passes.begins("map", number)
+            value = await call(apply(s, node, function, (item,)))
+            if is_error(value):
+                return value
+            found.append(value)
     return found
 
 
 async def _filter(s: Context, node: Node, given: Bound) -> Value:
     items, function = _items(s, node, "filter", given, "pred"), given["pred"]
     found: list[Value] = []
-    for number, item in enumerate(items, 1):
-        _progress(s, node, "filter", number, len(items))
-        value = await call(apply(s, node, function, (item,)))
-        if is_error(value):
-            return value
-        if _truth(s, node, "filter", "pred", value):
-            found.append(item)
+    with _Items(s, node, len(items)) as passes:
+        for number, item in enumerate(items, 1):
+            passes.begins("filter", number)
+            value = await call(apply(s, node, function, (item,)))
+            if is_error(value):
+                return value
+            if _truth(s, node, "filter", "pred", value):
+                found.append(item)
     return found
 
 
@@ -197,11 +216,12 @@ async def _reduce(s: Context, node: Node, given: Bound) -> Value:
         raise raised(s, node, "R216", "reduce of empty list", hint="give it a start: reduce(items, f, init=0)")
     if "init" in given and is_error(result):
         return result
-    for number, item in enumerate(rest, 1):
-        _progress(s, node, "reduce", number, len(rest))
-        result = await call(apply(s, node, function, (result, item)))
-        if is_error(result):
-            return result
+    with _Items(s, node, len(rest)) as passes:
+        for number, item in enumerate(rest, 1):
+            passes.begins("reduce", number)
+            result = await call(apply(s, node, function, (result, item)))
+            if is_error(result):
+                return result
     return result
 
 
@@ -214,10 +234,12 @@ async def _refine(s: Context, node: Node, given: Bound) -> Value:
     _callable(s, node, "refine", "done", done)
     _callable(s, node, "refine", "step", step)
     current = given["seed"]
-    for number in range(limit):
-        if _truth(s, node, "refine", "done", await call(apply(s, node, done, (current, number)))):
-            return current
-        current = await call(apply(s, node, step, (current, number)))
+    with _Rounds(s, node, limit) as rounds:
+        for number in range(limit):
+            rounds.index = number
+            if _truth(s, node, "refine", "done", await call(apply(s, node, done, (current, number)))):
+                return current
+            current = await call(apply(s, node, step, (current, number)))
     return current
 
 
@@ -245,7 +267,7 @@ async def _pmap(s: Context, node: Node, given: Bound) -> Value:
     async def one(branch: Context, index: int) -> Value:
         return await call(apply(branch, node, function, (items[index],)))
 
-    fork = await iterate(s, node, len(items), _NeverCancels(), one, "")
+    fork = await iterate(s, node, items, _NeverCancels(), one, "")
     if fork.join.raised is not None:
         raise fork.join.raised  # there was nobody to answer
     failed = next((outcome.error for outcome in fork.outcomes if outcome.error is not None), None)

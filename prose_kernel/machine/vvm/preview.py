@@ -22,14 +22,13 @@ from prose_kernel.machine.vvm.code import Body, Left, awaited
 from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
 from prose_kernel.machine.vvm.program import run_text
 from prose_kernel.runtime.compiled_code import Code
-from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import Host, Node
 from prose_kernel.runtime.foresight import (
     PASSES,
-    STEPS,
     Full,
     Looking,
     Nobody,
+    StepLimit,
     Told,
     unknown,
     unknown_in,
@@ -64,15 +63,8 @@ class Foresight:
         self.told = Told()
         self.root: Module | None = None
         self._real = run.root
-        self._steps = 0
         self._open = 0
         self._doubtful: set[Frame | None] = set()
-
-    async def before(self, place: Place) -> None:
-        """Before each statement: a text that branches without end is left."""
-        self._steps += 1
-        if self.told.full or self._steps > STEPS:
-            raise Full
 
     # ------------------------------------------------------------ announcing
 
@@ -207,7 +199,7 @@ def _shadow(run: VvmRun, foresight: Foresight) -> VvmRun:
     """A copy of a run, whose names may be changed, and which can do nothing."""
     nobody = Nobody()
     ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=Looking(run.host.ports.store), races=None)
-    host = Host(ports, (), load=run.host.load, before=foresight.before)
+    host = Host(ports, (), load=run.host.load, hook=StepLimit(foresight.told))
     host.preview = foresight
     shadow = VvmRun(host, ports.store, run.name, run.program)
     shadow.depth, shadow.modules = run.depth, dict(run.modules)

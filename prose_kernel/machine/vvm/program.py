@@ -151,6 +151,7 @@ async def _execute_module(s: Context, by: tree.ModuleImport, imported: modules.M
     module = Module(s.run)
     inner = Context(s.run, module, imported.source, s.cwd, s.at("program"))
     inner.race_gate, inner.cancellation, inner.branches = s.race_gate, s.cancellation, s.branches
+    inner.goes_on_for(s).statement = by
     start = inner.path
     try:
         for item in imported.program.items:

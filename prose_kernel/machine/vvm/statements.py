@@ -30,6 +30,7 @@ from prose_kernel.machine.vvm.values import a_type_of, error_value, raised
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, LoopLeft, LoopPass, TryEntered
 from prose_kernel.runtime.execution_context import forget_trace, located
+from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -144,12 +145,12 @@ class IfStep(Step):
             for number, (condition, way, where) in enumerate(arms, 1):
                 value = condition(s)
                 if value is True:
-                    if s.host.listeners:
+                    if s.host.heard[ArmChosen]:
                         s.emit(ArmChosen(s.place(node), number))
                     return way(s)
                 if value is not False:
                     raise not_boolean(s, where, value)
-            if s.host.listeners:
+            if s.host.heard[ArmChosen]:
                 s.emit(ArmChosen(s.place(node), other))
             return last(s) if last is not None else None
 
@@ -166,34 +167,35 @@ class IfStep(Step):
         else:
             if self.otherwise is not None:
                 arm, body = len(self.arms) + 1, self.otherwise
-        if s.host.listeners:
+        if s.host.heard[ArmChosen]:
             s.emit(ArmChosen(s.place(self.node), arm))
-        return await call(body.run(s)) if body is not None else None
+        if body is None:
+            return None
+        return await call(body.run(s, self.now is None))  # with a hook, a statement that could be computed at once
 
 
 # ---------------------------------------------------------------- loops
 
 
-class _Passes:
+class _Passes(OpenLoop):
     """The passes of one loop as listeners hear of them."""
 
-    __slots__ = ("index", "maximum", "node", "s")
+    __slots__ = ()
 
-    def __init__(self, s: Context, node: tree.Node, maximum: int | None) -> None:
-        self.s = s
-        self.node = node
-        self.maximum = maximum
-        self.index = -1
+    s: Context
 
     def begins(self) -> None:
         self.index += 1
+        if not self.index:
+            self.opened()
         s = self.s
-        if s.host.listeners:
+        if s.host.heard[LoopPass]:
             s.emit(LoopPass(s.place(self.node), self.index, self.maximum))
 
     def left(self, reason: str) -> None:
         s = self.s
-        if s.host.listeners:
+        self.closed()
+        if s.host.heard[LoopLeft]:
             s.emit(LoopLeft(s.place(self.node), self.index, self.maximum, reason))
 
     def ended_by(self, left: Leave) -> Left:
@@ -230,7 +232,7 @@ class WhileStep(Step):
                     raise not_boolean(s, condition.node, value)
                 passes.begins()
                 ways = body.flat(s)
-                left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+                left: Left = await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
                 if left is not None and left is not CONTINUE:
                     return passes.ended_by(left)
                 if turns.due():
@@ -267,7 +269,7 @@ class ForStep(Step):
                 s.bind(name, item, node)
                 passes.begins()
                 ways = body.flat(s)
-                left: Left = await call(body.run(s)) if ways is None else run_flat(ways, body, s)
+                left: Left = await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
                 if left is not None and left is not CONTINUE:
                     return passes.ended_by(left)
                 if turns.due():
@@ -340,7 +342,7 @@ class TryStep(Step):
     async def _run(self, s: Context) -> Left:
         if s.host.preview is not None:
             return await call(self._previewed(s))
-        if s.host.listeners:
+        if s.host.heard[TryEntered]:
             s.emit(TryEntered(s.place(self.node)))
         if self.final is None:
             return await call(self._guarded(s))
@@ -360,6 +362,8 @@ class TryStep(Step):
         raise pending
 
     async def _guarded(self, s: Context) -> Left:
+        outer = s.guarded
+        s.guarded = outer + (self.handler is not None)
         try:
             return await call(self.body.run(s))
         except RunError as error:
@@ -367,6 +371,8 @@ class TryStep(Step):
                 raise
             forget_trace(error)
             caught = error
+        finally:
+            s.guarded = outer
         return await call(self._handled(s, caught, self.handler))
 
     async def _handled(self, s: Context, error: RunError, body: Body) -> Left:
@@ -382,7 +388,7 @@ class TryStep(Step):
 
     async def _finally(self, s: Context) -> Left:
         assert self.final is not None
-        if s.host.listeners:
+        if s.host.heard[FinallyEntered]:
             s.emit(FinallyEntered(s.place(self.node)))
         return await call(self.final.run(s))
 

@@ -1,0 +1,111 @@
+"""How `make docs` renders documentation and course into one site, `build/site`: Sphinx with MyST and the theme Furo.
+
+The pages stay what they are on GitHub: plain Markdown and notebooks with their saved outputs, which are not run again.
+What a site needs beyond that is here: which page stands where (`NAVIGATION`), and the anchors that GitHub gives to
+headings. A broken link, a missing anchor or a page without a place in the navigation fails the build. Everything is
+loaded from the site itself; it can be opened without a server.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from pygments.lexers.special import TextLexer
+
+ROOT = Path(__file__).parents[2]
+
+NAVIGATION = {
+    "Start": ["docs/in-the-notebook", "docs/openprose-or-vvm", "notebooks/tour", "notebooks/vvm_tour"],
+    "Course": sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
+    "Look": ["docs/pictures"],
+    "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/permissions", "docs/exec-tool"],
+    "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
+    "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/tasks", "docs/many-machines"],
+    "Edit": ["docs/editors", "docs/highlighting"],
+    "Trust": ["docs/what-leaves-your-machine", "docs/threat-model", "docs/reliability"],
+    "Reference": [
+        "docs/reference/index",
+        "docs/reference/openprose",
+        "docs/reference/vvm",
+        "docs/reference/exec-and-tasks",
+        "docs/reference/sessions",
+        "docs/reference/jupyter",
+    ],
+    "Develop": [
+        "CONTRIBUTING",
+        "docs/architecture",
+        "docs/modules",
+        "docs/dependencies",
+        "docs/benchmarks",
+        "CHANGELOG",
+        "SECURITY",
+        "docs/index",
+    ],
+}  # fmt: skip
+
+project = "prose_kernel"
+author = copyright = "The prose_kernel developers"
+extensions = ["myst_nb"]
+root_doc = "README"
+include_patterns = [f"{page}.*" for pages in NAVIGATION.values() for page in pages] + ["README.md", "docs/*.md"]
+suppress_warnings = [
+    "myst.header",  # cells may skip a level of headings
+    "mystnb.unknown_mime_type",
+    "misc.highlighting_failure",  # examples of mistakes are no correct programs
+]
+
+# Markdown as GitHub reads it; anchors for headings of every level
+myst_heading_anchors = 6
+nb_execution_mode = "off"
+nb_merge_streams = True
+nb_render_error_lexer = "myst-ansi"
+
+html_theme = "furo"
+html_title = "prose_kernel"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True}
+pygments_style, pygments_dark_style = "tango", "github-dark"
+
+_NO_LEXER = re.compile(r"^```(prose|vvm)[^\n]+$", re.MULTILINE)
+"""Fences of the reference say behind the language what an example is for."""
+
+
+def _navigation(app: Any, page: str, text: list[str]) -> None:
+    """The front page names all others: Sphinx makes the navigation of it."""
+    text[0] = _NO_LEXER.sub(r"```\1", text[0])
+    if page == root_doc:
+        for caption, pages in NAVIGATION.items():
+            names = "\n".join(f"/{one}" for one in pages)
+            text[0] += f"\n\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```\n"
+
+
+def _anchors(app: Any, tree: Any) -> None:
+    """Headings get the ids that GitHub gives them, so that a link from elsewhere leads to the same place."""
+    for section in tree.findall(nodes.section):
+        slug = section.get("slug")
+        if slug and slug not in section["ids"]:
+            section["ids"].insert(0, slug)
+
+
+def _first_page(app: Any, problem: Exception | None) -> None:
+    """Who opens the directory reads the front page."""
+    if problem is None:
+        name = f"{root_doc}.html"
+        moved = f'<meta http-equiv="refresh" content="0; url={name}">'
+        page = f'<!doctype html><meta charset="utf-8">{moved}<a href="{name}">{project}</a>\n'
+        (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    for plain in ("mermaid", "permissions", "rules"):  # fences of the documentation whose languages have no colours
+        app.add_lexer(plain, TextLexer)
+    app.connect("source-read", _navigation)
+    app.connect("doctree-read", _anchors)
+    app.connect("build-finished", _first_page)

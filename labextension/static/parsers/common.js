@@ -1,0 +1,32 @@
+/* What the parsers of both languages share. */
+
+/* A state of theirs as CodeMirror keeps one for each line. */
+const copyState = (state) => ({ ...state, arms: state.arms.slice(), brackets: state.brackets.slice() });
+
+const words = (text) => new Set(text.split(' '));
+
+// The style of each sign; all others are operators.
+const SIGNS = {
+  '(': 'paren', ')': 'paren', '[': 'squareBracket', ']': 'squareBracket', '{': 'brace', '}': 'brace',
+  ',': 'separator', '.': 'derefOperator', ':': 'punctuation',
+};
+
+/* How deep a new line is. `arm` matches the words that go on with a statement above; `columns` are the columns that
+ * such a word may have, the innermost last. A line that is further out already (somebody has moved it there) takes
+ * that of the statement it has been moved to. */
+const indentation = (arm, columns) => (state, after, context) => {
+  const unit = state.unit || 2; // both languages are written with two spaces, whatever the settings say for Python
+  if (state.inside) return null; // text keeps the indentation of the line before
+  if (state.brackets.length) {
+    const column = state.brackets[state.brackets.length - 1];
+    return /^[)\]}]/.test(after) ? column : column + unit;
+  }
+  const found = arm.exec(after);
+  if (!found) return state.indent + (state.before === ':' ? unit : 0);
+  const typed = context.simulatedBreak == null && context.pos != null;
+  const most = typed ? /^[ \t]*/.exec(context.lineAt(context.pos).text)[0].length : Infinity;
+  const fitting = columns(found[1], state, unit).filter((column) => column <= most);
+  return fitting.length ? fitting[fitting.length - 1] : null;
+};
+
+export default { words, SIGNS, copyState, indentation };

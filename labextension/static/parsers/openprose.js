@@ -1,0 +1,310 @@
+/* OpenProse for CodeMirror's `StreamLanguage`: colours, indentation, comments. */
+
+export default ({ words, SIGNS, copyState, indentation }) => {
+  // ---------------------------------------------------------------- its words
+
+  const IDENT = '[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*';
+  const PATH = `${IDENT}(?:\\.${IDENT}|\\[(?:[0-9]+|${IDENT})\\])*`;
+  const WORD = new RegExp(`^${IDENT}`);
+  const INTERPOLATION = new RegExp(`^\\{${PATH}\\}(?!\\})`);
+  const PROPERTY = new RegExp(
+    '^[ \\t]*(?:prompt|model|context|skills|permissions|persist|retry|backoff|timeout|on[-_]fail|on[-_]reject|cwd|allow)' +
+      '[ \\t]*:',
+  );
+  const END = '[ \\t]*(?:#.*)?$';
+  const ENDS = new RegExp(`^${END}`);
+
+  // All keywords are soft. What the rest of the line must look like for a word to be one:
+  const KEYWORDS = new Map(
+    Object.entries({
+      use: '[ \\t]*"',
+      import: '[ \\t]*"',
+      option: '[ \\t]*"',
+      exec: '[ \\t]*"',
+      input: '[ \\t]*[A-Za-z_:"]',
+      agent: '[ \\t]*[A-Za-z_]',
+      gate: '[ \\t]*[A-Za-z_]',
+      block: '[ \\t]*[A-Za-z_:(]',
+      resume: '[ \\t]*:',
+      parallel: `[ \\t]*[:(]|[ \\t]*for(?![\\w-])|${END}`,
+      for: '[ \\t]*[A-Za-z_]',
+      repeat: '[ \\t]*[A-Za-z_0-9:"+]|[ \\t]*-(?!>)',
+      loop: '[ \\t]*[:(]|[ \\t]*(?:until|while|as)(?![\\w-])',
+      try: '[ \\t]*:',
+      finally: '[ \\t]*:',
+      else: '[ \\t]*:|[ \\t]*if(?![\\w-])',
+      catch: '[ \\t]*:|[ \\t]*as(?![\\w-])',
+      do: `[ \\t]*[A-Za-z_:]|${END}`,
+      throw: `[ \\t]*[A-Za-z_"]|${END}`,
+      break: END,
+      continue: END,
+      output: '(?![ \\t]*\\.)',
+      let: '(?![ \\t]*[.(|])',
+      const: '(?![ \\t]*[.(|])',
+      session: '(?![ \\t]*(?:[.,|]|=(?!=)))',
+      if: '(?![ \\t]*=(?!=))',
+      elif: '(?![ \\t]*=(?!=))',
+      choice: '(?![ \\t]*=(?!=))',
+      return: '(?![ \\t]*=(?!=))',
+      assert: '(?![ \\t]*=(?!=))',
+    }).map(([word, rest]) => [word, new RegExp(`^(?:${rest})`)]),
+  );
+  // Where a statement can begin besides the start of a line, and which ones.
+  const SPAWNS = words('session resume exec');
+  const VALUES = words('session resume exec do parallel for repeat loop try choice if');
+  const AFTER_COLON = words('session resume exec do throw continue');
+  const AFTER_RETURN = words('session resume exec do parallel try choice');
+  const CONSTANTS = words('true false null');
+  const OPERATORS = words('and or not is');
+  const DEFINES = words('let const input output agent block gate');
+  const ARMS = { elif: 'if elif', else: 'if elif', catch: 'try', finally: 'try catch' };
+  const ARM = /^(elif|else|catch|finally)(?![\w-])/;
+  // A line that must be a statement: it ends brackets that somebody forgot to close.
+  const STATEMENT = new RegExp(
+    '^[ \\t]*(?:(?:session|exec|use|option|throw)[ \\t]+"' +
+      '|(?:let|const|agent|block|gate|for|input|output)[ \\t]+[A-Za-z_{]' +
+      '|(?:session|resume|try|do|parallel|finally|else|catch)[ \\t]*:|(?:if|elif|choice|loop)[ \\t]+\\*\\*)',
+  );
+  const SAMPLE_OPENS = /(?:[:=][ \t]*|\b(?:session|exec|throw)[ \t]+)"""$/;
+  const MARKER_OPENS = /^(?:[^*]|\*(?!\*))*?[ \t]\*\*[A-Za-z0-9{'(]/;
+
+  // ---------------------------------------------------------------- state
+
+  /* inside    what the line begins in: null, '"', '"""', '**' or '***'
+   * nested    how many samples with quotes of their own a `"""` string is in; null where it cannot hold any
+   * before    the token before: 'line' at the start of a statement, a sign, a keyword, or 'value'
+   * column    of the line; indent: of the statement; unit: how much deeper the text's own blocks are, 0 where none was seen
+   * arms      [column, keyword] of each if, try ... that can still get an arm
+   * brackets  the column of the line of each open bracket
+   * naming    which names are definitions: null, 'one', 'parameters' (after `(`), 'all' (until the closing bracket),
+   *           'in' (until `in`)
+   */
+  const startState = () => ({
+    inside: null,
+    nested: null,
+    before: 'line',
+    column: 0,
+    indent: 0,
+    unit: 0,
+    arms: [],
+    brackets: [],
+    naming: null,
+  });
+
+  // ---------------------------------------------------------------- literals
+
+  /* Prompts quote programs. In a string whose opener ends its line, quotes that open a string there and end their line
+   * begin a sample, and quotes alone on a line end it. */
+  const isSample = (quotes, stream, state) => {
+    if (state.nested === null) return false;
+    if (quotes.length === 3 && stream.eol() && SAMPLE_OPENS.test(stream.string)) {
+      state.nested += 1;
+      return true;
+    }
+    if (!state.nested) return false;
+    if (stream.string.trim() === '"""') state.nested -= 1;
+    return true;
+  };
+
+  const string = (stream, state) => {
+    const triple = state.inside === '"""';
+    const quotes = triple && stream.match(/^"{3,}/);
+    if (quotes) {
+      // Of a longer run the last three close, the others are text: all look alike.
+      if (!isSample(quotes[0], stream, state)) state.inside = null;
+      return 'string';
+    }
+    if (!triple && stream.match('"')) {
+      state.inside = null;
+      return 'string';
+    }
+    return stream.match(/^\\./) ? 'string.special' : text(stream, /^(?:[^"\\{]+|"{1,2}(?!"))/, 'string');
+  };
+
+  const marker = (stream, state) => {
+    if (stream.match(state.inside)) {
+      state.inside = null;
+      return 'string.special emphasis';
+    }
+    return text(stream, /^[^*{]+/, 'string.special emphasis');
+  };
+
+  // Plain text or one interpolation. Braces next to braces are text.
+  const text = (stream, plain, style) => {
+    if (stream.match(INTERPOLATION)) return 'variableName.special';
+    if (!stream.match(/^\{+/) && !stream.match(plain)) stream.next();
+    return style;
+  };
+
+  const literal = (stream, state) => {
+    const style = state.inside[0] === '"' ? string(stream, state) : marker(stream, state);
+    if (state.inside === null) state.before = 'value';
+    return style;
+  };
+
+  /* A new line inside a literal: whether the literal goes on. One that somebody is still typing must not swallow the
+   * rest of the cell. */
+  const goesOn = (stream, state) => {
+    if (state.inside === '"') return stream.indentation() > state.indent && !stream.match(PROPERTY, false);
+    return state.inside !== '**' || !stream.match(MARKER_OPENS, false);
+  };
+
+  // ---------------------------------------------------------------- lines
+
+  const startLine = (stream, state) => {
+    const column = stream.indentation();
+    state.column = column;
+    if (state.brackets.length) {
+      const deeper = column - state.brackets[state.brackets.length - 1];
+      if (deeper > 0 && '([{'.includes(state.before)) state.unit = deeper;
+      if (column > state.brackets[0] || !stream.match(STATEMENT, false)) return;
+      state.brackets = [];
+    }
+    state.naming = null;
+    if (column > state.indent) state.unit = column - state.indent;
+    state.indent = column;
+    if (stream.match(/^[ \t]*(?:\||->)/, false)) return; // goes on with the statement before
+    state.before = 'line';
+    while (state.arms.length && state.arms[state.arms.length - 1][0] >= column) state.arms.pop();
+  };
+
+  const isKeyword = (word, stream, state) => {
+    const { before } = state;
+    const rest = KEYWORDS.get(word);
+    if (!rest || !stream.match(rest, false)) return false;
+    if (before === 'line') return true;
+    if (before === '=') return VALUES.has(word);
+    if (before === '->' || before === '|') return SPAWNS.has(word);
+    if (before === 'output' || before === 'return') return AFTER_RETURN.has(word);
+    if (before === ':' && !state.brackets.length) {
+      return AFTER_COLON.has(word) && !(word === 'session' && stream.match(ENDS, false));
+    }
+    return (before === 'parallel' && word === 'for') || (before === 'else' && word === 'if');
+  };
+
+  // Words that are keywords in one place only: what stands before, and what must follow.
+  const isContextual = (word, stream, state) => {
+    const { before } = state;
+    if (word === 'as') return stream.match(/^[ \t]+[A-Za-z_]/, false) && /^(?:value|catch|loop)$/.test(before);
+    if (word === 'in') return state.naming === 'in';
+    if (word === 'until' || word === 'while') return before === 'loop';
+    if (word === 'from') return before === 'value' && stream.match(/^[ \t]*"/, false);
+    if (word === 'retry') return before === ':' && !state.brackets.length && stream.match(ENDS, false);
+    if (word === 'reduce') return before === '|' && stream.match(/^[ \t]*\(/, false);
+    return /^(?:map|pmap|filter)$/.test(word) && before === '|' && stream.match(/^[ \t]*:/, false);
+  };
+
+  const keyword = (word, state) => {
+    state.before = word;
+    if (DEFINES.has(word)) state.naming = 'one';
+    else if (word === 'for') state.naming = 'in';
+    else if (word === 'as') state.naming = 'one';
+    else state.naming = null;
+    if (/^(?:if|elif|try|catch)$/.test(word)) state.arms.push([state.indent, word]);
+    return 'keyword';
+  };
+
+  const name = (word, stream, state) => {
+    const { before, naming } = state;
+    state.before = 'value';
+    if (before !== '.' && stream.match(/^[ \t]*:/, false) && (state.brackets.length || (before === 'line' && state.indent)))
+      return 'propertyName';
+    if (!naming || naming === 'parameters') return 'variableName';
+    if (naming === 'one') {
+      state.naming = before === 'block' ? 'parameters' : null;
+      if (before === 'output' && !stream.match(/^[ \t]*=(?!=)/, false)) return 'variableName';
+    }
+    return 'variableName.definition';
+  };
+
+  const wordToken = (word, stream, state) => {
+    if (state.before !== '.') {
+      if (isKeyword(word, stream, state) || isContextual(word, stream, state)) return keyword(word, state);
+      const key = state.brackets.length > 0 && stream.match(/^[ \t]*:/, false);
+      if (CONSTANTS.has(word) && !key) {
+        state.before = 'value';
+        return word === 'null' ? 'null' : 'bool';
+      }
+      if (OPERATORS.has(word) && !key && state.naming !== 'one') {
+        state.before = 'operator';
+        return 'operatorKeyword';
+      }
+    }
+    return name(word, stream, state);
+  };
+
+  const sign = (sign, state) => {
+    state.before = sign;
+    if ('([{'.includes(sign)) {
+      state.brackets.push(state.column);
+      const opens = (state.naming === 'one' && sign === '{') || (state.naming === 'parameters' && sign === '(');
+      state.naming = opens ? 'all' : null;
+    } else if (')]}'.includes(sign)) {
+      state.brackets.pop();
+      state.before = 'value';
+      state.naming = null;
+    } else if (sign !== ',') {
+      state.naming = null;
+    }
+    return SIGNS[sign] || 'operator';
+  };
+
+  const code = (stream, state) => {
+    if (stream.eatSpace()) return null;
+    let found = stream.match(/^(?:"""|"|\*\*\*?)/);
+    if (found) {
+      state.naming = null;
+      if (found[0] === '***' && stream.match(/^\*(?!\*)(?!.*\*\*\*)/)) {
+        state.before = 'value'; // an empty `**` marker
+        return 'string.special emphasis';
+      }
+      state.inside = found[0];
+      state.nested = found[0] === '"""' && stream.eol() ? 0 : null;
+      return found[0][0] === '"' ? 'string' : 'string.special emphasis';
+    }
+    found = stream.match(WORD);
+    if (found) return wordToken(found[0], stream, state);
+    if (stream.match(/^\d+(?:\.\d+)?(?:(?:ms|[smhd])(?:\d+(?:ms|[smhd]))*(?![A-Za-z0-9_]))?/)) {
+      state.before = 'value';
+      return 'number';
+    }
+    found = stream.match(/^(?:->|[=!<>]=|[|=<>+(){}[\]:,.-])/);
+    if (found) return sign(found[0], state);
+    stream.next(); // nothing of ours
+    state.before = 'value';
+    return null;
+  };
+
+  const token = (stream, state) => {
+    if (stream.sol()) {
+      if (state.inside && !goesOn(stream, state)) state.inside = null;
+      if (!state.inside && stream.match(/^%.*/)) {
+        Object.assign(state, startState(), { unit: state.unit });
+        return 'meta';
+      }
+      if (!state.inside && !stream.match(/^[ \t]*(?:#|$)/, false)) startLine(stream, state);
+    }
+    if (!state.inside && stream.match(/^[ \t]*#.*/)) return 'comment';
+    const style = state.inside ? literal(stream, state) : code(stream, state);
+    // A string that ends with a colon is a header whose quote was forgotten.
+    if (state.inside === '"' && stream.eol() && /:$/.test(stream.string)) state.inside = null;
+    return style;
+  };
+
+  const owned = (word, state) =>
+    state.arms.filter(([, owner]) => ARMS[word].split(' ').includes(owner)).map(([column]) => column);
+
+  return {
+    name: 'prose',
+    startState,
+    copyState,
+    token,
+    indent: indentation(ARM, owned),
+    languageData: {
+      commentTokens: { line: '#' },
+      closeBrackets: { brackets: ['(', '[', '{', '"', '"""'] },
+      indentOnInput: /^\s*(?:elif\b.*:|else\s*:|catch\b.*:|finally\s*:|[)\]}])$/,
+      wordChars: '-',
+    },
+  };
+};

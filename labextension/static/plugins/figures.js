@@ -1,0 +1,33 @@
+/* What differs from run to run is in the metadata of an output, so that what is saved can be compared: here a person
+ * sees it. The renderers of these types show `metadata.prose.person` instead of the data, made safe in the same way. */
+const personal = (registry, mime) => {
+  const former = registry.getFactory(mime);
+  if (!former) return;
+  const seen = (model) => {
+    const { prose } = model.metadata || {};
+    const bundle = prose && prose.person;
+    if (!bundle || typeof bundle[mime] !== 'string') return model;
+    return Object.create(model, { data: { value: { ...model.data, [mime]: bundle[mime] } } });
+  };
+  const createRenderer = (options) => {
+    const renderer = former.createRenderer(options);
+    const render = renderer.renderModel;
+    renderer.renderModel = (model) => render.call(renderer, seen(model));
+    return renderer;
+  };
+  registry.addFactory({ safe: former.safe, mimeTypes: [mime], createRenderer }, registry.getRank(mime));
+};
+
+export default async ({ NAME, shared }) => {
+  const rendering = await shared('@jupyterlab/rendermime');
+  return [
+    {
+      id: `${NAME}:figures`,
+      description: 'Times and cost in diagrams, timelines and profiles.',
+      autoStart: true,
+      requires: [rendering.IRenderMimeRegistry],
+      activate: (app, registry) =>
+        ['text/markdown', 'image/svg+xml', 'text/plain'].forEach((mime) => personal(registry, mime)),
+    },
+  ];
+};

@@ -1,0 +1,75 @@
+"""Magics for those who learn: `%explain`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from prose_kernel import languages, reference
+from prose_kernel.cells import inspection, tables
+from prose_kernel.cells.registry import Call, magic, read_program, use
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.presentation.display import Display
+from prose_kernel.presentation.words import with_section
+
+_LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
+"""A link from page to page: it leads nowhere from a notebook."""
+
+_EXAMPLE = re.compile(r"^(```\w+) .*$", re.MULTILINE)
+"""Behind the language of an example stands what it is for."""
+
+
+@magic(
+    "%explain [CODE|SECTION|WORD|FILE]",
+    "explain the last error, an error code (E004), a section of the reference (3.7), a word of the language, a magic, "
+    "or what a program would do; alone on the first line: this cell",
+)
+async def explain(call: Call) -> None:
+    use(call, explain, 0, 2)
+    if not call.words:
+        if call.below.strip():
+            return call.show(_program(call, call.below, "cell", call.view.language))
+        return call.show(_last_error(call))
+    wanted = " ".join(call.words)
+    *page, word = call.words
+    if reference.is_key(word) or wanted in reference.pages() or (page and page[0] not in languages.LANGUAGES):
+        return call.show(_section(call, wanted))
+    if wanted.endswith(languages.suffixes()):
+        source, language = read_program(call, wanted, explain)
+        return call.show(_program(call, source.text, source.name, language))
+    return call.show(_word(call, word, languages.LANGUAGES[page[0]] if page else call.view.language))
+
+
+def _last_error(call: Call) -> Display:
+    problem = call.cells.last_problem
+    if problem is None:
+        raise UsageError("%explain: no cell has failed yet", hint=f"usage: {explain.usage}")
+    if problem.code:
+        return _section(call, f"{problem.page} {problem.code}")
+    raise UsageError(
+        f"%explain: the last error, {problem.ename}, has no entry in the reference", hint="it says itself what to type"
+    )
+
+
+def _section(call: Call, wanted: str) -> Display:
+    text = _LINK.sub(r"\1", reference.section(wanted, call.view.language.name))
+    return Display({"text/markdown": _EXAMPLE.sub(r"\1", text), "text/plain": text})
+
+
+def _program(call: Call, text: str, name: str, language: languages.Language) -> Display:
+    from prose_kernel.presentation.plain_words import explained
+
+    compiled = call.cells.workspace.compile(text, name, language)
+    if not compiled.ok:
+        raise CompileError(compiled.diagnostics)
+    return explained(compiled.program, compiled.source, language)
+
+
+def _word(call: Call, word: str, language: languages.Language) -> Display:
+    """What is known about a word, and which section of the reference is about it."""
+    found = inspection.describe(call.cells, word, language)
+    if found is None:
+        near = difflib.get_close_matches(word.lstrip("%"), tables.helpful_words(language), n=1)
+        hint = f"did you mean {near[0]}?" if near else "a code such as E004, a section such as 3.7, or a word: %help"
+        raise UsageError(f"there is nothing to explain about {word}", hint=hint)
+    return with_section(found, word, language)
