@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
     from prose_kernel.language.fixes import Fix
     from prose_kernel.language.flow import Step
-    from prose_kernel.language.source import Source
+    from prose_kernel.language.source import Source, Span
     from prose_kernel.language.symbols import Index
     from prose_kernel.language.words import Completion, Entry
     from prose_kernel.runtime.machine import Machine
@@ -121,7 +121,7 @@ class Language:
 
     `elsewhere`: programs may come from a registry or URL.
 
-    `flow` is what a program is made of, for pictures of it.
+    `flow` is what a program is made of, for pictures of it; `stops` is where it can be held, statement by statement.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
@@ -148,6 +148,7 @@ class Language:
     format_program: Callable[[Any], str] = field(repr=False)
     report: Callable[[Any, str], str] = field(repr=False)
     flow: Callable[[Any, Source], tuple[Step, ...]] = field(repr=False)
+    stops: Callable[[Any], list[Span]] = field(repr=False)
     contract: Callable[[Any], Any] = field(repr=False)
     index: Callable[[Any, Source], Index] = field(repr=False)
     fixes: Callable[[Any, Diagnostic], Iterable[Fix]] = field(repr=False)
@@ -218,6 +219,7 @@ OPENPROSE: Final = Language(
     format_program=_later("language.openprose:format_program"),
     report=lambda program, name: _later("language.openprose:format_program")(program),
     flow=_later("language.openprose.flow:flow"),
+    stops=_later("language.openprose.flow:stops"),
     index=_later("language.openprose.symbols:index"),
     fixes=_later("language.openprose.fixes:fixes"),
     known_in=_later("language.openprose.contract:known_in"),
@@ -269,6 +271,7 @@ VVM: Final = Language(
     report=_later("language.vvm.contract:report"),
     contract=_later("language.vvm.contract:contract"),
     flow=_later("language.vvm.flow:flow"),
+    stops=_later("language.vvm.flow:stops"),
     index=_later("language.vvm.symbols:index"),
     fixes=_later("language.vvm.fixes:fixes"),
     known_in=_later("language.vvm.contract:known_in"),

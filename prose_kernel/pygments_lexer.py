@@ -154,3 +154,9 @@ class VvmLexer(RegexLexer):  # type: ignore[misc]
             (r"[^`\\{}]+|[\\{}]", String.Backtick),
         ],
     }
+
+
+def lexer_of(name: str) -> RegexLexer:
+    """The lexer of a language, which leaves blank lines as they are."""
+    found = next(one for one in (ProseLexer, VvmLexer) if name in one.aliases)
+    return found(stripnl=False, ensurenl=False)

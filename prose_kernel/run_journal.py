@@ -180,7 +180,9 @@ class RunJournal:
     def begin(cls, file: JournalFile, host: Host, head: Head) -> RunJournal:
         """The journal of a new run."""
         file.append(head)
-        journal = host.journal = Journal(file, host.scheduler, (head.run,), place=str(file.path))
+        journal = host.journal = Journal(
+            file, host.scheduler, (head.run,), place=str(file.path), clock=host.ports.clock
+        )
         return cls(file, journal)
 
     @classmethod
@@ -212,6 +214,7 @@ class RunJournal:
             on_live=on_live,
             on_replayed=on_replayed,
             place=str(file.path),
+            clock=host.ports.clock,
         )
         return cls(file, journal, how)
 
@@ -223,7 +226,7 @@ class RunJournal:
         self._texts += 1
         new = {name: value for name, value in text.supplied.items() if self._supplied.get(name) != value}
         self._supplied.update(new)
-        self.journal.begins(structs.replace(text, number=self._texts, supplied=new))
+        self.journal.begins(structs.replace(text, number=self._texts, supplied=new, t=self.journal.now()))
         self.journal.task = asyncio.current_task()
         status, cause, message = "done", "", ""
         try:
@@ -243,7 +246,8 @@ class RunJournal:
         finally:
             self.journal.task = None
             if status:
-                self.journal.ended(Ended(self._texts, status, cause, message))  # type: ignore[arg-type]
+                ended = Ended(self._texts, status, cause, message, self.journal.now())  # type: ignore[arg-type]
+                self.journal.ended(ended)
 
     def finish(self, error: RunError | None) -> None:
         """The run is over."""
@@ -252,6 +256,12 @@ class RunJournal:
         self._finished = True
         status = "done" if error is None else "failed"
         self.journal.finish(Finished(status))  # type: ignore[arg-type]
+
+    @property
+    def position(self) -> int:
+        """The number of the record that comes next: the first one that does not count any more, when the run is brought
+        back to this moment."""
+        return self.journal.coming or self.file.following
 
     def close(self) -> None:
         self.file.close()

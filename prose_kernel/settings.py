@@ -128,6 +128,8 @@ class Settings:
     - `display_lines`: the same in lines.
     - `docs_url`: where this documentation is on the web; error codes link there. The address of the site that `make
       docs` makes, or an address with `{page}` in the place of the name of a page.
+    - `notify`: how a terminal calls the person when a question waits and the run has been busy for ten seconds: `bell`,
+      `desktop` (a notification, where the terminal knows OSC 9), or `off`. JupyterLab has a setting of its own.
     - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
       below `.vvm/runs/`, to which the values refer).
     - `vvm_depth`: how many calls of VVM functions may be inside each other.
@@ -192,6 +194,7 @@ class Settings:
     display_cap: Limit = 100_000
     display_lines: Limit = 1_000
     docs_url: Address | None = None
+    notify: Literal["off", "bell", "desktop"] = "off"
     vvm_state: AnswerBackend = "in-context"
     vvm_depth: int = 100
     vvm_rules: bool = False

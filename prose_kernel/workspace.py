@@ -26,7 +26,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Audience, Event, Listener, Untold
 from prose_kernel.runtime.journal_records import Asked, Text
 from prose_kernel.runtime.open_loops import OpenLoop
-from prose_kernel.runtime.ports import Clock, Commands
+from prose_kernel.runtime.ports import Clock, Commands, SessionRequest
 from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
 from prose_kernel.settings import WHO_ANSWERS, Settings
@@ -123,6 +123,7 @@ class Workspace:
         self._programs: dict[str, Programs] = {}  # by language
         self._resolver: RemotePrograms | None = None
         self._running: Language | None = None  # the language of the text that runs
+        self.on_loaded: Callable[[LoadedProgram], None] = lambda loaded: None
         self._orphans_gone = False
         self._untold = Untold()
         self._muted = False
@@ -242,6 +243,23 @@ class Workspace:
         return path if path is not None and path.is_file() else None
 
     @property
+    def journal_position(self) -> int:
+        """Where in its journal the run is (`RunJournal.position`); 0 without one."""
+        return self._run.journal.position if self._run is not None and self._run.journal is not None else 0
+
+    def abandon(self) -> bool:
+        """The text that runs is given up as if it had not come this far: it asks the outside for nothing more, and
+        nothing more of it is written down. False where there is no journal to bring it back from."""
+        run = self._run
+        if run is None or run.journal is None:
+            return False
+        run.journal.file.flush()
+        if self.journal is None:
+            return False
+        run.journal.journal.abandon()
+        return True
+
+    @property
     def database(self) -> str | None:
         """The database that the run is kept in, for people; None for a run in files or in memory."""
         return self._run.database if self._run is not None else None
@@ -268,11 +286,17 @@ class Workspace:
         """The machines that run the commands of programs; None where this one does, or before they were needed."""
         return self._around.remote.state if self._around.remote is not None else None
 
-    def add_listener(self, listener: Listener) -> None:
-        self._listeners.add(listener)
+    def add_listener(self, listener: Listener, *, replayed: bool = False) -> None:
+        """Tell a listener of all events from now on; `replayed`: those of a run that is brought back too."""
+        (self._told if replayed else self._listeners).add(listener)
+
+    @property
+    def running_language(self) -> Language:
+        """The language of the text that runs, or has run last."""
+        return self._running or self.language
 
     def remove_listener(self, listener: Listener) -> None:
-        self._listeners.remove(listener)
+        (self._listeners if self._listeners.has(listener) else self._told).remove(listener)
 
     def add_hook(self, hook: StatementHook) -> None:
         """Let it look at each statement before it runs, from now on, in all languages (`runtime/statement_hook.py`)."""
@@ -290,6 +314,15 @@ class Workspace:
     def loops(self) -> Collection[OpenLoop]:
         """The loops that run now, outer ones first: for a live view, which looks a few times in a second."""
         return self._run.any_machine.loops if self._run is not None else ()
+
+    def answering(self, request: SessionRequest) -> str:
+        """Who answers a session that is under way: the provider, and the model that the program names."""
+        services = self.started_services
+        if services is None:
+            return request.model or ""
+        from prose_kernel.session_description import who
+
+        return ", ".join(part for part in (who(services), request.model) if part)
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
@@ -630,7 +663,9 @@ class Workspace:
 
     async def _load(self, request: LoadRequest) -> LoadedProgram:
         """An import of the text that is running: imports are loaded where they stand, at the root of their text."""
-        return await self._programs_of(self._running or self.language).load_program(request)
+        loaded = await self._programs_of(self._running or self.language).load_program(request)
+        self.on_loaded(loaded)
+        return loaded
 
     def _mute(self, muted: bool) -> None:
         """Whether events are only noted, or reach the listeners."""

@@ -18,9 +18,10 @@ from pygments.lexers.special import TextLexer
 ROOT = Path(__file__).parents[2]
 
 NAVIGATION = {
-    "Start": ["docs/in-the-notebook", "docs/openprose-or-vvm", "notebooks/tour", "notebooks/vvm_tour"],
+    "Start": ["docs/in-the-notebook", "docs/people", "docs/openprose-or-vvm", "notebooks/tour", "notebooks/vvm_tour"],
     "Course": sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
-    "Look": ["docs/pictures", "docs/data-and-images"],
+    "Look": ["docs/freshness", "docs/pictures", "docs/data-and-images", "docs/debugging", "docs/reports"],
+    "Learn and teach": ["docs/teaching"],
     "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/permissions", "docs/exec-tool"],
     "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
     "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/tasks", "docs/many-machines"],

@@ -52,7 +52,7 @@ async def restore(call: Call) -> None:
 )
 async def history(call: Call) -> None:
     use(call, history, 0, 0)
-    journal = _journal(call)
+    journal = journal_of(call)
     if journal is None:
         return call.show(paragraph("Nothing has happened in the run yet."))
     from prose_kernel.state.run_history import cells_of
@@ -74,7 +74,7 @@ async def back(call: Call) -> None:
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.state.layout import new_run_id
 
-    journal = _journal(call)
+    journal = journal_of(call)
     number = call.words[0].removeprefix("c")
     if journal is None or not number.isdecimal() or not 1 <= int(number) <= len(journal.texts):
         _no_such_cell(call.words[0], journal)
@@ -168,7 +168,7 @@ def restorable(cells: Cells, mine: bool = False) -> list[str]:
     return [run.id for run in kept if run.state != "running"]
 
 
-def _journal(call: Call) -> JournalRead | None:
+def journal_of(call: Call) -> JournalRead | None:
     """The journal of the run here; None before it has one. Raises `UsageError` where none is kept."""
     from prose_kernel.state.journal_file import read
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.cells import (
     data_magics,
+    freshness_magics,
     history_magics,
     inspection,
     picture_magics,
+    report_magics,
     session_magics,
     tables,
     task_magics,
@@ -36,8 +38,10 @@ __all__ = [
     "cell_magics",
     "data_magics",
     "find",
+    "freshness_magics",
     "history_magics",
     "picture_magics",
+    "report_magics",
     "run_line",
     "session_magics",
     "task_magics",
@@ -46,12 +50,6 @@ __all__ = [
 
 
 # ---------------------------------------------------------------- looking
-
-
-@magic("%bindings", "list all bindings of the run: name, kind, size, source, preview")
-async def bindings(call: Call) -> None:
-    use(call, bindings, 0, 0)
-    call.show(tables.bindings(call.cells))
 
 
 @magic("%binding NAME", "show one binding in full")

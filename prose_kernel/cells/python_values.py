@@ -40,8 +40,7 @@ async def give(
     """
     workspace = cells.workspace
     language = language or workspace.language
-    plain = {name: without_frames(value, f"{by} {name}") for name, value in values.items()}
-    text = "".join(language.bind(name, value, f"{by} {name}") for name, value in plain.items())
+    text = "".join(language.bind(name, value, f"{by} {name}") for name, value in values.items())
     compiled = workspace.compile(text, language=language)
     if not compiled.ok:
         raise UsageError(f"{by}: {CompileError(compiled.diagnostics)}")

@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prose_kernel import languages
+from prose_kernel.cells.provenance import Cell, Opening, Provenance
 from prose_kernel.cells.registry import in_cell, statement
 from prose_kernel.cells.scan import Segment, own_language, segments
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, Output, Problem
+from prose_kernel.presentation.stage import Stage, announced
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
+    from prose_kernel.cells.checking import Printing
     from prose_kernel.languages import Compiled, Language
     from prose_kernel.presentation.cell_view import CellView
+    from prose_kernel.presentation.live_panel import LivePanel
     from prose_kernel.presentation.output_window import Limits
     from prose_kernel.presentation.run_record import RunRecord
     from prose_kernel.run_journal import Resumption
     from prose_kernel.runtime.services import Asker, TaskFollowUp
+    from prose_kernel.runtime.statement_hook import StatementHook
     from prose_kernel.settings import Settings
     from prose_kernel.workspace import Named, Workspace
 
@@ -34,6 +40,23 @@ _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 """Magics after which other names are known than before."""
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
+
+
+class GoesBack(Protocol):
+    """What may bring a running text back to where it was before one of its statements: a debugger."""
+
+    def text_begins(self) -> None:
+        """A program text begins to run."""
+        ...
+
+    def way_back(self) -> tuple[int, int] | None:
+        """The number of that statement, and of the first record of the journal that then counts no more; None unless a
+        person wants that. Asked when the text has been left."""
+        ...
+
+    def again(self, number: int) -> None:
+        """The text begins again, to be held before that statement."""
+        ...
 
 
 class Cells:
@@ -45,17 +68,32 @@ class Cells:
 
     def __init__(self, cwd: Path, asker: Asker, language: Language | None = None) -> None:
         self.cwd = cwd
-        self.asker = asker
+        self.asker, self._announced = announced(asker)
         self.language = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
+        self.stepwise = False  # whether cells show what the machine did, statement by statement
         self._workspace: Workspace | None = None
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
         self._record: RunRecord | None = None
+        self.provenance = Provenance()
+        self.outside: Callable[[Cell, str], bool] = lambda cell, name: True
+        """Whether a Python variable is still what went into a cell."""
+        self.around: Callable[[Cell], AbstractAsyncContextManager[None]] = lambda cell: nullcontext()
+        """What has to happen around a cell that `%rerun` runs."""
+        self.rerun_elsewhere: Callable[[Sequence[Cell]], bool] = lambda cells: False
+        """Lets the front end run its own cells; false where it cannot."""
+        self._heard: Printing | None = None  # the cell that runs, where there are exercises
+        self._printing: Printing | None = None  # of the program that has run last
+        self.attempts: dict[str, int] = {}  # at exercises, that have failed since the last one that passed
+        self.solved: set[str] = set()  # exercises
         self.last_problem: Problem | None = None  # of the cell that has failed last
         self.last_journal: Path | None = None  # of the run that has ended here last
+        self.debugger: GoesBack | None = None
+        self._hooks: list[StatementHook] = []
+        self._view: CellView | None = None
         # tasks: what earlier runs left, and the cards that are kept up to date
         self.looked_back = False
         self.earlier_follow_ups: list[tuple[Path, TaskFollowUp]] = []
@@ -78,7 +116,24 @@ class Cells:
 
             start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
             self._workspace = Workspace(self.settings, start, asker=self.asker)
+            self._hook(self._workspace)
+            self.provenance.listen(self._workspace)
         return self._workspace
+
+    def _hook(self, workspace: Workspace) -> None:
+        for hook in self._hooks:
+            workspace.add_hook(hook)
+
+    def add_hook(self, hook: StatementHook) -> None:
+        """Let it look at each statement before it runs, here and in later runs."""
+        self._hooks.append(hook)
+        if self._workspace is not None:
+            self._workspace.add_hook(hook)
+
+    def remove_hook(self, hook: StatementHook) -> None:
+        self._hooks.remove(hook)
+        if self._workspace is not None:
+            self._workspace.remove_hook(hook)
 
     @property
     def started(self) -> Workspace | None:
@@ -136,9 +191,13 @@ class Cells:
         chosen = {**head.settings, "state_dir": how.state_dir or self.settings.state_dir}
         settings = replace(self.settings, **chosen)  # type: ignore[arg-type]
         workspace = self._workspace = Workspace(settings, start, asker=self.asker, resumption=how)
+        self._hook(workspace)
+        self.provenance = Provenance(self.provenance)
+        self.provenance.listen(workspace)
         self._in_program = True
         try:
             await workspace.restore()
+            self.provenance.settle()
         except BaseException:
             await self.end()
             raise
@@ -148,16 +207,19 @@ class Cells:
     async def end(self) -> None:
         """End the run and every process of it; the next cell starts a new one."""
         workspace, self._workspace = self._workspace, None
-        self._record = None
+        self._record, self.provenance = None, Provenance(self.provenance)
         if workspace is not None:
             self.last_journal = workspace.journal or self.last_journal
             await workspace.close()
 
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
-        self._record = None
+        self._record, former = None, self.provenance
         if self._workspace is not None:
             self.last_journal = self._workspace.journal or self.last_journal
+            self._workspace.remove_listener(former)
+            self.provenance = Provenance(former)
+            self.provenance.listen(self._workspace)
             await self._workspace.reset()
 
     async def close(self) -> None:
@@ -203,6 +265,11 @@ class Cells:
     # ------------------------------------------------------------ a cell
 
     @property
+    def printed(self) -> str:
+        """What the program that has run last has printed and given."""
+        return self._printing.text if self._printing is not None else ""
+
+    @property
     def limits(self) -> Limits:
         """How much of one command's output is displayed."""
         from prose_kernel.presentation.output_window import Limits
@@ -210,11 +277,20 @@ class Cells:
         settings = self.workspace.settings
         return Limits(settings.display_cap, settings.display_lines)
 
-    async def run(self, code: str, output: Output, *, live: bool, language: Language | None = None) -> Problem | None:
+    async def run(
+        self,
+        code: str,
+        output: Output,
+        *,
+        live: bool,
+        language: Language | None = None,
+        opening: Opening | None = None,
+    ) -> Problem | None:
         """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
 
-        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one. An
-        interrupt ends the cell with a problem named `KeyboardInterrupt`.
+        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one;
+        `opening` is how the front end knows the cell. An interrupt ends the cell with a problem named
+        `KeyboardInterrupt`.
         """
         from prose_kernel.presentation.cell_view import CellView
         from prose_kernel.presentation.problems import problem_of
@@ -222,13 +298,25 @@ class Cells:
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         token = in_cell.set(True)
         view: CellView | None = None
+        failed = True
+        self.provenance.begin(opening or Opening.of(code, None, None))
         try:
-            view = CellView(output, live=live, limits=self.limits, directory_name=self._directory_name)
+            panel = self._panel(Stage(output)) if live else None
+            output = panel.stage if panel is not None else output
+            if (self.cwd / "checks").is_dir():
+                from prose_kernel.cells.checking import Printing
+
+                output = self._heard = Printing(output)
+            named = self._directory_name
+            view = CellView(output, live=live, limits=self.limits, directory_name=named, panel=panel)
             value = await self._run(code, output, view, language)
+            view = self._view or view
             view.finish(value)
+            failed = False
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._task is not None:
                 self._task.uncancel()
+            view = self._view or view
             if view is not None:
                 view.fail()
             problem = self._linked(problem_of(error, stderr_shown=view is not None and error is view.told_error))
@@ -237,9 +325,36 @@ class Cells:
             output.error(problem)
             return problem
         finally:
+            self.provenance.end(failed=failed)
             in_cell.reset(token)
-            self._task = None
+            self._task = self._view = self._announced.stage = None
         return None
+
+    def _panel(self, stage: Stage) -> LivePanel:
+        """What somebody who watches a cell sees of what is under way."""
+        from prose_kernel.presentation.live_panel import LivePanel
+
+        self._announced.stage = stage
+        return LivePanel(
+            stage,
+            loops=lambda: self._workspace.loops() if self._workspace is not None else (),
+            asked=lambda request: self.workspace.answering(request),
+        )
+
+    async def again(self, cell: Cell, output: Output, view: CellView) -> None:
+        """Run a cell once more from within another one, shown there. Raises what its programs raise."""
+        calling, running = self.provenance.calling, view.language
+        failed = True
+        self.provenance.begin(replace(cell.opening))  # another run than the one before
+        try:
+            async with self.around(cell):
+                await self._run(cell.code, output, view, cell.opening.language)
+            failed = False
+        finally:
+            view.language = running
+            self.provenance.end(failed=failed)
+            if calling is not None:
+                self.provenance.begin(calling)
 
     def _linked(self, problem: Problem) -> Problem:
         """An error that leads to its documentation, where that is on the web."""
@@ -355,16 +470,73 @@ class Cells:
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
         record = self.record
         record.begin(compiled.source, view.language)
+        self._printing = self._heard
         workspace.add_listener(record)
         workspace.add_listener(view)
         self._in_program = True
+        if self.debugger is not None:
+            self.debugger.text_begins()
+        back: tuple[int, int] | None = None
         try:
-            return await workspace.run(compiled, language=view.language)
+            with self._watched(workspace, view):
+                return await workspace.run(compiled, language=view.language)
+        except BaseException:
+            back = self.debugger.way_back() if self.debugger is not None else None
+            if back is None:
+                raise
         finally:
             self._in_program = False
             workspace.remove_listener(view)
             workspace.remove_listener(record)
             record.end()
+        return await self._again(compiled, view, *back)
+
+    async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
+        """Run a text again that was left to go back in it: answers from before `record` are those that it got."""
+        from prose_kernel.presentation.cell_view import CellView
+        from prose_kernel.run_journal import Resumption
+        from prose_kernel.state.journal_file import read
+
+        assert self._workspace is not None
+        path = self._workspace.journal
+        assert path is not None
+        assert self.debugger is not None
+        await self.end()
+        view.settle()
+        panel = None
+        if view.panel is not None:
+            view.panel.end()
+            panel = self._panel(view.panel.stage)
+        view.output.clear()
+        language, opening = view.language, self.provenance.calling
+        await self.restore(Resumption(read(path), rewind=record))
+        if opening is not None:
+            self.provenance.begin(opening)
+        self._view = view = CellView(
+            view.output, live=view.live, limits=self.limits, directory_name=self._directory_name, panel=panel
+        )
+        view.language = language
+        self.debugger.again(number)
+        return await self._listen(self.workspace, compiled, view)
+
+    @contextmanager
+    def _watched(self, workspace: Workspace, view: CellView) -> Iterator[None]:
+        """Show what the machine does in here, where a person has asked for it."""
+        if not self.stepwise:
+            yield
+            return
+        from prose_kernel.presentation.machine_at_work import MachineAtWork
+
+        work = MachineAtWork(view.language, self.record.steps_of)
+        workspace.add_hook(work)
+        workspace.add_listener(work)
+        try:
+            yield
+        finally:
+            workspace.remove_listener(work)
+            workspace.remove_hook(work)
+            if (shown := work.display()) is not None:
+                view.aside(shown)
 
     def _directory_name(self, path: str) -> str:
         """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""

@@ -1,15 +1,17 @@
-"""Magics for those who learn: `%explain`."""
+"""Magics for those who learn: `%explain` says what something is, `%step` shows the machine at work, `%check`
+looks at the answer to an exercise."""
 
 from __future__ import annotations
 
 import difflib
 import re
+from pathlib import Path
 
 from prose_kernel import languages, reference
 from prose_kernel.cells import inspection, tables
 from prose_kernel.cells.registry import Call, magic, read_program, use
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.presentation.display import Display
+from prose_kernel.presentation.display import Display, table
 from prose_kernel.presentation.words import with_section
 
 _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
@@ -73,3 +75,61 @@ def _word(call: Call, word: str, language: languages.Language) -> Display:
         hint = f"did you mean {near[0]}?" if near else "a code such as E004, a section such as 3.7, or a word: %help"
         raise UsageError(f"there is nothing to explain about {word}", hint=hint)
     return with_section(found, word, language)
+
+
+@magic("%step [on|off]", "show after each program what the machine did, statement by statement, or no longer")
+async def step(call: Call) -> None:
+    use(call, step, 0, 1)
+    if not call.words:
+        return call.say("on" if call.cells.stepwise else "off")
+    if call.words[0] not in ("on", "off"):
+        raise UsageError("%step: on or off", hint=f"usage: {step.usage}")
+    call.cells.stepwise = call.words[0] == "on"
+    return None
+
+
+# ---------------------------------------------------------------- exercises
+
+
+@magic(
+    "%check [EXERCISE] [--grade]",
+    "look at your answer to an exercise; without EXERCISE: list them; --grade: an answer that is not right is an error",
+)
+async def check(call: Call) -> None:
+    from prose_kernel.cells import checking, exercises
+
+    cells = call.cells
+    words = [word for word in call.words if word != "--grade"]
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        raise UsageError(f"%check: {words[-1]} is not understood", hint=f"usage: {check.usage}")
+    if not words:
+        return call.show(_listed(call))
+    found, name = exercises.find(cells.cwd, cells.notebook_path, words[0], cells.language)
+    exercise = found.exercises[name]
+    met = await checking.findings(cells, exercise, found.language)
+    key = f"{found.notebook}/{name}"
+    call.show(checking.feedback(name, exercise, met, cells.attempts.get(key, 0)))
+    passed = all(one.passed for one in met)
+    cells.attempts[key] = 0 if passed else cells.attempts.get(key, 0) + 1
+    cells.solved |= {key} if passed else set()
+    if not passed and "--grade" in call.words:
+        raise UsageError(f"the answer to {name} is not right yet")
+    return None
+
+
+def _listed(call: Call) -> Display:
+    """The exercises of the notebook; of all beside it where its name is not known."""
+    from prose_kernel.cells import exercises
+
+    cells = call.cells
+    paths = exercises.files(cells.cwd, cells.notebook_path)
+    own = [path for path in paths if path.stem == Path(cells.notebook_path).stem]
+    rows = []
+    for path in own or paths:
+        found = exercises.read(path, cells.language)
+        for name, exercise in found.exercises.items():
+            mark = "✓" if f"{found.notebook}/{name}" in cells.solved else ""
+            rows.append((name, mark, exercise.task))
+    if not rows:
+        raise UsageError("there are no exercises here", hint="they are in checks/NOTEBOOK.yaml beside the notebook")
+    return table(("exercise", "done", "task"), rows)

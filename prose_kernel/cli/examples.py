@@ -18,7 +18,13 @@ from prose_kernel.errors import UsageError
 DIRECTORY = Path(__file__).parent.parent / "examples"
 NOTEBOOKS = (DIRECTORY / "notebooks", DIRECTORY.parents[1] / "notebooks")
 """Where the tour and the course are: in an installed package, and in a checkout."""
-SHIPPED = ("*.ipynb", "cassettes/*.jsonl", *(f"programs/*{suffix}" for suffix in languages.suffixes()), "prose.toml")
+SHIPPED = (
+    "*.ipynb",
+    "cassettes/*.jsonl",
+    "checks/*.yaml",
+    *(f"programs/*{suffix}" for suffix in languages.suffixes()),
+    "prose.toml",
+)
 
 
 class Example(NamedTuple):

@@ -93,10 +93,10 @@ class ProgramRun:
         self.request = request
         self.screen = screen
         self.language = language
-        self.narrator = Narrator(
-            screen, Limits(request.settings.display_cap, request.settings.display_lines), self._keep_image
-        )
-        self.asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
+        limits = Limits(request.settings.display_cap, request.settings.display_lines)
+        self.narrator = Narrator(screen, limits, self._keep_image)
+        here = somebody_here(sys.stdin, sys.stderr)
+        self.asker = TerminalAsker(sys.stdin, screen, here, request.settings.notify)
         self.text_name = request.name
 
     @cached_property

@@ -21,6 +21,7 @@ from prose_kernel.errors import CompileError, GateRefused, UsageError
 COMMANDS = {
     "run": "prose_kernel.cli.run:run",
     "runs": "prose_kernel.cli.runs:runs",
+    "report": "prose_kernel.cli.run_report:report",
     "compile": "prose_kernel.cli.compile:compile_",
     "fmt": "prose_kernel.cli.compile:fmt",
     "check": "prose_kernel.cli.check:check",
@@ -34,6 +35,7 @@ COMMANDS = {
     "help": "prose_kernel.cli.help:help_",
     "explain": "prose_kernel.cli.explain:explain",
     "examples": "prose_kernel.cli.examples:examples",
+    "exercises": "prose_kernel.cli.exercises:exercises",
     "lsp": "prose_kernel.cli.lsp:lsp",
     "install": "prose_kernel.cli.install:install",
     "programs": "prose_kernel.cli.programs:programs",

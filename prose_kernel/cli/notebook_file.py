@@ -169,7 +169,7 @@ class TextOutput:
     def update(self, display: Display, display_id: str) -> None:
         """What has been printed stays."""
 
-    def clear(self) -> None:
+    def clear(self, *, wait: bool = False) -> None:
         """What has been printed stays."""
 
     def error(self, problem: Problem) -> None:

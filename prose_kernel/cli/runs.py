@@ -71,7 +71,7 @@ def show(context: click.Context, run: str, form: str, state_dir: str | None) -> 
     """Show one run: how it began, its texts, what was asked and answered, and what it has bound."""
     from prose_kernel.state.runs import bindings_of, find
 
-    where = _places(state_dir or context.obj)
+    where = places_here(state_dir or context.obj)
     found = find(where, run)
     bound = bindings_of(where, found)
     if form == "json":
@@ -90,7 +90,7 @@ def diff(context: click.Context, first: str, second: str, form: str, state_dir: 
     """Compare two runs: their texts, what was answered, and what they have bound. Exit status 1 when they differ."""
     from prose_kernel.state.runs import bindings_of, find
 
-    where = _places(state_dir or context.obj)
+    where = places_here(state_dir or context.obj)
     one, other = find(where, first), find(where, second)
     for run in (one, other):
         if run.problem is not None:
@@ -127,7 +127,7 @@ def rm(
 
     if not (targets or older or all_finished):
         raise click.UsageError("name the runs, or give --older or --all-finished")
-    where = _places(state_dir or context.obj)
+    where = places_here(state_dir or context.obj)
     chosen = {run.id: run for run in (find(where, target) for target in targets)}
     stay = 0
     if older or all_finished:
@@ -183,7 +183,8 @@ def _is_older(run: KeptRun, least: timedelta) -> bool:
     return run.begun is not None and SystemClock().now() - run.begun >= least
 
 
-def _places(state_dir: str | None) -> Sequence[RunPlace]:
+def places_here(state_dir: str | None) -> Sequence[RunPlace]:
+    """Where the runs of this directory are kept, databases among it."""
     from prose_kernel.cli.gates import places_of_runs
     from prose_kernel.state.database.kept_runs import SqliteRuns
     from prose_kernel.state.layout import runs_directory
@@ -210,7 +211,7 @@ def _json(body: object) -> None:
 def _list(form: str, state_dir: str | None) -> None:
     from prose_kernel.state.runs import all_runs
 
-    found = all_runs(_places(state_dir))
+    found = all_runs(places_here(state_dir))
     if form == "json":
         return _json([_facts(run) for run in found])
     if not found:

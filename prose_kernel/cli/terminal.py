@@ -10,6 +10,7 @@ import asyncio
 import functools
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TextIO
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 Stream = Literal["stdout", "stderr"]
+Notify = Literal["off", "bell", "desktop"]
+LONG = 10.0
+"""Seconds after which a person may have turned to something else."""
 MOTTO = "workflows you can write, run, pause, read and test"
 RESET = "\x1b[0m"
 PLAIN = (RESET, "\x1b[m")
@@ -138,6 +142,11 @@ class Screen:
         """What is written to stderr next begins a line."""
         ended = self._end_of_colour("stderr")
         self._pass("stderr", ended + ("\n" if self._open_lines & {"terminal", "stderr"} else ""))
+
+    def call(self, how: Notify) -> None:
+        """Call the person at the terminal, if there is one; nothing of what runs is part of it."""
+        if how != "off" and self.shares_terminal("stderr"):
+            self._write("stderr", "\a" if how == "bell" else "\x1b]9;prose: a question waits for you\a")
 
     def answered(self) -> None:
         """The person has ended the line of a question."""
@@ -277,16 +286,27 @@ def to_nowhere(file: TextIO) -> None:
 class TerminalAsker:
     """The user at the terminal: an `Asker` over the lines of standard input.
 
-    Reading is left to the event loop, so that a cancelled question (a deadline, an interrupt) ends at once.
+    Reading is left to the event loop, so that a cancelled question (a deadline, an interrupt) ends at once. `notify` is
+    how a person is called who has not been asked for a while, by the time of `clock`.
     """
 
     magic = ""
 
-    def __init__(self, source: TextIO, screen: Screen, available: bool) -> None:
+    def __init__(
+        self,
+        source: TextIO,
+        screen: Screen,
+        available: bool,
+        notify: Notify = "off",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._source = source
         self._screen = screen
         self._available = available
         self._buffer = b""
+        self._notify = notify
+        self._clock = clock
+        self._seen = clock()
 
     @property
     def available(self) -> bool:
@@ -306,12 +326,15 @@ class TerminalAsker:
         with self._screen.quiet():
             self._screen.fresh_line()
             self._screen.write("stderr", question if question.endswith((" ", "\n")) else f"{question} ")
+            if self._clock() - self._seen >= LONG:
+                self._screen.call(self._notify)
             try:
                 answer = await self._read_line()
             except BaseException:
                 self._screen.write("stderr", "\n")
                 raise
             self._screen.answered()
+            self._seen = self._clock()
             return answer
 
     async def _read_line(self) -> str:

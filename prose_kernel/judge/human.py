@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from prose_kernel.errors import ProseError
 from prose_kernel.judge import rules
 from prose_kernel.judge.facts import NO, STUCK, UNCERTAIN, YES
+from prose_kernel.runtime import forms
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.content import data_or_text, preview
+from prose_kernel.runtime.forms import Button, Field, Form
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import NAME, one_line, printable
@@ -18,6 +20,9 @@ from prose_kernel.runtime.values import Value
 SHOWN: Final = 1_000
 SHOWN_LINES: Final = 15
 """Characters and lines of the value of a criterion that a person is shown at once."""
+_WHY: Final = Button("Why?", "why")
+_YES_OR_NO: Final = (Button("Yes", "yes"), Button("No", "no"), Button("Uncertain", "uncertain"), _WHY)
+_SUBMIT: Final = Button("Submit", "", "", main=True)
 
 
 class HumanJudge:
@@ -35,7 +40,10 @@ class HumanJudge:
             asked = "Is this true?" if request.subject is None else "Does the value meet this criterion?"
             self._asker.show(f"{_value(request)}{asked}{_pass(request)}\n  {_indented(request.text)}")
             while True:
-                said = await self._word("[y]es, [n]o, [u]ncertain, or why? ")
+                said = await self._word(
+                    "[y]es, [n]o, [u]ncertain, or why? ",
+                    Form("judge", asked, _YES_OR_NO, text=request.text, above=True),
+                )
                 if said in YES | NO:
                     return Verdict(said in YES, "human")
                 if said in UNCERTAIN | STUCK:
@@ -49,8 +57,10 @@ class HumanJudge:
         async with self._asker.turn():
             numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
             self._asker.show("\n".join([f"{_value(request)}Which one?\n  {_indented(request.text)}", *numbered]))
+            buttons = (Button(one_line(label), _said(label, number, folded)) for number, label in enumerate(labels, 1))
+            form = Form("judge", "Which one?", (*buttons, _WHY), text=request.text, above=True)
             while True:
-                said = await self._word(f"1 to {len(labels)}, or why? ")
+                said = await self._word(f"1 to {len(labels)}, or why? ", form)
                 if said in folded:
                     return Pick(folded[said], "human")
                 if said.isascii() and said.isdecimal() and len(said) < 10 and 1 <= int(said) <= len(labels):
@@ -61,21 +71,29 @@ class HumanJudge:
     async def extract(self, value: str, path: str) -> Finding:
         async with self._asker.turn():
             self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
-            return Finding(data_or_text((await self._asker.ask(f"{path}: ")).strip()), "human")
+            form = Form("judge", f"What is {path}?", (_SUBMIT,), Field(path), value, above=True)
+            return Finding(data_or_text((await forms.ask(self._asker, f"{path}: ", form)).strip()), "human")
 
     async def items(self, value: str) -> Finding:
         found: list[str] = []
         async with self._asker.turn():
             self._asker.show(f"Which items does this text hold?\n\n{printable(value)}\n\nOne a line; end with `.`")
+            field = Field("One item a line", several=True, end="\n.")
+            form = Form("judge", "Which items does this text hold?", (_SUBMIT,), field, value, above=True)
             while True:
-                for line in (await self._asker.ask("> ")).split("\n"):
+                for line in (await forms.ask(self._asker, "> ", form)).split("\n"):
                     if line.strip() == ".":
                         return Finding([*found], "human")
                     if line.strip():
                         found.append(line.strip())
 
-    async def _word(self, prompt: str) -> str:
-        return " ".join((await self._asker.ask(prompt)).split()).casefold()
+    async def _word(self, prompt: str, form: Form) -> str:
+        return " ".join((await forms.ask(self._asker, prompt, form)).split()).casefold()
+
+
+def _said(label: str, number: int, folded: Container[str]) -> str:
+    """How a person would type a label; a label may be a number too, which then is not the one in the list."""
+    return label if " ".join(label.split()).casefold() in folded else str(number)
 
 
 def _pass(request: JudgeRequest) -> str:

@@ -53,6 +53,8 @@ class Step:
 
     `uses` are the agent that is asked, or the blocks and programs that are called; `always` tells that one of the ways
     is taken, whatever happens. `inside` is the number of statements that were not looked into, as they nest too deep.
+    `own` are names that hold in its ways alone: parameters, the item of a loop. The reads of a definition are those of
+    whoever uses it.
     """
 
     kind: Kind
@@ -64,6 +66,7 @@ class Step:
     ways: tuple[Way, ...] = ()
     always: bool = False
     inside: int = 0
+    own: tuple[str, ...] = ()
 
 
 def said(source: Source, span: Span) -> str:

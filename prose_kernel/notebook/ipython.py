@@ -19,19 +19,21 @@ import queue
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from prose_kernel import languages
+from prose_kernel.cells.provenance import Cell, Opening, digest
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.languages import Language
 from prose_kernel.notebook.messages import replaces_displays
-from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.notebook.panel import TARGET, Panel
+from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
@@ -147,9 +149,11 @@ def as_exception(problem: Problem) -> ProseCellError:
 
 
 class ShellOutput:
-    """`Output` through IPython's own streams and display publisher."""
+    """`Output` through IPython's own streams and display publisher. `whole_cell` tells that no code of the person's own
+    has shown anything in the cell."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: Any, whole_cell: bool) -> None:
+        self.whole_cell = whole_cell
         self._shell = shell
         self._last: Stream | None = None
         self.value: Display | None = None
@@ -189,8 +193,9 @@ class ShellOutput:
     def error(self, problem: Problem) -> None:
         """Shown by IPython, when the magic raises."""
 
-    def clear(self) -> None:
-        self._shell.display_pub.clear_output()
+    def clear(self, *, wait: bool = False) -> None:
+        self.flush()
+        self._shell.display_pub.clear_output(wait)
 
     def page(self, display: Display) -> None:
         from IPython.core import page
@@ -329,10 +334,27 @@ class Front:
         kernel = getattr(self.shell, "kernel", None)
         self._terminal = TerminalAsker() if kernel is None else None
         self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
+        if kernel is not None and self._channel is not None:
+            kernel.control_handlers[AGAIN] = self._channel.asked_again
         asker: Asker | None = self._channel or self._terminal
         assert asker is not None
         self.cells = Cells(Path.cwd(), asker)
+        self.cells.outside, self.cells.around = self._same, self._around
         self.bindings = Bindings(self.cells, self.bind)
+        self.panel: Panel | None = None
+        if kernel is not None:
+            self.panel = Panel(self.cells, self._later)
+            _offer(self.panel)
+            self.shell.events.register("post_run_cell", self._cell_ended)
+
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        loop = self.thread.loop
+        loop.call_soon_threadsafe(lambda: loop.call_later(seconds, work))
+
+    def _cell_ended(self, result: object) -> None:
+        """Any cell of the notebook: it may have changed a variable that went into one of ours."""
+        if self.panel is not None:
+            self.panel.ended()
 
     # ------------------------------------------------------------ the magics
 
@@ -344,7 +366,9 @@ class Front:
             values = {name: self._python(name, by) for name in given.ins}
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
-        result = self._run(language, f"\n{code}", values)  # lines are counted from that of the magic
+        taken, digests = (*given.outs, *given.frames), _given(language, values)
+        opening = replace(self._opening(), code=f"\n{code}", language=language, given=digests, taken=taken)
+        result = self._run(language, opening, values, whole_cell=True)  # lines are counted from that of the magic
         self._bring_out(given, by)
         return result
 
@@ -358,7 +382,8 @@ class Front:
         if text in self.bindings:
             text = f"%binding {text}"
         program = text.startswith("%") or self._is_program(text, language)
-        return self._run(language, text if program else f"%{text}", {})
+        opening = replace(self._opening(python=True), code=text if program else f"%{text}", language=language)
+        return self._run(language, opening, {})
 
     def _is_program(self, text: str, language: Language) -> bool:
         from prose_kernel.cells.magics import MAGICS
@@ -376,10 +401,8 @@ class Front:
         """`prose[name] = value`. Raises `TypeError` where that cannot be."""
         if not isinstance(name, str) or not name.isidentifier():
             raise TypeError(f"{name!r} cannot be the name of a binding")
-        from prose_kernel.cells.python_values import give
-
         try:
-            self._wait(self.thread.submit(give(self.cells, {name: value}, "prose")))
+            self._wait(self.thread.submit(self._give(self._opening(python=True), {name: value}, "prose")))
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
@@ -407,11 +430,61 @@ class Front:
 
     # ------------------------------------------------------------ running
 
-    def _run(self, language: Language, code: str, values: Mapping[str, object]) -> CellResult | None:
-        output = self._output = ShellOutput(self.shell)
-        live = self._begin()
+    def _opening(self, python: bool = False) -> Opening:
+        """How the cell that IPython runs is known."""
+        kernel, number = getattr(self.shell, "kernel", None), self.shell.displayhook.prompt_count
+        parent = kernel.get_parent("shell") if kernel is not None else {}
+        code = parent.get("content", {}).get("code") or ""
+        metadata = parent.get("metadata", {})
+        if isinstance(deleted := metadata.get("deletedCells"), list):
+            self.cells.provenance.forget([key for key in deleted if isinstance(key, str)])
+        cell_id = metadata.get("cellId")
+        return replace(Opening.of(code, cell_id if isinstance(cell_id, str) else None, number), python=python)
+
+    async def _give(
+        self, opening: Opening, values: Mapping[str, object], by: str, language: Language | None = None
+    ) -> None:
+        """Bind Python values; the cell that does it is known for it. Raises `UsageError`."""
+        from prose_kernel.cells.python_values import give
+
+        self.cells.provenance.begin(opening)
         try:
-            problem = self._wait(self.thread.submit(self._work(language, code, values, output, live)))
+            await give(self.cells, values, by, language)
+        finally:
+            self.cells.provenance.end(failed=False)
+
+    def _same(self, cell: Cell, name: str) -> bool:
+        """Whether a Python variable is still what went into a cell."""
+        opening = cell.opening
+        if opening.language is None or name not in self.shell.user_ns:
+            return False
+        return _given(opening.language, {name: self.shell.user_ns[name]})[name] == opening.given[name]
+
+    @asynccontextmanager
+    async def _around(self, cell: Cell) -> AsyncIterator[None]:
+        """`%rerun` runs a cell: its variables go in before, its names come out afterwards."""
+        from prose_kernel.cells.python_values import give
+
+        opening = cell.opening
+        if opening.given and opening.language is not None:
+            by = f"%%{opening.language.magic} --in"
+            values = {name: self._python(name, by) for name in opening.given}
+            self.cells.provenance.begin(replace(opening, given=_given(opening.language, values)))
+            await give(self.cells, values, by, opening.language)
+        yield
+        for name in opening.taken:
+            if name in self.bindings:
+                self.shell.user_ns[name] = self.bindings[name]
+
+    def _run(
+        self, language: Language, opening: Opening, values: Mapping[str, object], *, whole_cell: bool = False
+    ) -> CellResult | None:
+        output = self._output = ShellOutput(self.shell, whole_cell)
+        live = self._begin()
+        if self.panel is not None:
+            self.panel.begun()
+        try:
+            problem = self._wait(self.thread.submit(self._work(language, opening, values, output, live)))
         finally:
             output.flush()
             self._output = None
@@ -420,16 +493,14 @@ class Front:
         return CellResult(output.value) if output.value is not None else None
 
     async def _work(
-        self, language: Language, code: str, values: Mapping[str, object], output: ShellOutput, live: bool
+        self, language: Language, opening: Opening, values: Mapping[str, object], output: ShellOutput, live: bool
     ) -> Problem | None:
         if values:
-            from prose_kernel.cells.python_values import give
-
             try:
-                await give(self.cells, values, f"%%{language.magic} --in", language)
+                await self._give(opening, values, f"%%{language.magic} --in", language)
             except UsageError as problem:
                 return simple("UsageError", str(problem), problem.hint)
-        return await self.cells.run(code, output, live=live, language=language)
+        return await self.cells.run(opening.code, output, live=live, language=language, opening=opening)
 
     def _begin(self) -> bool:
         """Whether a person is watching this cell where displays can be replaced. Whoever is there can be asked."""
@@ -459,10 +530,39 @@ class Front:
 
     def close(self) -> None:
         """End the run, its processes and the thread."""
+        if self.panel is not None:
+            with suppress(Exception):
+                self.shell.events.unregister("post_run_cell", self._cell_ended)
+            self.panel = None
+        if self._channel is not None:
+            self.shell.kernel.control_handlers.pop(AGAIN, None)
         if self.cells.started is not None:
             with suppress(Exception):
                 self.thread.submit(self.cells.close()).result(timeout=10)
         self.thread.close()
+
+
+def _offer(panel: Panel) -> None:
+    """Front ends can open channels to the panel."""
+    import comm
+
+    def opened(link: Any, message: Mapping[str, Any]) -> None:
+        link.on_msg(lambda message: panel.received(link, message["content"]["data"]))
+        link.on_close(lambda message: panel.closed(link))
+        panel.opened(link)
+
+    comm.get_comm_manager().register_target(TARGET, opened)
+
+
+def _given(language: Language, values: Mapping[str, object]) -> dict[str, str]:
+    """Digests of Python values as they go into a cell; "" for one that cannot."""
+    found = {}
+    for name, value in values.items():
+        try:
+            found[name] = digest(language.bind(name, value, name))
+        except UsageError:
+            found[name] = ""
+    return found
 
 
 _fronts: dict[int, Front] = {}

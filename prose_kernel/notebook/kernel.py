@@ -17,19 +17,25 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipykernel.kernelbase import Kernel
 
 from prose_kernel import languages
 from prose_kernel._version import __version__
+from prose_kernel.cells.provenance import Opening
 from prose_kernel.cells.registry import in_cell
 from prose_kernel.cells.runner import Cells
 from prose_kernel.languages import Language
+from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.history import History
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
-from prose_kernel.notebook.stdin import StdinChannel
+from prose_kernel.notebook.panel import TARGET, Panel
+from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.presentation.display import Problem
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.debugging import KernelDebugger
 
 CONCURRENT = frozenset(
     {
@@ -40,13 +46,16 @@ CONCURRENT = frozenset(
         "kernel_info_request",
         "comm_info_request",
         "connect_request",
+        *KINDS,
     }
 )
-"""Requests that are answered while a cell runs."""
+"""Messages that are answered while a cell runs."""
 
 _ESCALATE_SECONDS = 0.2
 """How long an interrupt waits for the loop before it stops code that never gives the loop a turn."""
 _SHUTDOWN_SECONDS = 5.0
+_TYPED = 1_000
+"""Cells with magics that are remembered for the debugger."""
 _ONE_CLOCK = timedelta(seconds=10)
 """Two dates further apart than this were not taken from the same clock, or the clock was set in between."""
 
@@ -77,10 +86,12 @@ class ProseKernel(Kernel):
         self.banner = f"prose_kernel {__version__}: {language.title} in Jupyter. %help lists the magics."
         self.language_info = language_info(language)
         self.help_links = [{"text": "OpenProse", "url": "https://github.com/openprose/prose"}]
-        self.shell_handlers = Guarded(self, self.shell_handlers)
+        self.comm_manager = Comms(self)
+        self.shell_handlers = Guarded(self, {**self.shell_handlers, **self.comm_manager.handlers()})
         # cells wait for each other on the shell channel; the control thread has another loop, and runs none
         there = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
-        self.control_handlers = Guarded(self, there)
+        self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
+        self.control_handlers = Guarded(self, there | {AGAIN: self.asker.asked_again})
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None
         self._cell: asyncio.Task[Problem | None] | None = None
@@ -91,8 +102,12 @@ class ProseKernel(Kernel):
         self._early: Message | None = None
         self._forced = False
         self._delivered = threading.Event()
-        self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
+        self.typed: dict[str, None] = {}
+        """Cells that are more than program text: where each program text stands in them."""
+        self._debugger: KernelDebugger | None = None
         self.cells = Cells(Path.cwd(), self.asker, language)
+        self.panel = Panel(self.cells, lambda seconds, work: self._loop.call_later(seconds, work))
+        self.comm_manager.targets[TARGET] = self.panel
         self.history = History(_history_file())
 
     # ------------------------------------------------------------ life
@@ -215,21 +230,35 @@ class ProseKernel(Kernel):
     ) -> dict[str, object]:
         """Run a cell; the reply says how it ended. All of its output has been sent by then."""
         parent = self.get_parent("shell")
+        if isinstance(deleted := parent.get("metadata", {}).get("deletedCells"), list):
+            self.cells.provenance.forget([key for key in deleted if isinstance(key, str)])
         self._request = (self._get_shell_context_var(self._shell_parent_ident), parent)
         self.asker.available = allow_stdin
         output = (SilentOutput if silent else CellOutput)(self, parent, self.execution_count)
         self._output = output
         live = allow_stdin and not silent and output.in_place
+        if "%" in code:
+            self.typed[code] = None
+            if len(self.typed) > _TYPED:
+                del self.typed[next(iter(self.typed))]
+        if self._debugger is not None:
+            self._debugger.begins(code)
         with self._taking_turns:
             early, self._early = self._early, None
-            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live))
+            number = None if silent else self.execution_count
+            opening = Opening.of(code, cell_id if isinstance(cell_id, str) else None, number)
+            self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live, opening=opening))
         if early is not None and _order(parent["header"], early) < 0:
             self._interrupt()  # it was meant for this cell, and overtook it on its own channel
+        self.panel.begun()
         try:
             problem = await self._cell
         finally:
+            self._loop.call_soon(self.panel.ended)
             self._cell = self._output = None
             self.asker.available = False
+            if self._debugger is not None:
+                self._debugger.ends()
         if store_history and not silent:
             self.history.add(self.execution_count, code, output.shown)
         if problem is not None:
@@ -336,7 +365,7 @@ class ProseKernel(Kernel):
             "language_info": self.language_info,
             "banner": self.banner,
             "help_links": self.help_links,
-            "supported_features": [],
+            "supported_features": ["debugger"],
         }
 
     async def do_complete(self, code: str, cursor_pos: int | None) -> dict[str, object]:
@@ -396,16 +425,21 @@ class ProseKernel(Kernel):
         }
 
     async def do_debug_request(self, msg: Message) -> dict[str, object]:
-        """There is no debugger yet; a request for it is answered all the same."""
-        return {
-            "type": "response",
-            "seq": 0,
-            "request_seq": msg.get("seq", 0),
-            "success": False,
-            "command": msg.get("command", ""),
-            "message": "this kernel has no debugger",
-            "body": {},
-        }
+        """A request of the Debug Adapter Protocol; called on the control thread."""
+        if self._debugger is None:
+            from prose_kernel.notebook.debugging import KernelDebugger
+
+            self._debugger = KernelDebugger(self, self._loop)
+        return await self._debugger.answer(msg)
+
+    @property
+    def running_request(self) -> Message:
+        """The request of the cell that runs; empty while none does."""
+        return self._request[1] if self._cell is not None else {}
+
+    def interrupt_cell(self) -> None:
+        """What an interrupt of the person does."""
+        self._interrupt()
 
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
         self.error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")

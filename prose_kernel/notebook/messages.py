@@ -73,8 +73,8 @@ class CellOutput:
     def error(self, problem: Problem) -> None:
         self._send("error", error_content(problem, self._kernel.cells.language))
 
-    def clear(self) -> None:
-        self._send("clear_output", {"wait": False})
+    def clear(self, *, wait: bool = False) -> None:
+        self._send("clear_output", {"wait": wait})
 
     def page(self, display: Display) -> None:
         self.pages.append({"source": "page", "data": dict(display.data), "start": 0})
@@ -158,6 +158,8 @@ def _guard(kernel: Kernel, handler: Handler) -> Handler:
         kind = parent["header"]["msg_type"]
         content: Any = parent.get("content")
         wrong = _wrong(kind, content)
+        if wrong is not None and kind.startswith("comm_"):
+            return  # nobody waits for an answer
         if wrong is not None:
             kernel.error_reply(stream, ident, parent, "BadRequest", f"malformed {kind}: {wrong}")
             return
@@ -172,6 +174,8 @@ def _guard(kernel: Kernel, handler: Handler) -> Handler:
                 await result
         except Exception as error:
             kernel.log.error("while answering %s", kind, exc_info=True)
+            if kind.startswith("comm_"):
+                return
             kernel.error_reply(stream, ident, parent, "InternalError", f"{type(error).__name__} inside prose_kernel")
 
     return guarded

@@ -1,37 +1,75 @@
-"""Ask the user of a notebook over the stdin channel; every wait for an answer can be cancelled."""
+"""Ask the user of a notebook over the stdin channel; every wait for an answer can be cancelled.
+
+A question goes to the front end that has sent the cell, over a channel that no other client reads, and only that front
+end can answer it. Its metadata holds the form of the question (`runtime/forms.py`): the JupyterLab extension makes
+buttons and fields of it, any other front end shows its input box; the answer is the same `input_reply` in both cases.
+
+A page that is loaded anew is a new client. The metadata of a question therefore holds a key, which the extension keeps
+for its tab: with it, the same tab asks on the control channel (`prose_question_request`) to be asked once more.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import zmq
 
 from prose_kernel.errors import NobodyToAsk
+from prose_kernel.presentation.safety import markdown, visible
+from prose_kernel.runtime.forms import Form
 
+AGAIN = "prose_question_request"
+"""The request of a page that has a key: `{"key": ...}`, answered by `{"waiting": true}` if that question is open."""
 _POLL_SECONDS = 0.02
 _SENT_SECONDS = 1.0
+
+Address = tuple[Any, Any]
+"""Identity and message of the request in whose name a front end is asked."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A question that waits. `moved` is where it is to be asked instead; set on the control thread."""
+
+    prompt: str
+    form: Form | None
+    address: Address
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    asked: str = ""
+    moved: Address | None = None
+
+    @property
+    def first(self) -> bytes | None:
+        """The identity of the front end that is asked."""
+        ident = self.address[0]
+        found = (ident[0] if ident else None) if isinstance(ident, list) else ident
+        return found or None
 
 
 class StdinChannel:
     """The `Asker` of a kernel: ours, or the IPython kernel that `%%prose` runs in.
 
-    `kernel` needs `session`, `stdin_socket` and `iopub_thread`. `current` gives the identity and the parent message
-    of the executing request; it is called at each question, because parallel questions belong to the same cell.
-    `available` follows `allow_stdin` of the current request; `show` writes beside the program's own output. `magic` is
-    what a magic begins with in this notebook.
+    `kernel` needs `session`, `stdin_socket`, `iopub_socket` and `iopub_thread`. `current` gives the identity and the
+    parent message of the executing request; it is called at each question, because parallel questions belong to the
+    same cell. `available` follows `allow_stdin` of the current request; `show` writes beside the program's own output.
+    `magic` is what a magic begins with in this notebook.
     """
 
     def __init__(
-        self, kernel: Any, current: Callable[[], tuple[Any, Any]], show: Callable[[str], None], magic: str = "%"
+        self, kernel: Any, current: Callable[[], Address], show: Callable[[str], None], magic: str = "%"
     ) -> None:
         self.magic = magic
         self._kernel = kernel
         self._current = current
         self._show = show
         self._turn: asyncio.Lock | None = None
+        self._open: _Open | None = None
         self.available = False
 
     def show(self, text: str) -> None:
@@ -40,27 +78,37 @@ class StdinChannel:
     async def ask(self, prompt: str) -> str:
         """One line from the person. Raises `NobodyToAsk` when the front end has no input channel, `EOFError` at the
         end of input. Questions are asked one at a time."""
+        return await self._ask(prompt, None)
+
+    async def ask_form(self, prompt: str, form: Form) -> str:
+        """The same; a front end that can shows the form instead of the line."""
+        return await self._ask(prompt, form)
+
+    async def _ask(self, prompt: str, form: Form | None) -> str:
         if not self.available:
             raise NobodyToAsk("this front end cannot be asked: it runs the notebook without an input channel")
         if self._turn is None:
             self._turn = asyncio.Lock()
         async with self._turn:
-            return await self._exchange(prompt)
+            return await self._exchange(prompt, form)
 
-    async def _exchange(self, prompt: str) -> str:
-        socket, session = self._kernel.stdin_socket, self._kernel.session
+    async def _exchange(self, prompt: str, form: Form | None) -> str:
         with suppress(zmq.Again):
             while True:  # answers to questions that were withdrawn
-                socket.recv_multipart(zmq.NOBLOCK)
+                self._kernel.stdin_socket.recv_multipart(zmq.NOBLOCK)
         await self._outputs_are_sent()
-        ident, parent = self._current()
-        question = session.send(socket, "input_request", {"prompt": prompt, "password": False}, parent, ident=ident)
-        answered = (question["header"]["msg_id"], parent.get("header", {}).get("msg_id"))
-        while True:
-            value = self._answer(answered, ident)
-            if value is not None:
-                break
-            await asyncio.sleep(_POLL_SECONDS)
+        question = self._open = _Open(prompt, form, self._current())
+        self._put(question)
+        try:
+            while (value := self._answer(question)) is None:
+                await asyncio.sleep(_POLL_SECONDS)
+                if question.moved is not None:
+                    self._move(question, question.moved)
+        except BaseException:
+            self._withdraw(question)
+            raise
+        finally:
+            self._open = None
         if value == "\x04":
             raise EOFError
         return value
@@ -74,14 +122,61 @@ class StdinChannel:
         with suppress(TimeoutError):
             await asyncio.wait_for(sent.wait(), _SENT_SECONDS)
 
-    def _answer(self, wanted: tuple[object, ...], asked: list[bytes] | bytes | None) -> str | None:
+    # ------------------------------------------------------------ asking and withdrawing
+
+    def _put(self, question: _Open) -> None:
+        ident, parent = question.address
+        content = {"prompt": question.prompt, "password": False}
+        metadata = {} if question.form is None else {"prose": described(question.form) | {"key": question.key}}
+        sent = self._kernel.session.send(
+            self._kernel.stdin_socket, "input_request", content, parent, ident=ident, metadata=metadata
+        )
+        question.asked = sent["header"]["msg_id"]
+
+    def _withdraw(self, question: _Open) -> None:
+        """Tell the front end that nobody needs the answer any more: in the metadata of a message that is true anyway,
+        so that a front end which does not look there is told nothing new."""
+        kernel = self._kernel
+        metadata = {"prose": {"withdrawn": question.asked}}
+        with suppress(Exception):  # it must not take the place of what ended the question
+            kernel.session.send(
+                kernel.iopub_socket,
+                "status",
+                {"execution_state": "busy"},
+                parent=question.address[1],
+                ident=kernel._topic("status"),
+                metadata=metadata,
+            )
+
+    # ------------------------------------------------------------ a page that was loaded anew
+
+    def asked_again(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Answer `prose_question_request`; called on the control thread. Whoever has the key of the open question is
+        the tab that was asked, under a new identity: it is asked again, and its old identity no more."""
+        content = parent.get("content")
+        key = str(content.get("key", "")) if isinstance(content, dict) else ""
+        question = self._open
+        waiting = question is not None and hmac.compare_digest(key.encode("utf-8", "replace"), question.key.encode())
+        if waiting and question is not None:
+            question.moved = (ident, parent)
+        self._kernel.session.send(stream, "prose_question_reply", {"status": "ok", "waiting": waiting}, parent, ident)
+
+    def _move(self, question: _Open, address: Address) -> None:
+        self._withdraw(question)
+        question.address, question.moved = address, None
+        self._put(question)
+        self._kernel._publish_status("busy", "shell", parent=self._current()[1])  # the request has published an idle
+
+    # ------------------------------------------------------------ the answer
+
+    def _answer(self, question: _Open) -> str | None:
         """The answer, if it has come.
 
         Passed over: what somebody sends who was not asked, a late answer to a question that was withdrawn (where the
         front end says what it answers), and what is no message at all.
         """
         socket, session = self._kernel.stdin_socket, self._kernel.session
-        first = (asked[0] if asked else None) if isinstance(asked, list) else asked
+        wanted, first = (question.asked, _id(question.address[1])), question.first
         while True:
             try:
                 sender, reply = session.recv(socket, mode=zmq.NOBLOCK)
@@ -96,3 +191,34 @@ class StdinChannel:
                 continue
             if not first or sender[:1] == [first]:
                 return str(content.get("value", ""))
+
+
+def _id(request: Any) -> object:
+    return request.get("header", {}).get("msg_id")
+
+
+def described(form: Form) -> dict[str, object]:
+    """A form as the extension reads it. Nothing in its texts acts, and nothing in them is hidden."""
+    field = form.field
+    return {
+        "kind": form.kind,
+        "title": visible(form.title),
+        "text": markdown(form.text) if form.markdown else visible(form.text),
+        "markdown": form.markdown,
+        "above": form.above,
+        "note": visible(form.note),
+        "buttons": [
+            {"label": visible(button.label), "answer": button.answer, "joins": button.joins, "main": button.main}
+            for button in form.buttons
+        ],
+        "field": None
+        if field is None
+        else {
+            "label": visible(field.label),
+            "several": field.several,
+            "required": field.required,
+            "verbatim": field.verbatim,
+            "end": field.end,
+        },
+        "seconds": None if form.left is None else max(0.0, round(form.left(), 1)),
+    }

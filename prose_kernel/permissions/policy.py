@@ -13,7 +13,9 @@ from typing import Final, Literal
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.permissions import grants, hosts
 from prose_kernel.permissions.grants import FsGrant, Reach, Surface
+from prose_kernel.runtime import forms
 from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.forms import Button, Form
 from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import Rule, Surroundings
@@ -229,6 +231,7 @@ ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
 }
 _WIDTH: Final = 160
 _PROMPT: Final = "Allow? (y / n / always) "
+_BUTTONS: Final = Button("Allow", "y"), Button("Do not allow", "n"), Button("Always", "always")
 _NOBODY: Final = Ruling("deny", "it needs approval, and nobody is here to approve it")
 
 
@@ -290,8 +293,20 @@ class PermissionDesk:
 
     async def _answer(self, question: Ask) -> Literal["yes", "no", "always"]:
         self._asker.show(written(question))
+        end = self._clock.monotonic() + self._limit
+        always = f"always = {_one_line(question.always)}, for the rest of this run"
+        form = Form(
+            "permission",
+            "Allow?",
+            _BUTTONS,
+            None,
+            question.what,
+            always,
+            above=True,
+            left=lambda: end - self._clock.monotonic(),
+        )
         while True:
-            answer = ANSWERS.get((await self._asker.ask(_PROMPT)).strip().lower())
+            answer = ANSWERS.get((await forms.ask(self._asker, _PROMPT, form)).strip().lower())
             if answer is not None:
                 return answer
             self._asker.show("Please answer y, n or always.")

@@ -35,12 +35,12 @@ _LINE = 80
 
 _CODE = re.compile(r"`([^`]+)`")
 _AS_CODE = r"<code>\1</code>"
-_QUIET = 'style="opacity: 0.65"'
-_CARD = f'{LITERAL} style="border-left: 3px solid rgba(128, 128, 128, 0.5); padding: 2px 10px; margin: 2px 0"'
+QUIET = 'style="opacity: 0.65"'
+CARD = f'{LITERAL} style="border-left: 3px solid rgba(128, 128, 128, 0.5); padding: 2px 10px; margin: 2px 0"'
 _BAD = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
-_TABLE = 'style="margin: 0"'
-_LEFT = 'style="text-align: left"'
-_QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
+TABLE = 'style="margin: 0"'
+LEFT = 'style="text-align: left"'
+QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
 _PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"'
 
 
@@ -133,7 +133,7 @@ def _single(name: str, value: Value, language: Language) -> Display:
     head = f"{visible(name)}: {kind}"
     text = [f"{head} = {shown}"] if len(lines) == 1 and "\n" not in shown else [head, *lines]
     text += [f"[{r}]" for r in remarks]
-    parts = [f"<code>{html_text(name)}</code> <span {_QUIET}>{html_text(kind)}</span>"]
+    parts = [f"<code>{html_text(name)}</code> <span {QUIET}>{html_text(kind)}</span>"]
     if isinstance(value, ExecText) and (drawn := picture(value.result.image)) is not None:
         parts.append(_drawn(value.result.image, drawn))
     elif table is not None:
@@ -141,15 +141,15 @@ def _single(name: str, value: Value, language: Language) -> Display:
         rest = table.rest
     elif shown:
         parts.append(f"<pre {_PRE}>{html_text(shown)}</pre>")
-    parts += [f"<div {_QUIET}>{html_text(r)}</div>" for r in ([rest] if rest else []) + list(remarks)]
-    frame = _BAD if bad or kind == "error value" else _CARD
+    parts += [f"<div {QUIET}>{html_text(r)}</div>" for r in ([rest] if rest else []) + list(remarks)]
+    frame = _BAD if bad or kind == "error value" else CARD
     return Display({"text/html": f"<div {frame}>{''.join(parts)}</div>", "text/plain": "\n".join(text)}, facts)
 
 
 def _drawn(data: bytes, drawn: Picture) -> str:
     """An image in a card, above the line that says what it is."""
     shown = "" if drawn.broken or not drawn.width else f"<div>{image_tag(data, drawn, drawn.text)}</div>"
-    return f"{shown}<div {_QUIET}>{html_text(drawn.text)}</div>"
+    return f"{shown}<div {QUIET}>{html_text(drawn.text)}</div>"
 
 
 def data_display(result: CommandResult, form: str, language: Language) -> tuple[Display | None, str]:
@@ -174,16 +174,16 @@ def _table(recent: Sequence[Recent]) -> Display:
         remarks: Sequence[str] = ()
         if isinstance(one.value, ExecText):
             remarks, facts[one.name], _ = _exec_remarks(one.value)
-        more = "".join(f"<div {_QUIET}>{html_text(clip(r))}</div>" for r in remarks)
-        body += f"<tr><td {_LEFT}><code>{html_text(name)}</code></td><td {_QUIET_LEFT}>{html_text(kind)}</td>"
-        body += f"<td {_LEFT}>{html_text(text)}{more}</td></tr>"
+        more = "".join(f"<div {QUIET}>{html_text(clip(r))}</div>" for r in remarks)
+        body += f"<tr><td {LEFT}><code>{html_text(name)}</code></td><td {QUIET_LEFT}>{html_text(kind)}</td>"
+        body += f"<td {LEFT}>{html_text(text)}{more}</td></tr>"
         lines.append(f"{name}: {kind}" + (f" = {text}" if text else ""))
         lines += [f"  [{clip(r)}]" for r in remarks]
     if len(recent) > ROWS:
         left = f"and {len(recent) - ROWS:,} more; %bindings lists them"
-        body += f'<tr><td colspan="3" {_QUIET_LEFT}>{left}</td></tr>'
+        body += f'<tr><td colspan="3" {QUIET_LEFT}>{left}</td></tr>'
         lines.append(left)
-    return Display({"text/html": f"<table {LITERAL} {_TABLE}>{body}</table>", "text/plain": "\n".join(lines)}, facts)
+    return Display({"text/html": f"<table {LITERAL} {TABLE}>{body}</table>", "text/plain": "\n".join(lines)}, facts)
 
 
 # ---------------------------------------------------------------- commands
@@ -246,8 +246,8 @@ def result_card(event: CommandFinished, directory: str = "") -> Display | None:
     if result.spawn_error:
         remarks.append(result.spawn_error)
     command = clip(event.command)
-    parts = "".join(f"<div {_QUIET}>{html_text(r)}</div>" for r in remarks)
-    markup = f"<div {_BAD if bad else _CARD}><code>$ {html_text(command)}</code>{parts}</div>"
+    parts = "".join(f"<div {QUIET}>{html_text(r)}</div>" for r in remarks)
+    markup = f"<div {_BAD if bad else CARD}><code>$ {html_text(command)}</code>{parts}</div>"
     text = "\n".join([f"$ {command}", *(f"  {visible(r)}" for r in remarks)])
     return Display({"text/html": markup, "text/plain": text}, command_facts(result))
 
@@ -279,7 +279,7 @@ def notes_display(notes: Sequence[Note]) -> Display:
     rows = "".join(f"<div>{_emphasis(note)}{_CODE.sub(_AS_CODE, html_text(note.rest))}</div>" for note in shown)
     text = "\n".join(visible(f"{note.condition} {note.rest}".lstrip()) for note in shown)
     facts = [dict(note.facts) for note in notes if note.facts][:ROWS]
-    data = {"text/html": f"<div {_CARD}><small>{rows}</small></div>", "text/plain": text}
+    data = {"text/html": f"<div {CARD}><small>{rows}</small></div>", "text/plain": text}
     return Display(data, {"decisions": facts} if facts else {})
 
 
@@ -307,37 +307,34 @@ def _counted(notes: Sequence[Note]) -> list[Note]:
 
 @dataclass(slots=True)
 class BranchRow:
-    """One branch of a `parallel` as it is shown: its label, its status, and a line of text."""
+    """How one branch of a `parallel` ended: its status, and a line of text."""
 
-    label: str
-    status: str = "waiting"
+    status: str = "cancelled"
     text: str = ""
 
 
-_MARKS = {"waiting": "·", "running": "▸", "done": "✓", "failed": "✗", "cancelled": "–"}
+_MARKS = {"done": "✓", "failed": "✗", "cancelled": "–"}
 
 
-def parallel_display(rows: Sequence[BranchRow], total: int, *, final: bool) -> Display:
-    """The branches of a `parallel`. While it runs, a progress bar; at the end, exactly the same for every front end."""
+def parallel_display(rows: Sequence[BranchRow], names: Sequence[str]) -> Display:
+    """The branches of a `parallel` that is over, in source order; exactly the same for every front end."""
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.status] = counts.get(row.status, 0) + 1
-    order = ("done", "failed", "cancelled") if final else ("done", "failed", "cancelled", "running")
-    summary = ", ".join(f"{counts[status]:,} {status}" for status in order if counts.get(status))
+    summary = ", ".join(f"{counts[status]:,} {status}" for status in _MARKS if counts.get(status))
+    total = len(rows)
     head = f"parallel, {total:,} branch{'es' if total != 1 else ''}: {summary or 'starting'}"
-    shown = rows[:ROWS]
-    lines = [head, *(f"  {_MARKS[r.status]} {visible(r.label)}" + (f": {r.text}" if r.text else "") for r in shown)]
+    shown = [(row, names[at]) for at, row in enumerate(rows[:ROWS])]
+    lines = [head, *(f"  {_MARKS[r.status]} {visible(name)}" + (f": {r.text}" if r.text else "") for r, name in shown)]
     body = "".join(
-        f"<tr><td {_LEFT}>{_MARKS[r.status]}</td><td {_LEFT}><code>{html_text(r.label)}</code></td>"
-        f"<td {_LEFT}>{html_text(r.text)}</td></tr>"
-        for r in shown
+        f"<tr><td {LEFT}>{_MARKS[r.status]}</td><td {LEFT}><code>{html_text(name)}</code></td>"
+        f"<td {LEFT}>{html_text(r.text)}</td></tr>"
+        for r, name in shown
     )
-    if more := len(rows) - len(shown):
+    if more := total - len(shown):
         lines.append(f"  and {more:,} more")
-        body += f'<tr><td colspan="3" {_QUIET_LEFT}>and {more:,} more</td></tr>'
-    ended = sum(counts.get(status, 0) for status in ("done", "failed", "cancelled"))
-    bar = "" if final else f'<progress value="{ended}" max="{max(total, 1)}"></progress> '
-    markup = f"<div {_CARD}>{bar}<span {_QUIET}>{html_text(head)}</span><table {_TABLE}>{body}</table></div>"
+        body += f'<tr><td colspan="3" {QUIET_LEFT}>and {more:,} more</td></tr>'
+    markup = f"<div {CARD}><span {QUIET}>{html_text(head)}</span><table {TABLE}>{body}</table></div>"
     return Display({"text/html": markup, "text/plain": "\n".join(lines)})
 
 

@@ -9,7 +9,6 @@ notebooks hold the same outputs whether or not a person was watching (docs/refer
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import uuid
 from collections import deque
@@ -22,11 +21,14 @@ from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display, Output
 from prose_kernel.presentation.files import file_display, image_display
+from prose_kernel.presentation.live_panel import LivePanel
+from prose_kernel.presentation.live_run import LiveRun
 from prose_kernel.presentation.output_window import CommandView, Limits, quiet_line, where_whole
-from prose_kernel.presentation.parallel_view import Join, fold, gathered, merged, prefixed
+from prose_kernel.presentation.parallel_view import ParallelView, gathered
 from prose_kernel.presentation.problems import warning_lines
 from prose_kernel.presentation.safety import clip
 from prose_kernel.presentation.session_view import SessionViews
+from prose_kernel.presentation.stage import Stage
 from prose_kernel.runtime.events import (
     Bound,
     BranchFinished,
@@ -55,8 +57,6 @@ DISPLAYS = 15
 """Displays that a cell makes while it runs; what comes later is gathered into its last ones."""
 SWITCHES = 12
 """Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
-PROGRESS_SECONDS = 0.1
-"""Pause between two updates of a progress display."""
 ABOUT = 40
 """Characters of the value that a criterion of VVM is about."""
 REMEMBERED = 32
@@ -72,14 +72,25 @@ _BINDING = frozenset({"let", "assign", "output", "input", "return"})
 class CellView:
     """The listener of one cell. Call `finish` or `fail` exactly once at its end.
 
-    `live` tells that a person is watching (`allow_stdin`); `limits` how much of one command's output is displayed;
-    `directory_name` says how a new working directory may be shown ("" for one that is not shown).
+    `live` tells that a person is watching (`allow_stdin`), who sees what is under way in `panel`; `limits` how much of
+    one command's output is displayed; `directory_name` says how a new working directory may be shown ("" for one that
+    is not shown).
     """
 
     def __init__(
-        self, output: Output, *, live: bool, limits: Limits, directory_name: Callable[[str], str] = lambda _: ""
+        self,
+        output: Output,
+        *,
+        live: bool,
+        limits: Limits,
+        directory_name: Callable[[str], str] = lambda _: "",
+        panel: LivePanel | None = None,
     ) -> None:
+        if live and panel is None:
+            panel = LivePanel(Stage(output))
+            output = panel.stage
         self.output = output
+        self.panel = panel
         self.live = live
         self.limits = limits
         self.directory_name = directory_name
@@ -95,8 +106,10 @@ class CellView:
         self._stream: Stream | None = None
         self._switches = 0
         self._late_stderr: list[str] = []
-        self._join: Join | None = None
-        self._sessions = SessionViews(self, live=live)
+        self._branches = ParallelView(self)
+        self._sessions = SessionViews(self, live=live, status=panel.run.status if panel is not None else lambda _: "")
+        if panel is not None:
+            panel.time_passes = self._sessions.time_passes
         self._last: Value = None
         self._last_name: str | None = None
         self._statement = ""  # the kind of the one that gives the cell its value
@@ -109,13 +122,22 @@ class CellView:
         """The error of the bare command that failed last, if the cell shows the whole of its stderr."""
 
     def __call__(self, event: Event) -> None:
+        if self.panel is not None:
+            self.panel.hear(event)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether what is displayed now gets an output of its own."""
+        return self._displays < DISPLAYS
+
     def _begun(self, event: CellStarted) -> None:
         """A program begins to run in the cell: which of its statements gives the value decides how it is shown."""
         self._statement = event.valued
+        if self.panel is not None:
+            self.panel.run.language = self.language
 
     # ------------------------------------------------------------ the end of the cell
 
@@ -125,7 +147,7 @@ class CellView:
         The result of a binding is its card, or the table of several that it is part of. The value of a compound
         statement is whatever its body has shown.
         """
-        self._leave_join()
+        self._branches.leave()
         last = self._take_last(value)
         self._flush_cards()
         self._flush_late()
@@ -133,6 +155,8 @@ class CellView:
             self.output.result(cards.card_display(last))
         elif self._worth_showing(value):
             self.output.result(cards.value_display(value, self.language))
+        if self.panel is not None:
+            self.panel.end()
 
     def fail(self) -> None:
         """The cell failed or was interrupted: everything that it had to show comes before the error."""
@@ -141,26 +165,32 @@ class CellView:
         self._sessions.interrupted()
         self.settle()
         self._flush_late()
+        if self.panel is not None:
+            self.panel.end()
 
     def settle(self) -> None:
         """Show everything that waits, before something else is shown in the same cell."""
-        self._leave_join()
+        self._branches.leave()
         self._flush_cards()
         self._last_name = None
 
+    def aside(self, display: Display) -> None:
+        """Show something that is no part of what the program shows: that stays as it would be without it."""
+        self.send(display)
+
     def result_of_part(self, value: Value) -> None:
         """A part of the cell is over (`%run`): its last value is shown like any other display."""
-        self._leave_join()
+        self._branches.leave()
         shown = bool(self._cards)
         self.settle()
         if not shown and self._worth_showing(value):
-            self._send(cards.value_display(value, self.language))
+            self.send(cards.value_display(value, self.language))
 
     def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
         """What the compiler had to say about a program that may run; before its first output."""
         lines = warning_lines(diagnostics)
         if lines:
-            self._send(cards.notes_display([cards.Note(line) for line in lines]))
+            self.send(cards.notes_display([cards.Note(line) for line in lines]))
 
     def _take_last(self, value: Value) -> list[cards.Recent]:
         """The last card, when the cell's value is what it shows, with the table that it would follow."""
@@ -187,7 +217,7 @@ class CellView:
 
     # ------------------------------------------------------------ sending
 
-    def _send(self, display: Display, display_id: str | None = None) -> None:
+    def send(self, display: Display, display_id: str | None = None) -> None:
         if self._displays >= DISPLAYS and display_id is None:
             self._late.append(display)
             return
@@ -198,20 +228,20 @@ class CellView:
     def command_view(self) -> CommandView:
         """For a command that a magic runs: where its output is displayed."""
         place = self if self.live else None
-        return CommandView(self.limits, self._write, lambda note: self._send(quiet_line(note)), place)
+        return CommandView(self.limits, self.write, lambda note: self.send(quiet_line(note)), place)
 
     def reserve(self, display: Display) -> str | None:
         """For a session that streams: a display that will be replaced, None where displays are gathered already."""
-        if self._displays >= DISPLAYS:
+        if not self.has_room:
             return None
         display_id = uuid.uuid4().hex
-        self._send(display, display_id)
+        self.send(display, display_id)
         return display_id
 
     def replace(self, display: Display, display_id: str) -> None:
         self.output.update(display, display_id)
 
-    def _write(self, name: Stream, text: str) -> None:
+    def write(self, name: Stream, text: str) -> None:
         if not text:
             return
         if name != self._stream:
@@ -233,15 +263,15 @@ class CellView:
     def _flush_cards(self) -> None:
         if self._notes:
             notes, self._notes = self._notes, []
-            self._send(cards.notes_display(notes))
+            self.send(cards.notes_display(notes))
         if self._cards:
             found, self._cards = list(self._cards.values()), {}
-            self._send(cards.card_display(found))
+            self.send(cards.card_display(found))
 
     def _begin_visible(self, event: Event) -> None:
         """Something that may take long or show something begins: what earlier statements bound is shown first."""
         self._joined = False
-        if self._join is None and self._card_statement != event.place.ordinal:
+        if not self._branches.active and self._card_statement != event.place.ordinal:
             self._flush_cards()
 
     # ------------------------------------------------------------ bindings and values
@@ -283,24 +313,19 @@ class CellView:
                 self.limits,
                 functools.partial(self._emit, event),
                 functools.partial(self._left_out, event),
-                self if self.live and not self._in_branch(event) else None,
+                self if self.live and not self._branches.holds(event.place.branches) else None,
             )
-        self._running(event, f"$ {clip(event.command, 60)}")
-
-    def _in_branch(self, event: Event) -> bool:
-        return self._join is not None and bool(event.place.branches)
 
     def _left_out(self, event: Event, note: str) -> None:
         """The note between the two parts of a long output; in a branch, whose displays come last, a line of text."""
-        if self._in_branch(event):
+        if self._branches.holds(event.place.branches):
             self._emit(event, "stdout", f"{note}\n")
         else:
-            self._send(quiet_line(note))
+            self.send(quiet_line(note))
 
     def _command_output(self, event: CommandOutput) -> None:
         if (command := self._commands.get(event.spawn)) is not None and not self._held(event):
             command.feed(event.stream, event.text, event.omitted)
-        self._tell_progress(event, event.text)
 
     def _held(self, event: CommandOutput) -> bool:
         """Whether it is a part of data, which is shown as a whole."""
@@ -360,32 +385,23 @@ class CellView:
         return self.directory_name(event.directory_changed)
 
     def _emit(self, event: Event, name: Stream, text: str) -> None:
-        steps = event.place.branches
-        if self._join is None or not steps:
-            self._write(name, text)
-        elif text:
-            self._join.branch(steps).items.append((name, text))
+        if text and not self._branches.add(event.place.branches, (name, text)):
+            self.write(name, text)
 
     def _show(self, event: Event, display: Display) -> None:
-        if self._join is not None and event.place.branches:
-            self._join.branch(event.place.branches).items.append(display)
-        else:
-            self._send(display)
+        if not self._branches.add(event.place.branches, display):
+            self.send(display)
 
     # ------------------------------------------------------------ sessions and decisions
 
     def _session_started(self, event: SessionStarted) -> None:
         self._begin_visible(event)
-        if self._join is None and event.bound_to in self._cards:
+        if not self._branches.active and event.bound_to in self._cards:
             self._flush_cards()  # the value that the answer replaces
         self._sessions.started(event)
-        self._running(event, clip(event.request.task, 60))
 
     def _session_progressed(self, event: SessionProgressed) -> None:
-        beside = self._join is not None and bool(event.place.branches)
-        line = self._sessions.progressed(event, alone=not beside)
-        if line:
-            self._tell_progress(event, line)
+        self._sessions.progressed(event, alone=not self._branches.holds(event.place.branches))
 
     def _session_finished(self, event: SessionFinished) -> None:
         for display in self._sessions.finished(event):
@@ -405,7 +421,6 @@ class CellView:
 
     def _gate_opened(self, event: GateOpened) -> None:
         self._begin_visible(event)
-        self._running(event, f"gate {event.request.name}")
 
     def _gate_resolved(self, event: GateResolved) -> None:
         decision = event.decision
@@ -420,94 +435,26 @@ class CellView:
 
     def _note(self, event: Event, said: str | cards.Note) -> None:
         note = cards.Note(said) if isinstance(said, str) else said
-        if self._join is not None and event.place.branches:
-            self._join.branch(event.place.branches).items.append(cards.notes_display([note]))
-            return
-        self._notes.append(note)
-        self._card_statement = event.place.ordinal
+        if not self._branches.add(event.place.branches, cards.notes_display([note])):
+            self._notes.append(note)
+            self._card_statement = event.place.ordinal
 
     # ------------------------------------------------------------ parallel
 
     def _parallel_started(self, event: ParallelStarted) -> None:
-        if event.place.branches and self._join is not None:
-            return  # nested: its branches are shown inside the branch around it
-        self._leave_join()
+        if self._branches.holds(event.place.branches):
+            self._branches.nested(event)
+            return  # its branches are shown inside the branch around it
+        self._branches.leave()
         self._flush_cards()
-        self._join = join = Join(event)
-        if self.live and self._displays < DISPLAYS:
-            join.display_id = uuid.uuid4().hex
-            self._send(cards.parallel_display(join.rows, join.total, final=False), join.display_id)
-
-    def _running(self, event: Event, text: str) -> None:
-        join = self._join
-        if join is None or not event.place.branches or (row := join.row(event.place.branches)) is None:
-            return
-        row.status, row.text = "running", text
-        self._progress(join)
-
-    def _tell_progress(self, event: Event, text: str) -> None:
-        """Show the last line that a branch's command has printed beside the branch while it runs."""
-        if self.live and self._join is not None and event.place.branches:
-            self._running(event, clip(text.rstrip("\n").rpartition("\n")[2], 60))
+        self._branches.started(event)
 
     def _branch_finished(self, event: BranchFinished) -> None:
-        join, steps = self._join, event.place.branches
-        if join is None or len(steps) != 1 or (row := join.row(steps)) is None:
-            return
-        row.status = "failed" if self.language.kind_of(event.value) == "error value" else event.status
-        row.text = cards.branch_text(event.value, event.error, self.language)
-        if event.label:
-            row.label = event.label
-        self._progress(join)
-
-    def _progress(self, join: Join) -> None:
-        """Show the progress soon; many changes make one update."""
-        if join.display_id is not None and join.timer is None:
-            join.timer = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, self._update, join)
-
-    def _update(self, join: Join) -> None:
-        join.timer = None
-        if join is self._join and join.display_id is not None:
-            self.output.update(cards.parallel_display(join.rows, join.total, final=False), join.display_id)
+        self._branches.branch_finished(event)
 
     def _parallel_joined(self, event: ParallelJoined) -> None:
-        join = self._join
-        if join is None:
-            return
-        if join.number == event.parallel:
-            self._leave_join()
+        if self._branches.joined(event):
             self._joined = True
-        elif event.place.branches:
-            fold(join, tuple((s.parallel, s.index) for s in event.place.branches), event.parallel)
-
-    def _leave_join(self) -> None:
-        """The parallel is over, or an error has left it: its last state, then what its branches showed, in order."""
-        join, self._join = self._join, None
-        if join is None:
-            return
-        if join.timer is not None:
-            join.timer.cancel()
-        for row in join.rows:
-            if row.status in ("waiting", "running"):
-                row.status, row.text = "cancelled", ""
-        final = cards.parallel_display(join.rows, join.total, final=True)
-        if join.display_id is not None:
-            self.output.update(final, join.display_id)
-        else:
-            self._send(final)
-        self._show_branches(join)
-
-    def _show_branches(self, join: Join) -> None:
-        displays: list[Display] = []
-        for path in sorted(join.branches):
-            prefix = join.labels[path]
-            for item in merged(join.branches[path].items):
-                if isinstance(item, Display):
-                    displays.append(item)
-                else:
-                    self._write(item[0], prefixed(item[1], prefix))
-        for display in displays if len(displays) <= 5 else gathered(displays):
-            self._send(display)
 
     _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         Bound: _bound,
@@ -529,7 +476,7 @@ class CellView:
         BranchFinished: _branch_finished,
         ParallelJoined: _parallel_joined,
     }
-    kinds: ClassVar = frozenset(_handlers)
+    kinds: ClassVar = frozenset(_handlers) | LiveRun.kinds
 
 
 def _verdict(answer: Value) -> str:

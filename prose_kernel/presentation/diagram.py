@@ -8,7 +8,7 @@ and in the end only with its beginning, so that every diagram stays below Mermai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -79,15 +79,20 @@ class Part:
 def mermaid(parts: Sequence[Part], *, figures: bool = False) -> str:
     """The source of a Mermaid flowchart. Several parts are several boxes, connected in order."""
     text = ""
-    for depth, most, breadth, width in _LEVELS:
-        share = max(most // max(len(parts), 1), 1)
-        drawn = [replace(part, steps=_cut(_folded(part.steps, depth, breadth), share)) for part in parts]
-        if depth and sum(_size(part.steps) for part in drawn) > NODES:
-            continue
+    for drawn, width in levels(parts):
         text = _Drawing(drawn, width, figures).text
         if len(text) <= CHARACTERS:
             break
     return text
+
+
+def levels(parts: Sequence[Part]) -> Iterator[tuple[list[Part], int]]:
+    """The parts as whole as a picture can be, then with less and less of them, each with the characters of a label."""
+    for depth, most, breadth, width in _LEVELS:
+        share = max(most // max(len(parts), 1), 1)
+        drawn = [replace(part, steps=_cut(_folded(part.steps, depth, breadth), share)) for part in parts]
+        if not depth or sum(_size(part.steps) for part in drawn) <= NODES:
+            yield drawn, width
 
 
 def fence(diagram: str) -> str:

@@ -73,8 +73,8 @@ class Output(Protocol):
         """The cell failed. At most once, as the last output."""
         ...
 
-    def clear(self) -> None:
-        """Remove the outputs that the cell has shown so far."""
+    def clear(self, *, wait: bool = False) -> None:
+        """Remove the outputs that the cell has shown so far; with `wait` when the next one comes."""
         ...
 
     def page(self, display: Display) -> None:

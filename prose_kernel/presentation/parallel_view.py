@@ -1,52 +1,128 @@
-"""What a `parallel` shows: the rows of its progress display, and its branches' output in source order at the join."""
+"""What a `parallel` shows: a display that is live while somebody watches and ends as the results of its branches, and
+behind it what the branches have printed and shown, in source order."""
 
 from __future__ import annotations
 
-import asyncio
+import uuid
+from typing import TYPE_CHECKING
 
+from prose_kernel.languages import Language
 from prose_kernel.presentation import cards
+from prose_kernel.presentation.branch_names import BranchNames
 from prose_kernel.presentation.display import Display
-from prose_kernel.runtime.events import BranchStep, ParallelStarted
+from prose_kernel.runtime.events import BranchFinished, BranchStep, ParallelJoined, ParallelStarted
 from prose_kernel.runtime.ports import Stream
 
+if TYPE_CHECKING:
+    from prose_kernel.presentation.cell_view import CellView
+
 BranchPath = tuple[tuple[int, int], ...]
+Item = tuple[Stream, str] | Display
 
 
-class Branch:
-    """What one branch has to show: pieces of streams and displays, in its own order."""
+class ParallelView:
+    """The outermost construct of a cell that runs its branches side by side, if there is one now."""
 
-    __slots__ = ("items",)
+    def __init__(self, view: CellView) -> None:
+        self._view = view
+        self._join: Join | None = None
 
-    def __init__(self) -> None:
-        self.items: list[tuple[Stream, str] | Display] = []
+    @property
+    def active(self) -> bool:
+        return self._join is not None
+
+    def holds(self, branches: tuple[BranchStep, ...]) -> bool:
+        """Whether what happens there is shown at the join."""
+        return self._join is not None and bool(branches)
+
+    def add(self, branches: tuple[BranchStep, ...], item: Item) -> bool:
+        """Keep what a branch shows until the join; False outside of branches."""
+        if self._join is None or not branches:
+            return False
+        self._join.branch(branches).append(item)
+        return True
+
+    def started(self, event: ParallelStarted) -> None:
+        """Of an outermost construct."""
+        view = self._view
+        self._join = join = Join(event, view.language)
+        if view.panel is not None and view.has_room:
+            join.display_id = uuid.uuid4().hex
+            view.send(view.panel.join(join.display_id), join.display_id)
+
+    def nested(self, event: ParallelStarted) -> None:
+        if self._join is not None:
+            self._join.names[event.parallel] = BranchNames(event, self._view.language)
+
+    def branch_finished(self, event: BranchFinished) -> None:
+        join, steps, language = self._join, event.place.branches, self._view.language
+        if join is None or len(steps) != 1 or not 0 <= steps[0].index < len(join.rows):
+            return
+        row = join.rows[steps[0].index]
+        row.status = "failed" if language.kind_of(event.value) == "error value" else event.status
+        row.text = cards.branch_text(event.value, event.error, language)
+
+    def joined(self, event: ParallelJoined) -> bool:
+        """Whether it was the outermost, whose results are shown now."""
+        join = self._join
+        if join is None:
+            return False
+        if join.number == event.parallel:
+            self.leave()
+            return True
+        if event.place.branches:
+            fold(join, tuple((s.parallel, s.index) for s in event.place.branches), event.parallel)
+        return False
+
+    def leave(self) -> None:
+        """It is over, or an error has left it: how its branches ended, then what they showed, in order."""
+        join, self._join = self._join, None
+        if join is None:
+            return
+        view = self._view
+        if view.panel is not None:
+            view.panel.joined()
+        final = cards.parallel_display(join.rows, join.names[join.number])
+        if join.display_id is not None:
+            view.replace(final, join.display_id)
+        else:
+            view.send(final)
+        self._show_branches(join)
+
+    def _show_branches(self, join: Join) -> None:
+        displays: list[Display] = []
+        for path in sorted(join.branches):
+            prefix = join.label(path)
+            for item in merged(join.branches[path]):
+                if isinstance(item, Display):
+                    displays.append(item)
+                else:
+                    self._view.write(item[0], prefixed(item[1], prefix))
+        for display in displays if len(displays) <= 5 else gathered(displays):
+            self._view.send(display)
 
 
 class Join:
-    """An outermost `parallel`: its rows for the progress display, and what its branches show at the join."""
+    """An outermost construct: how its branches ended, and what they show at the join. `names` are those of its
+    branches, and of the branches inside of them, by construct."""
 
-    def __init__(self, event: ParallelStarted) -> None:
+    def __init__(self, event: ParallelStarted, language: Language) -> None:
         self.number = event.parallel
-        names = event.labels or (None,) * event.count
-        letters = "i{}" if event.iterations else "_{}"
-        start = 0 if event.iterations else 1
-        self.rows = [cards.BranchRow(name or letters.format(at + start)) for at, name in enumerate(names)]
-        self.total = event.count
-        self.branches: dict[BranchPath, Branch] = {}
-        self.labels: dict[BranchPath, str] = {}
+        self.names = {event.parallel: BranchNames(event, language)}
+        self.rows = [cards.BranchRow() for _ in range(event.count)]
+        self.branches: dict[BranchPath, list[Item]] = {}
         self.display_id: str | None = None
-        self.timer: asyncio.TimerHandle | None = None
 
-    def branch(self, steps: tuple[BranchStep, ...]) -> Branch:
-        path = tuple((step.parallel, step.index) for step in steps)
-        found = self.branches.get(path)
-        if found is None:
-            found = self.branches[path] = Branch()
-            self.labels[path] = "/".join(step.label for step in steps)
-        return found
+    def branch(self, steps: tuple[BranchStep, ...]) -> list[Item]:
+        return self.branches.setdefault(tuple((step.parallel, step.index) for step in steps), [])
 
-    def row(self, steps: tuple[BranchStep, ...]) -> cards.BranchRow | None:
-        index = steps[0].index
-        return self.rows[index] if 0 <= index < len(self.rows) else None
+    def label(self, path: BranchPath) -> str:
+        """The names of the branches on the way there."""
+        return "/".join(self.name(*step) for step in path)
+
+    def name(self, parallel: int, index: int) -> str:
+        names = self.names.get(parallel)
+        return names[index] if names is not None and index < len(names) else f"_{index + 1}"
 
 
 def fold(join: Join, outer: BranchPath, inner: int) -> None:
@@ -55,21 +131,17 @@ def fold(join: Join, outer: BranchPath, inner: int) -> None:
     paths = sorted(p for p in join.branches if len(p) > depth and p[:depth] == outer and p[depth][0] == inner)
     if not paths:
         return
-    target = join.branches.get(outer)
-    if target is None:
-        target = join.branches[outer] = Branch()
-        join.labels[outer] = join.labels[paths[0]].rsplit("/", len(paths[0]) - depth)[0]
-    base = len(join.labels[outer]) + 1
+    target = join.branches.setdefault(outer, [])
     for path in paths:
-        prefix = join.labels.pop(path)[base:]
-        for item in merged(join.branches.pop(path).items):
-            target.items.append(item if isinstance(item, Display) else (item[0], prefixed(item[1], prefix)))
+        prefix = join.label(path[depth:])
+        for item in merged(join.branches.pop(path)):
+            target.append(item if isinstance(item, Display) else (item[0], prefixed(item[1], prefix)))
 
 
-def merged(items: list[tuple[Stream, str] | Display]) -> list[tuple[Stream, str] | Display]:
+def merged(items: list[Item]) -> list[Item]:
     """Pieces of one branch: all of its stdout, then all of its stderr, then its displays; so that the order does not
     depend on how the two streams of a command happened to interleave."""
-    out: list[tuple[Stream, str] | Display] = []
+    out: list[Item] = []
     for name in ("stdout", "stderr"):
         text = "".join(item[1] for item in items if not isinstance(item, Display) and item[0] == name)
         if text:

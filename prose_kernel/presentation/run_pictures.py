@@ -36,7 +36,7 @@ def graph_display(parts: Sequence[Part]) -> Display:
 
 def marks(cells: Sequence[CellRecord], source: Source) -> dict[Span, Mark]:
     """What became of the statements of one text, which any of these cells may have run (a block, a function)."""
-    return {total.span: _mark(total) for total in _merged(cells) if total.source is source}
+    return {total.span: _mark(total) for total in merged(cells) if total.source is source}
 
 
 def _mark(total: Total) -> Mark:
@@ -114,22 +114,31 @@ class _Row:
 
 def timeline_display(cells: Sequence[CellRecord]) -> Display:
     """Branches one below the other, on one axis: of steps in what is saved, of seconds for a person."""
-    rows: list[_Row] = []
-    left_out = sum(cell.left_out for cell in cells)
-    at = 0
-    for cell in cells:
-        at = _laid_out(lanes(cell.activities), "", 0, at, rows)
-    if not rows:
+    shown, rest = _rows(cells, ROWS)
+    if not shown:
         return paragraph("Nothing that takes time has run: no command, session or gate.")
-    more = max(0, len(rows) - ROWS) + left_out
-    shown = rows[:ROWS]
-    rest = f"… and {more:,} more" if more else ""
     saved, person = (
         {"image/svg+xml": _svg(shown, rest, cells, timed), "text/plain": _timeline_text(shown, rest, timed)}
         for timed in (False, True)
     )
     took = sum((cell.ended or cell.began) - cell.began for cell in cells)
     return Display(saved, {"seconds": round(took, 3)}, person)
+
+
+def timeline_svg(cells: Sequence[CellRecord], most: int, *, timed: bool) -> str:
+    """The same picture for a page that brings its own colours; "" for cells in which nothing took time."""
+    shown, rest = _rows(cells, most)
+    return _svg(shown, rest, cells, timed, styled=False) if shown else ""
+
+
+def _rows(cells: Sequence[CellRecord], most: int) -> tuple[list[_Row], str]:
+    """The first rows of a timeline, and what is left out in words."""
+    rows: list[_Row] = []
+    at = 0
+    for cell in cells:
+        at = _laid_out(lanes(cell.activities), "", 0, at, rows)
+    more = max(0, len(rows) - most) + sum(cell.left_out for cell in cells)
+    return rows[:most], f"… and {more:,} more" if more else ""
 
 
 def _laid_out(lane: Lane, branch: str, depth: int, at: int, rows: list[_Row]) -> int:
@@ -169,9 +178,9 @@ _STYLE: Final = (
 )
 
 
-def _svg(rows: Sequence[_Row], rest: str, cells: Sequence[CellRecord], timed: bool) -> str:
-    """The timeline as a picture with a ground of its own, so that it can be read in any theme; it holds no script, and
-    what a screen reader reads out says as much as the bars."""
+def _svg(rows: Sequence[_Row], rest: str, cells: Sequence[CellRecord], timed: bool, *, styled: bool = True) -> str:
+    """The timeline as a picture with a ground of its own, so that it can be read in any theme (`styled`); it holds no
+    script, and what a screen reader reads out says as much as the bars."""
     scale = _Scale(rows, cells, timed)
     height = _HEIGHT * (len(rows) + 1 + bool(rest)) + 12
     total = f", {seconds(scale.length)}" if timed else ""
@@ -181,8 +190,11 @@ def _svg(rows: Sequence[_Row], rest: str, cells: Sequence[CellRecord], timed: bo
         f' viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12">',
         f"<title>{_text(title)}</title>",
         f"<desc>{_text('; '.join(_said(row, timed) for row in rows))}</desc>",
-        f"<style>{_STYLE}</style>",
-        f'<rect class="bg" width="{_WIDTH}" height="{height}" rx="4"/>',
+        *(
+            (f"<style>{_STYLE}</style>", f'<rect class="bg" width="{_WIDTH}" height="{height}" rx="4"/>')
+            if styled
+            else ()
+        ),
         f'<text class="q" x="8" y="16">{_text(title)}</text>',
     ]
     for number, row in enumerate(rows):
@@ -234,7 +246,7 @@ def _drawn(row: _Row, y: int, scale: _Scale, timed: bool) -> Iterator[str]:
     said = ", ".join(filter(None, (row.outcome, row.figures if timed else "")))
     yield f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y + 18}" y2="{y + 18}"/>'
     yield f'<text class="t" x="{indent}" y="{y + 14}">{_text(clip(name, 50 - 2 * min(row.depth, 8)))}</text>'
-    yield f'<rect class="{row.activity.state}" x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="13" rx="2">'
+    yield f'<rect class="bar {row.activity.state}" x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="13" rx="2">'
     yield f"<title>{_text(_said(row, timed))}</title></rect>"
     if timed:
         for when, length in row.activity.waits:
@@ -260,7 +272,7 @@ def _text(text: str) -> str:
 
 def profile_display(cells: Sequence[CellRecord]) -> Display:
     """Statements with how often they ran and who answered; for a person with times, tokens and cost, dearest first."""
-    totals = _merged(cells)
+    totals = merged(cells)
     if not totals:
         return paragraph("Nothing that takes time has run: no command, session or gate.")
     numbers = {id(cell.source): number for number, cell in enumerate(cells, 1)} if len(cells) > 1 else {}
@@ -284,7 +296,8 @@ def _most(totals: list[Total]) -> list[Total]:
     return totals[:STATEMENTS]
 
 
-def _merged(cells: Sequence[CellRecord]) -> list[Total]:
+def merged(cells: Sequence[CellRecord]) -> list[Total]:
+    """What each statement did, in all of these cells together."""
     found: dict[tuple[int, Span], Total] = {}
     for cell in cells:
         for key, total in cell.totals.items():

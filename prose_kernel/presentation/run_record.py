@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
+from prose_kernel.language.flow import Step
 from prose_kernel.language.source import Source, Span
 from prose_kernel.languages import Language
 from prose_kernel.runtime.events import (
@@ -101,6 +102,10 @@ class CellRecord:
     left_out: int = 0
     totals: dict[tuple[int, Span], Total] = field(default_factory=dict)
 
+    def flow(self) -> tuple[Step, ...]:
+        """The steps of the program; what was known when it ran has no influence on them."""
+        return self.language.flow(self.language.compile(self.source, cell=True).program, self.source)
+
     def total(self, of: Activity) -> Total:
         key = (id(of.source), of.span)
         found = self.totals.get(key)
@@ -119,6 +124,10 @@ class RunRecord:
         self._kept = 0
         self._cell: CellRecord | None = None
 
+    def steps_of(self, source: Source) -> tuple[Step, ...]:
+        """The steps of a program that is remembered; of any other text none."""
+        return next((cell.flow() for cell in self.cells if cell.source is source), ())
+
     def begin(self, source: Source, language: Language) -> None:
         self._cell = CellRecord(source, language, self._clock())
         if len(self.cells) == CELLS:
@@ -135,6 +144,11 @@ class RunRecord:
             for activity in self._open.values():
                 self._close(cell, activity, "cancelled")
             self._open = {}
+
+    @property
+    def under_way(self) -> list[Activity]:
+        """What has begun and not ended, in the order in which it began."""
+        return list(self._open.values())
 
     def __call__(self, event: Event) -> None:
         handler = self._handlers.get(type(event))
@@ -192,7 +206,7 @@ class RunRecord:
     def _session_started(self, cell: CellRecord, event: SessionStarted) -> None:
         if event.spawn not in self._open:  # else another attempt begins
             who, task = event.request.agent or event.request.label, event.request.task
-            label = f"{who}: {task[:LABEL]}" if who else task
+            label = f"{who}: {task[: 8 * LABEL]}" if who else task
             self._start(cell, event.spawn, "session", label, event.place)
 
     def _session_finished(self, cell: CellRecord, event: SessionFinished) -> None:

@@ -8,7 +8,6 @@ clicks, and links keep only harmless targets.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Sequence
 
@@ -32,7 +31,6 @@ LIVE = 10_000
 CALLS = 50
 """Tool calls that a trace lists; the rest is counted."""
 _DETAIL = 1_000
-_LINE = 400
 
 ORIGINS = {
     "model": "model",
@@ -47,7 +45,6 @@ _MARKS = {"ok": "✓", "refused": "✗", "failed": "✗"}
 _QUIET = 'style="opacity: 0.65"'
 _LEFT = 'style="text-align: left; vertical-align: top"'
 _PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 12em; overflow: auto"'
-_NEWLINES = re.compile(r"[\r\n]+")
 
 
 class Streamed:
@@ -59,8 +56,6 @@ class Streamed:
         self._held = 0
         self._tail: deque[str] = deque()
         self._kept = 0
-        self._open = ""
-        self._former = ""
 
     def add(self, piece: str) -> None:
         self.count += len(piece)
@@ -73,13 +68,6 @@ class Streamed:
         self._kept += len(end)
         while self._kept - len(self._tail[0]) >= LIVE:
             self._kept -= len(self._tail.popleft())
-        *finished, rest = _NEWLINES.split(end)
-        if finished:
-            finished[0] = self._open + finished[0]
-            self._former = next((line for line in reversed(finished) if line.strip()), self._former)
-            self._open = rest
-        else:
-            self._open = (self._open + rest)[-_LINE:]
 
     @property
     def beginning(self) -> str:
@@ -93,11 +81,6 @@ class Streamed:
             return text
         _, newline, rest = text.partition("\n")
         return rest if newline and rest else text
-
-    @property
-    def line(self) -> str:
-        """The last line that says something."""
-        return self._open if self._open.strip() else self._former
 
 
 # ---------------------------------------------------------------- the header

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,6 +40,7 @@ class Place(Protocol):
 class _Talk:
     """One session statement, with all of its attempts."""
 
+    spawn: int
     request: SessionRequest
     name: str | None
     began: float
@@ -52,27 +54,29 @@ class _Talk:
 
 
 class SessionViews:
-    """The sessions of one cell. `live` tells that a person is watching."""
+    """The sessions of one cell. `live` tells that a person is watching; `status` says beside a session's text who is
+    asked, for how long, and when it is tried again."""
 
-    def __init__(self, place: Place, *, live: bool) -> None:
+    def __init__(self, place: Place, *, live: bool, status: Callable[[int], str] = lambda spawn: "") -> None:
         self._place = place
         self._live = live
+        self._status = status
         self._talks: dict[int, _Talk] = {}
 
     def started(self, event: SessionStarted) -> None:
         """An attempt begins."""
         talk = self._talks.get(event.spawn)
         if talk is None:
-            self._talks[event.spawn] = _Talk(event.request, event.bound_to, time.monotonic())
+            self._talks[event.spawn] = _Talk(event.spawn, event.request, event.bound_to, time.monotonic())
         else:
             talk.request, talk.streamed, talk.doing = event.request, Streamed(), ""
             talk.notes.clear()
 
-    def progressed(self, event: SessionProgressed, *, alone: bool) -> str:
-        """Something of a session can be seen; returns the line to show beside its branch."""
+    def progressed(self, event: SessionProgressed, *, alone: bool) -> None:
+        """Something of a session can be seen; `alone` where it has a display of its own."""
         talk = self._talks.get(event.spawn)
         if talk is None:
-            return ""
+            return
         if event.kind == "note":
             talk.notes[event.text] = None
         elif event.kind == "tool":
@@ -82,7 +86,11 @@ class SessionViews:
             talk.doing = ""
         if alone and self._live:
             self._grow(talk)
-        return talk.doing or talk.streamed.line
+
+    def time_passes(self) -> None:
+        """A person watches sessions that have a display of their own: what is said beside their text has changed."""
+        for talk in self._talks.values():
+            self._grow(talk)
 
     def finished(self, event: SessionFinished) -> tuple[Display, ...]:
         """An attempt is over. Returns what is still to be shown of the session: nothing while it is tried again.
@@ -91,7 +99,7 @@ class SessionViews:
         """
         talk = self._talks.get(event.spawn)
         if talk is None:
-            talk = _Talk(event.request, event.bound_to, time.monotonic())
+            talk = _Talk(event.spawn, event.request, event.bound_to, time.monotonic())
         if event.result is None:
             return self._unanswered(event, talk)
         self._talks.pop(event.spawn, None)
@@ -159,4 +167,5 @@ class SessionViews:
 
     def _now(self, talk: _Talk) -> Display:
         note = "" if talk.streamed.count else clip(next(reversed(talk.notes), ""), 80)
-        return shown.live_display(talk.request, talk.name, talk.streamed, talk.failed, talk.doing or note)
+        doing = " · ".join(part for part in (talk.doing or note, self._status(talk.spawn)) if part)
+        return shown.live_display(talk.request, talk.name, talk.streamed, talk.failed, doing)

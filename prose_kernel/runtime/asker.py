@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import NobodyToAsk
+from prose_kernel.runtime import forms
+from prose_kernel.runtime.forms import Button, Field, Form
 from prose_kernel.runtime.ports import Question
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ class SerialAsker:
     async def ask(self, prompt: str) -> str:
         async with self.turn():
             return await self._asker.ask(prompt)
+
+    async def ask_form(self, prompt: str, form: Form) -> str:
+        async with self.turn():
+            return await forms.ask(self._asker, prompt, form)
 
     def show(self, text: str) -> None:
         self._asker.show(text)
@@ -102,8 +108,13 @@ class PersonUser:
         if not self._asker.available:
             raise NobodyToAsk("nobody is here to ask")
         try:
-            return await self._asker.ask(question.prompt or f"{question.name}: ")
+            return await forms.ask(self._asker, question.prompt or f"{question.name}: ", _form(question))
         except EOFError:
             raise NobodyToAsk("the person's input has ended") from None
         except NobodyToAsk:
             raise NobodyToAsk("nobody is here to ask") from None
+
+
+def _form(question: Question) -> Form:
+    field = Field(question.name)
+    return Form("input", f"input {question.name}", (Button("Submit", "", "", main=True),), field, question.prompt)

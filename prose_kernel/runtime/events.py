@@ -388,6 +388,9 @@ class Audience(dict[type[Event], tuple[Listener, ...]]):
             listener._around.remove(self)
         self._changed()
 
+    def has(self, listener: Listener) -> bool:
+        return listener in self._listeners
+
     def _changed(self) -> None:
         self.clear()
         for audience in self._around:

@@ -39,7 +39,7 @@ from prose_kernel.runtime.journal_records import (
     Record,
     Text,
 )
-from prose_kernel.runtime.ports import CommandResult, Finding, SessionResult
+from prose_kernel.runtime.ports import Clock, CommandResult, Finding, SessionResult
 from prose_kernel.runtime.scheduler import Scheduler, Suspension, Turn
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Journal:
     noted beside an answer (`runtime/asides.py`). Records before `changed_before` are of a program whose text was
     changed since: where it does something else than they say, they are at their end. `texts_stay`: another text than
     the recorded one is an error; else it takes the place of that one. `again` is the key of what is asked again,
-    however what was `under_way` ends. `place` is the path of the journal's file.
+    however what was `under_way` ends. `place` is the path of the journal's file. `clock` gives records their time.
     """
 
     def __init__(
@@ -104,8 +104,10 @@ class Journal:
         on_live: Callable[[Sequence[Asked]], None] | None = None,
         on_replayed: OnReplayed | None = None,
         place: str = "",
+        clock: Clock | None = None,
     ) -> None:
         self._on_replayed = on_replayed
+        self._clock = clock
         self._place = place
         self.rewound = False
         self._log = log
@@ -137,6 +139,15 @@ class Journal:
         """Whether there are records that say what came of what happens now."""
         return self._coming is not None
 
+    def now(self) -> int:
+        """The time of a record that is made now."""
+        return int(self._clock.now().timestamp() * 1000) if self._clock is not None else 0
+
+    @property
+    def coming(self) -> int:
+        """The number of the record that says what comes next; 0 when nothing does."""
+        return self._number
+
     # ------------------------------------------------------------ asking
 
     async def answer(
@@ -160,6 +171,8 @@ class Journal:
             await self.stand_still()
         s.answered = described.key, s.statement
         parked = self._asked(described)
+        if self.abandoned:  # the records were at their end, and whoever replays them asks nothing
+            raise asyncio.CancelledError
         if parked is not None:
             answered = await self._known_answer(described, parked)
             if answered is not None:
@@ -168,7 +181,8 @@ class Journal:
             failed = parked.known and self._under_way == "fail" and described.key != self._again
             if failed and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
-        return await self._live_answer(described, kind, ask, kept, at_once=parked is None)
+        again = self.now() if parked is not None and parked.known else 0
+        return await self._live_answer(described, kind, ask, kept, at_once=parked is None, again=again)
 
     async def _live_answer(
         self,
@@ -178,8 +192,10 @@ class Journal:
         kept: Callable[[T], T] | None,
         *,
         at_once: bool,
+        again: int = 0,
     ) -> T:
-        """Ask the outside. `at_once`: the branch has not waited for that."""
+        """Ask the outside. `at_once`: the branch has not waited for that. `again`: when what was under way before is
+        asked once more."""
         turns, key = self._turns, described.key
         wait = Suspension(ask(), turns.ends)
         aside = Aside(key, self._place)
@@ -192,11 +208,12 @@ class Journal:
                     await turns.regain()
             whole = value if kept is None else kept(value)
         except asyncio.CancelledError:
-            self._write_answer(Answered(key, cancelled=True), aside, kept=False)
+            self._write_answer(Answered(key, cancelled=True, again=again), aside, kept=False)
             raise
         except Exception as error:
             if codec.may_be_kept(error):
-                told = Answered(key, error=codec.encode_error(error), at_once=at_once and not wait.happened)
+                at_once = at_once and not wait.happened
+                told = Answered(key, error=codec.encode_error(error), at_once=at_once, again=again)
                 self._write_answer(told, aside, kept=False)
             else:
                 aside.settle(False)
@@ -207,16 +224,15 @@ class Journal:
         except RecursionError:
             too_deep = "the answer is nested too deeply"
             unusable = Undecided(too_deep) if kind is Finding else ProviderError(too_deep, retryable=False)
-            told = Answered(key, error=codec.encode_error(unusable), at_once=at_once)
+            told = Answered(key, error=codec.encode_error(unusable), at_once=at_once, again=again)
             self._write_answer(told, aside, kept=False)
             raise unusable from None
-        self._write_answer(Answered(key, raw, at_once=at_once), aside, kept=True)
+        self._write_answer(Answered(key, raw, at_once=at_once, again=again), aside, kept=True)
         return value if kept is not None else value_then
 
     def _write_answer(self, answered: Answered, aside: Aside, *, kept: bool) -> None:
-        if aside.notes:
-            answered = structs.replace(answered, aside=codec.encode(aside.notes))
-        self._write(answered)
+        notes = codec.encode(aside.notes) if aside.notes else NOTHING
+        self._write(structs.replace(answered, aside=notes, t=self.now()))
         aside.settle(kept)
 
     def _hand_back(self, request: Request, answered: Answered) -> None:
@@ -226,9 +242,9 @@ class Journal:
 
     def _given_up(self, described: Described, failure: T | Exception) -> T:
         if isinstance(failure, Exception):
-            self._write(Answered(described.key, error=codec.encode_error(failure)))
+            self._write(Answered(described.key, error=codec.encode_error(failure), t=self.now()))
             raise failure
-        self._write(Answered(described.key, codec.encode(failure)))
+        self._write(Answered(described.key, codec.encode(failure), t=self.now()))
         return failure
 
     def _value(self, answered: Answered, kind: type[T], described: Described) -> T:
@@ -266,7 +282,7 @@ class Journal:
                 return self._park(coming, known=True)
             self._leave(_words(described.kind, described.shown))
         looks = self._looks() if described.kind == "wait" else 0
-        asked = Asked(described.key, described.kind, digest, described.shown, looks)
+        asked = Asked(described.key, described.kind, digest, described.shown, looks, self.now())
         self._write(asked)
         return self._park(asked, known=False) if self._parked else None
 
@@ -289,7 +305,7 @@ class Journal:
             await parked.turn.wait()
         except asyncio.CancelledError:
             if parked.answer is None:
-                self._write(Answered(described.key, cancelled=True))
+                self._write(Answered(described.key, cancelled=True, t=self.now()))
                 raise
         return parked.answer
 
@@ -394,7 +410,7 @@ class Journal:
         """
         turns = self._turns
         if self._known is not None:
-            self._abandon(task)
+            self.give_up(task)
         elif not turns.active or self.task is not task:
             task.cancel()
         elif turns.interrupted is not None:
@@ -405,13 +421,18 @@ class Journal:
         else:
             self._interrupt(0)
 
-    def _abandon(self, task: asyncio.Task[object]) -> None:
-        self.abandoned, self._known, self._coming = True, None, None
-        self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
-        parked, self._parked = list(self._parked.values()), {}
+    def give_up(self, task: asyncio.Task[object]) -> None:
+        """Cancel the text that runs in `task`: nothing is asked or written any more."""
+        parked = list(self._parked.values())
+        self.abandon()
         self._turns.cancel(task)
         for one in parked:
             self._wake(one, Answered(one.asked.key, cancelled=True))
+
+    def abandon(self) -> None:
+        """The text that runs is given up: it asks the outside for nothing more, and the journal stays as it is."""
+        self.abandoned, self._known, self._coming, self._parked = True, None, None, {}
+        self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
 
     def _interrupt(self, looks: int) -> None:
         self._turns.interrupted = None

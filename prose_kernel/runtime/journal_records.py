@@ -1,7 +1,8 @@
 """The records of a journal, in the order in which they are written (docs/durability.md).
 
 Every record is one object of JSON on a line of its own; `k` says which. A key is the path of a request, with the number
-of the attempt behind it where there is more than one.
+of the attempt behind it where there is more than one. `t` is when a record was made, in milliseconds since 1970: for
+reports alone, nothing depends on it (0: not known).
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
     supplied: dict[str, str] = field(default_factory=dict)
     directory: str = ""
     profile: str = "default"
+    t: int = 0
 
 
 class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True):
@@ -67,13 +69,15 @@ class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True)
     digest: str
     said: str = ""
     looks: int = 0
+    t: int = 0
 
 
 class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults=True):
     """The program got its answer: a value or an error, or the branch was cancelled.
 
     `at_once`: the branch never had to wait. The others have got theirs before when all branches stood still. `aside`
-    is what those behind the ports have noted (`runtime/asides.py`).
+    is what those behind the ports have noted (`runtime/asides.py`). `again` is when it was asked once more, in a run
+    that was resumed.
     """
 
     key: str
@@ -82,6 +86,8 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
     cancelled: bool = False
     at_once: bool = False
     aside: Raw = NOTHING
+    t: int = 0
+    again: int = 0
 
 
 class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True):
@@ -104,6 +110,7 @@ class Ended(Struct, frozen=True, tag="ended", tag_field="k", omit_defaults=True)
     status: Literal["done", "failed", "interrupted"] = "done"
     cause: str = ""
     message: str = ""
+    t: int = 0
 
 
 class Finished(Struct, frozen=True, tag="finished", tag_field="k", omit_defaults=True):

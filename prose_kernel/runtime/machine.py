@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from prose_kernel.errors import RunError, StateError, UsageError
+from prose_kernel.language.nodes import Node
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime.events import CellStarted, Listener, Place, RunEnded, RunStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Run
@@ -247,6 +248,12 @@ class Machine:
     def loops(self) -> Collection[OpenLoop]:
         """The loops that run now, in the root program and all that it has called; outer ones first."""
         return self._shared.host.loops.keys()
+
+    async def evaluate(self, text: str) -> Value:
+        """The value of an expression with the names of the root, between two texts. It may call what the run has
+        defined, but asks nobody, and what it binds is forgotten. Raises `CompileError`, `RunError`, `UsageError`."""
+        context = self._context(Source.of("", "expression"), "")
+        return await context.evaluate(context.frames(Node())[-1], text)
 
     async def end(self, error: RunError | None = None) -> None:
         """The run is over, with the error that ended it, if any. A second call, or one before any run, does nothing."""

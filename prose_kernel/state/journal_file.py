@@ -296,7 +296,18 @@ class JournalFile:
             return
         if self._descriptor is None and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
             return
+        self.flush()
+
+    @property
+    def following(self) -> int:
+        """The number of the record that is appended next."""
+        return self.lines + len(self._early)
+
+    def flush(self) -> None:
+        """Write the records that wait for the next one. Never raises."""
         records, self._early = self._early, []
+        if self._lost or not records:
+            return
         try:
             if self._descriptor is None:
                 self._open()

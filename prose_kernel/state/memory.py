@@ -15,14 +15,22 @@ from prose_kernel.state import bindings, layout
 
 
 class MemoryStore:
-    """Keeps the bindings of a run, or of an imported program's call, in memory. Context is passed by value (7.6)."""
+    """Keeps the bindings of a run, or of an imported program's call, in memory. Context is passed by value (7.6);
+    not so where a run that was kept elsewhere is told again."""
 
-    by_value: Final = True
     in_files: Final = False
     lost: Final = None
 
-    def __init__(self, *, cwd: Path | None = None, home: Path | None = None, chain: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        cwd: Path | None = None,
+        home: Path | None = None,
+        chain: tuple[str, ...] = (),
+        by_value: bool = True,
+    ) -> None:
         self.chain = chain
+        self.by_value = by_value
         self._cwd = cwd or Path.cwd()
         self._home = home
         self._bindings: dict[Key, Binding] = {}
@@ -66,7 +74,7 @@ class MemoryStore:
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> MemoryStore:
         name = f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}"
-        return MemoryStore(cwd=self._cwd, home=self._home, chain=(*self.chain, name))
+        return MemoryStore(cwd=self._cwd, home=self._home, chain=(*self.chain, name), by_value=self.by_value)
 
     async def flush(self) -> None:
         """Do nothing: there are no pending writes."""

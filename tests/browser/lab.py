@@ -203,15 +203,11 @@ class Notebook:
         """Wait until the outputs of a cell show a text."""
         expect(self.cell(number).locator(".jp-Cell-outputWrapper")).to_contain_text(text)
 
-    def asked(self, number: int, text: str) -> None:
-        """Wait until the cell asks, with a box to type into, and exactly this."""
-        expect(self.cell(number).locator(".jp-Stdin-prompt")).to_have_text(text)
-
-    def answer(self, number: int, text: str) -> None:
-        """Type into the box that a cell asks with, and press Enter."""
-        box = self.cell(number).locator(".jp-Stdin-input")
-        box.fill(text)
-        box.press("Enter")
+    def question(self, number: int) -> Any:
+        """The form that a cell asks with, as soon as there is one."""
+        form = self.cell(number).locator(".prose-question:not(:has(button:disabled))")
+        form.wait_for()
+        return form
 
     def run_all(self) -> None:
         """The menu's "Run All Cells", until no cell has a star."""

@@ -12,32 +12,6 @@ from browser.lab import Lab, Notebook, expect
 STAR = re.compile(r"^\[\*\]:$")
 
 
-def test_a_gate_and_an_input_ask_in_their_cells(lab: Lab, pictures: Pictures) -> None:
-    gate = 'gate publish:\n  prompt: "Publish version {version}?"\n  timeout: "10m"'
-    notebook = lab.notebook(
-        'let version = "1.0"\n' + gate,
-        'let done = "yes"',
-        gate + '\nlet done = "no"',
-        'input who: "Who is to be greeted?"\noutput greeting = "hello {who}, done: {done}"',
-    )
-    notebook.start(0)
-    notebook.asked(0, "Publish version 1.0?\ngate publish, timeout 10m\napprove or reject? ")
-    pictures.take("gate", notebook.cell(0))
-    notebook.answer(0, "approve: looks good")
-    notebook.finish(0)
-    notebook.shows(0, "approved by user: looks good")
-    notebook.run(1)
-    notebook.start(2)
-    notebook.answer(2, "reject: not today")
-    notebook.finish(2)
-    notebook.shows(2, "GateRejected")
-    notebook.start(3)
-    notebook.asked(3, "Who is to be greeted?")
-    notebook.answer(3, "world")
-    notebook.finish(3)
-    notebook.shows(3, "hello world, done: yes")
-
-
 def test_output_appears_at_once_and_the_stop_button_ends_a_command(lab: Lab) -> None:
     os.mkfifo(lab.server.root / "go")
     notebook = lab.notebook(

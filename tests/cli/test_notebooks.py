@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from prose_kernel.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -40,3 +43,21 @@ def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path) -> N
     made = beside / "cassettes" / f"{answers.stem}.jsonl"
     assert made.read_bytes() == (answers.parents[1] / "cassettes" / made.name).read_bytes()
     assert not (beside / ".prose").exists()
+
+
+EXERCISES = sorted(NOTEBOOKS.rglob("checks/*.yaml"))
+
+
+def test_every_exercise_of_the_course_is_proven(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exercises", *map(str, EXERCISES)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 8
+
+
+def test_every_exercise_stands_in_its_notebook_under_a_name_of_its_own() -> None:
+    names = []
+    for file in EXERCISES:
+        book = (file.parent.parent / f"{file.stem}.ipynb").read_text(encoding="utf-8")
+        for name in yaml.safe_load(file.read_text(encoding="utf-8"))["exercises"]:
+            assert f'"%check {name}"' in book
+            names.append(name)
+    assert len(names) == len(set(names))

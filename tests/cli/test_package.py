@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -115,3 +117,12 @@ def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Pat
     seen = subprocess.run(replay, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert seen.returncode == 0, seen.stderr
     assert "replayed: 1 of 1 answers came from recordings" in seen.stderr
+
+
+def test_binder_installs_the_jupyterlab_that_is_tested_and_the_package() -> None:
+    binder = ROOT / "binder"
+    lab = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["lab"]
+    assert [line for line in (binder / "requirements.txt").read_text().splitlines() if not line.startswith("#")] == lab
+    script = binder / "postBuild"
+    assert os.access(script, os.X_OK) and "pip install --no-cache-dir .\n" in script.read_text(encoding="utf-8")
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0

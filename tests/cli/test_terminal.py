@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from prose_kernel.cli.terminal import Screen
+from prose_kernel.cli.terminal import Notify, Screen, TerminalAsker
 
 Start = Callable[..., pexpect.spawn]
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
@@ -53,6 +55,40 @@ def test_an_input_is_asked_and_answered(start: Start) -> None:
     child.sendline("Ada")
     child.expect("hello.*: hello Ada\r\n")
     assert end(child) == 0
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("notify", "stream", "called"),
+    [
+        ("off", Tty, ""),
+        ("bell", Tty, "\a"),
+        ("desktop", Tty, "\x1b]9;prose: a question waits for you\a"),
+        ("bell", io.StringIO, ""),
+    ],
+)
+def test_a_person_who_has_waited_is_called_at_a_terminal(
+    notify: Notify, stream: type[io.StringIO], called: str
+) -> None:
+    now, err = [0.0], stream()
+    reading, writing = os.pipe()
+    os.write(writing, b"one\ntwo\n")
+    os.close(writing)
+    with os.fdopen(reading) as source:
+        asker = TerminalAsker(source, Screen(io.StringIO(), err), True, notify, lambda: now[0])
+
+        async def ask() -> None:
+            now[0] = 10.0
+            assert await asker.ask("First? ") == "one"
+            now[0] = 19.9
+            assert await asker.ask("Second? ") == "two"
+
+        asyncio.run(ask())
+    assert err.getvalue().replace("First? ", "").replace("Second? ", "").strip("\n") == called
 
 
 def test_end_of_input_is_nobody(start: Start) -> None:

@@ -2,7 +2,7 @@
  *
  * node container.js SCRIPT < questions.json > answers.json
  * A question is {"do": "tokens", "text": ...}, {"do": "indent", "text": ..., "after": ..., "typed": ...},
- * {"do": "plugins"}, {"do": "warnings"} or {"do": "cell", "texts": [...]}; `language` is that of the text, "prose" if nothing else is said.
+ * {"do": "plugins"}, {"do": "warnings"}, {"do": "said", ...}, {"do": "left", "seconds": ...} or {"do": "cell", "texts": [...]}; `language` is that of the text, "prose" if nothing else is said.
  */
 'use strict';
 const fs = require('fs');
@@ -58,6 +58,14 @@ const stubs = {
     EditorState: { transactionExtender: { of: (extend) => ({ extend }) } },
     Prec: { highest: (extension) => extension },
   },
+  '@jupyterlab/apputils': { ICommandPalette: 'palette' },
+  '@jupyterlab/outputarea': { OutputArea: class { onInputRequest() {} } },
+  '@jupyterlab/notebook': { INotebookTracker: 'notebooks' },
+  '@jupyterlab/services': {},
+  '@jupyterlab/settingregistry': { ISettingRegistry: 'settings' },
+  '@jupyterlab/cells': {},
+  '@jupyterlab/ui-components': {},
+  '@lumino/widgets': { Widget: class {} },
   '@codemirror/view': { ViewPlugin: { define: () => ({}) } },
 };
 
@@ -85,7 +93,11 @@ const run = ({ text, language = 'prose' }, unit = 4) => {
   return { tokens, state };
 };
 
+let people;
 const answers = {
+  // What the form of a question answers, and how it says how much time is left.
+  said: ({ question, button, text }) => people.answerOf(question, button, text),
+  left: ({ seconds }) => people.left(seconds),
   tokens: (question) => run(question).tokens,
   // `typed`: the arm's line as it stands now; without it a new line is being made.
   indent: (question) => {
@@ -118,6 +130,8 @@ const answers = {
 
 (async () => {
   const window = {};
+  people = await import(new URL('plugins/people.js', pathToFileURL(process.argv[2])));
+  globalThis.document = { head: { append() {} }, querySelector: () => null, createElement: () => ({ append() {} }) };
   const document = { currentScript: { src: pathToFileURL(process.argv[2]).href } };
   const fetch = async (url) => ({ json: async () => JSON.parse(fs.readFileSync(fileURLToPath(url), 'utf8')) });
   const quiet = { warn: (...words) => warnings.push(words.map((word) => String(word)).join(' ')) };
@@ -130,6 +144,8 @@ const answers = {
   container.init(Object.fromEntries(Object.entries(stubs).map(([name, module]) => [name, share(module)])));
   const { default: plugins } = (await container.get('./extension'))();
   for (const plugin of plugins) {
+    registered[plugin.id] = plugin.requires;
+    if (plugin.requires.includes('notebooks')) continue; // it needs a page
     plugin.activate({}, {
       addLanguage: (language) => {
         registered[plugin.id] = plugin.requires;

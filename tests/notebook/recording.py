@@ -35,8 +35,8 @@ class Recording:
     def error(self, problem: Problem) -> None:
         self.calls.append(("error", problem))
 
-    def clear(self) -> None:
-        self.calls.append(("clear",))
+    def clear(self, *, wait: bool = False) -> None:
+        self.calls.append(("clear", wait))
 
     def page(self, display: Display) -> None:
         self.calls.append(("page", display))

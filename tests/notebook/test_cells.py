@@ -104,7 +104,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%bindigns", "UsageError", "there is no magic %bindigns", "did you mean %bindings?"),
         ("%zzz", "UsageError", "there is no magic %zzz", "%help lists all magics"),
         ("%binding", "UsageError", "%binding: too few words", "usage: %binding NAME"),
-        ("%bindings x", "UsageError", "%bindings: too many words", "usage: %bindings"),
+        ("%bindings resul", "UsageError", "there is no binding resul", "did you mean result?"),
         ("%binding resul", "UsageError", "there is no binding resul", "did you mean result?"),
         ("%gate maybe x", "UsageError", "%gate needs approve or reject", "usage: %gate"),
         ("%gate approve x --comment", "UsageError", "--comment needs a value", "usage: %gate"),

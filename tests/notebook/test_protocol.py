@@ -14,7 +14,7 @@ def test_kernel_info_is_honest(client: Client) -> None:
     assert info["language_info"]["name"] == "prose"
     assert info["language_info"]["file_extension"] == ".prose"
     assert info["language_info"]["codemirror_mode"] == {"name": "prose", "mime": "text/x-yaml"}
-    assert info["supported_features"] == []
+    assert info["supported_features"] == ["debugger"]
 
 
 @pytest.mark.parametrize("code", ["", "\n\n", "# only a comment", "  # indented\n\n# two"])
@@ -61,11 +61,9 @@ def test_malformed_requests_get_an_error_reply(client: Client, kind: str, conten
     assert client.run("").status == "ok"
 
 
-def test_there_are_no_subshells_and_no_debugger(client: Client) -> None:
+def test_there_are_no_subshells(client: Client) -> None:
     reply = client.ask("create_subshell_request", {}, channel="control")
     assert reply["content"]["status"] == "error"
-    reply = client.ask("debug_request", {"type": "request", "seq": 7, "command": "initialize"}, channel="control")
-    assert reply["content"]["success"] is False and reply["content"]["request_seq"] == 7
     reply = client.ask("execute_request", {"code": 'exec "echo hi"'}, subshell_id="abc")
     assert reply["content"]["status"] == "error"
     assert client.run("").status == "ok"

@@ -153,7 +153,7 @@ async def test_a_consumed_command_shows_its_progress_beside_its_branch() -> None
     for event in [events.ParallelStarted(place(), 1, (), 1, True), *command[:2]]:
         view(event)
     await eventually(lambda: "update" in output.kinds)
-    assert "i0: 40 %" in output.texts[-1]
+    assert output.texts[-1] == "▸ made · 0 of 1\n  ▸ i0 · 40 %"
     for event in [command[2], events.BranchFinished(at, 1, 0, None, "done", "done"), events.ParallelJoined(place(), 1)]:
         view(event)
     view.finish(None)

@@ -106,12 +106,12 @@ PARALLEL = "parallel, 2 branches: 2 done\n  ✓ {}: one\n  ✓ {}: two"
         ),
         pytest.param(
             "let both = parallel for w in [~one~, ~two~]:\n  exec ~cd / && echo {w}~",
-            [("display", PARALLEL.format("i0", "i1")), ("result", 'both: array = ["one", "two"]')],
+            [("display", PARALLEL.format("one", "two")), ("result", 'both: array = ["one", "two"]')],
             id="parallel for that is bound",
         ),
         pytest.param(
             "parallel for w in [~one~, ~two~]:\n  exec ~echo {w}~",
-            [("display", PARALLEL.format("i0", "i1")), ("stdout", "[i0] one\n[i1] two\n")],
+            [("display", PARALLEL.format("one", "two")), ("stdout", "[one] one\n[two] two\n")],
             id="parallel for",
         ),
         pytest.param("[~a~, ~b~] | map:\n  exec ~echo {item}; echo e >&2~", [("result", '["a", "b"]')], id="map"),
@@ -122,7 +122,7 @@ PARALLEL = "parallel, 2 branches: 2 done\n  ✓ {}: one\n  ✓ {}: two"
         ),
         pytest.param(
             "[~one~, ~two~] | pmap:\n  exec ~echo {item}~",
-            [("display", PARALLEL.format("i0", "i1")), ("result", '["one", "two"]')],
+            [("display", PARALLEL.format("one", "two")), ("result", '["one", "two"]')],
             id="pmap",
         ),
         pytest.param(

@@ -133,16 +133,6 @@ async def test_a_long_stream_costs_little_and_is_cut_visibly() -> None:
     assert call[1].data["text/plain"].endswith("… (3,000,000 characters in all; the binding holds all of them)")
 
 
-async def test_the_last_line_is_found_however_the_pieces_fall() -> None:
-    text = Streamed()
-    for piece in ["fir", "st line\nsec", "ond", " line\n\n", "third\n", "\n"]:
-        text.add(piece)
-    assert text.line == "third"
-    text.add("four")
-    text.add("th")
-    assert text.line == "fourth"
-
-
 async def test_attempts_that_failed_are_told_with_their_cause() -> None:
     talk = Talk(model="opus")
     happened = [
@@ -217,7 +207,7 @@ async def test_sessions_side_by_side_show_their_last_line_and_answer_at_the_join
     for event in (started, *middle):
         view(event)
     await eventually(lambda: "update" in output.kinds)
-    assert [line.strip() for line in output.texts[-1].split("\n")[1:]] == ["▸ a: read notes.md", "▸ b: b two"]
+    assert [line.strip() for line in output.texts[-1].split("\n")[1:]] == ["▸ a · read notes.md", "▸ b · b two"]
     ends: list[Event] = [talks[1].ends("B"), talks[0].ends("A", trace=(READ,)), events.ParallelJoined(place(), 1)]
     for event in ends:
         view(event)

@@ -170,7 +170,7 @@ def test_names_of_an_imported_module_have_no_cards(tmp_path: Path) -> None:
 def test_a_branch_with_an_error_value_has_failed(vvm: Client) -> None:
     vvm.run("%reset")
     first, *_ = vvm.run('def f(n):\n  return {error: {message: "no"}}\npmap([1], f)').displays
-    assert first == 'parallel, 1 branch: 1 failed\n  ✗ i0: {"error": {"message": "no"}}'
+    assert first == 'parallel, 1 branch: 1 failed\n  ✗ 1: {"error": {"message": "no"}}'
 
 
 def test_help_takes_an_agent_as_it_is_written(vvm: Client) -> None:

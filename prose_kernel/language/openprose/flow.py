@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
 from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.source import Source
+from prose_kernel.language.source import Source, Span
 
 _STATEMENTS: Final = get_args(tree.Statement)
 
@@ -70,7 +71,7 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.Agent(name=name, properties=properties):
                 model = next((p.value for p in properties if p.name.id == "model"), None)
                 text = f"{name.id}, {model.id}" if isinstance(model, tree.Name) else name.id
-                return Step("agent", text, node.span, uses=(name.id,))
+                return Step("agent", text, node.span, _reads(properties), uses=(name.id,))
             case tree.Use(path=path, alias=alias):
                 known = alias.id if alias is not None else path.raw.rsplit("/", 1)[-1]
                 return Step("import", shortened(path.raw), node.span, uses=(known,))
@@ -78,7 +79,8 @@ class _Flow(FlowOf[tree.Statement]):
                 return Step("import", shortened(skill.raw), node.span, uses=(skill.raw,))
             case tree.Block(name=name, parameters=parameters, body=body):
                 head = f"{name.id}({', '.join(p.id for p in parameters)})" if parameters else name.id
-                return self._step("block", head, node, (("", body),), depth, uses=(name.id,))
+                own = tuple(parameter.id for parameter in parameters)
+                return self._step("block", head, node, (("", body),), depth, uses=(name.id,), own=own)
             case _:
                 return Step("value", self.text(node), node.span)
 
@@ -148,7 +150,8 @@ class _Flow(FlowOf[tree.Statement]):
                 parts = [("try", body)]
                 parts += [("catch", catch.body)] if catch is not None else []
                 parts += [("finally", final)] if final is not None else []
-                return self._step("try", "try", node, parts, depth, (), binds)
+                own = (catch.name.id,) if catch is not None and catch.name is not None else ()
+                return self._step("try", "try", node, parts, depth, (), binds, own=own)
             case _:
                 return self._step("body", "do", node, [("", node.body)], depth, (), binds)
 
@@ -180,7 +183,9 @@ class _Flow(FlowOf[tree.Statement]):
                 text = f"loop {mode} {self.text(head)}" if head is not None else "loop"
                 text += f", at most {maximum} times" if maximum is not None else ""
         asked = head if isinstance(node, tree.Loop) else None
-        return self._step("loop", text, node, [("", node.body)], depth, _reads(head), binds, asked=asked)
+        names = (node.item, node.index) if isinstance(node, tree.For) else (node.variable,)
+        own = tuple(name.id for name in names if name is not None)
+        return self._step("loop", text, node, [("", node.body)], depth, _reads(head), binds, asked=asked, own=own)
 
     def _pipe(self, node: tree.Pipe, binds: tuple[str, ...], depth: int) -> list[Step]:
         steps, reads = self.inner(node.source, depth), _reads(node.source)
@@ -188,9 +193,9 @@ class _Flow(FlowOf[tree.Statement]):
             last = operation is node.operations[-1]
             names = f" ({', '.join(name.id for name in operation.names)})" if operation.names else ""
             body = [("", operation.body)]
-            steps.append(
-                self._step("loop", operation.kind + names, operation, body, depth, reads, binds if last else ())
-            )
+            own = ("item", *(name.id for name in operation.names))
+            bound = binds if last else ()
+            steps.append(self._step("loop", operation.kind + names, operation, body, depth, reads, bound, own=own))
             reads = ()
         return steps
 
@@ -206,13 +211,14 @@ class _Flow(FlowOf[tree.Statement]):
         uses: tuple[str, ...] = (),
         always: bool = False,
         asked: Any = None,
+        own: tuple[str, ...] = (),
     ) -> Step:
         """A step with bodies. `asked` is its condition, if it has one: what is decided about it is decided there."""
         span = asked.span if asked is not None else node.span
         if depth >= DEPTH:
-            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS))
+            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS), own=own)
         ways = tuple(self.way(label, body, depth) for label, body in bodies)
-        return Step(kind, text, span, reads, binds, uses, ways, always)
+        return Step(kind, text, span, reads, binds, uses, ways, always, own=own)
 
 
 def _modifiers(modifiers: tree.Modifiers) -> list[str]:
@@ -256,3 +262,19 @@ def _reads(root: Any) -> tuple[str, ...]:
         elif not isinstance(node, tree.ACTIVE) or isinstance(node, tree.Discretion):
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
+
+
+# ---------------------------------------------------------------- where a program can be held
+
+_DECLARED: Final = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
+
+
+def stops(program: tree.Program) -> list[Span]:
+    """What its statements, and the named branches of `parallel`, cover; definitions are declared before any of them."""
+    named = [node for node in walk(program) if isinstance(node, tree.Branch) and node.name is not None]
+    inside = {id(node.statement) for node in named if isinstance(node.statement, tree.ExpressionStatement)}
+    found = [node.span for node in named if id(node.statement) in inside]
+    for node in walk(program):
+        if isinstance(node, _STATEMENTS) and not isinstance(node, _DECLARED) and id(node) not in inside:
+            found.append(node.span)
+    return found

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final, get_args
 
 from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
-from prose_kernel.language.source import Source
+from prose_kernel.language.nodes import walk
+from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.names import LIBRARY
 
@@ -50,7 +51,7 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.AgentDeclaration(name=name, keywords=keywords):
                 model = next((k.value for k in keywords if k.name == "model"), None)
                 text = f"{name.id}, {model.value}" if isinstance(model, tree.String) else name.id
-                return Step("agent", text, node.span, uses=(name.id,))
+                return Step("agent", text, node.span, _reads(keywords), uses=(name.id,))
             case tree.SkillImport(name=skill):
                 return Step("import", shortened(skill.value), node.span, uses=(skill.value,))
             case tree.ModuleImport(path=path):
@@ -58,7 +59,8 @@ class _Flow(FlowOf[tree.Statement]):
                 return Step("import", shortened(text), node.span, uses=(node.local.id,))
             case _:
                 head = f"{node.name.id}({', '.join(p.id for p in node.parameters)})"
-                return self._step("block", head, node, [("", node.body)], depth, uses=(node.name.id,))
+                own = tuple(parameter.id for parameter in node.parameters)
+                return self._step("block", head, node, [("", node.body)], depth, uses=(node.name.id,), own=own)
 
     def _compound(self, node: Any, depth: int) -> Step:
         reads = _reads(_head(node))
@@ -82,12 +84,13 @@ class _Flow(FlowOf[tree.Statement]):
                 return self._step("loop", f"while {self.text(condition)}", node, [("", body)], depth, reads)
             case tree.For(target=target, items=items, body=body):
                 text = f"for {target.id} in {self.text(items)}"
-                return self._step("loop", text, node, [("", body)], depth, reads)
+                return self._step("loop", text, node, [("", body)], depth, reads, own=(target.id,))
             case tree.Try(body=body, handler=handler, final=final):
                 parts = [("try", body)]
                 parts += [("except", handler.body)] if handler is not None else []
                 parts += [("finally", final)] if final is not None else []
-                return self._step("try", "try", node, parts, depth)
+                own = (handler.target.id,) if handler is not None else ()
+                return self._step("try", "try", node, parts, depth, own=own)
             case tree.WithInput(value=value, body=body):
                 return self._step("body", f"with input {self.text(value)}", node, [("", body)], depth, reads)
             case tree.Constrain(target=target):
@@ -106,15 +109,16 @@ class _Flow(FlowOf[tree.Statement]):
         binds: tuple[str, ...] = (),
         uses: tuple[str, ...] = (),
         always: bool = False,
+        own: tuple[str, ...] = (),
     ) -> Step:
         """A step with bodies; what is decided about it is decided at its condition."""
         head = _head(node)
         asked = isinstance(node, tree.If | tree.While) and not isinstance(head, tuple)
         span = head.span if asked else node.span
         if depth >= DEPTH:
-            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS))
+            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS), own=own)
         ways = tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies)
-        return Step(kind, text, span, reads, binds, uses, ways, always)
+        return Step(kind, text, span, reads, binds, uses, ways, always, own=own)
 
     # ------------------------------------------------------------ expressions
 
@@ -191,3 +195,18 @@ def _reads(root: Any) -> tuple[str, ...]:
         elif not _is_active(node):
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
+
+
+# ---------------------------------------------------------------- where a program can be held
+
+_DECLARED: Final = (tree.SkillImport, tree.ModuleImport, tree.Export, tree.AgentDeclaration)
+
+
+def stops(program: tree.Program) -> list[Span]:
+    """What its statements cover; those of the module that are declared before any of them are left out."""
+    hoisted = {id(item) for item in program.items if isinstance(item, tree.Def)}
+    return [
+        node.span
+        for node in walk(program)
+        if isinstance(node, _STATEMENTS) and not isinstance(node, _DECLARED) and id(node) not in hoisted
+    ]

@@ -187,7 +187,9 @@ class Context(ExecutionContext):
         else:
             self.table[name] = value
         if listeners:
-            self.emit(Bound(self.place(node), name, "let", value, Key(name), previous=previous))
+            place = self.place(node)
+            # a name of a function, or of an imported module, is not that name of the program
+            self.emit(Bound(place, name, "let", value, Key(name, place.depth or None), previous=previous))
 
     # ------------------------------------------------------------ events and errors
 

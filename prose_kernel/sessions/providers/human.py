@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from prose_kernel.errors import NobodyToAsk, ProviderError, SessionCancelled
+from prose_kernel.runtime import forms
 from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.forms import Button, Field, Form
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import printable
@@ -14,6 +16,8 @@ from prose_kernel.sessions.providers import nobody
 from prose_kernel.sessions.request import answered, asked, assemble, permission_lines
 
 HELP = "Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
+TEXT = ":text"
+"""A line that makes text of all lines behind it which come at once; a text area sends it where it has to."""
 MORE = "Several lines: end with a line that is only `.`"
 PROMPT = "> "
 LONGEST = 4000
@@ -47,11 +51,18 @@ class HumanSessions:
 
     async def _converse(self, request: SessionRequest) -> SessionResult:
         self._show(request)
+        form = _form(request)
         several: list[str] | None = None
         while True:
             lines: list[str] = [] if several is None else several
             # a front end with a larger box may give several lines at once
-            for line in (await self._asker.ask(PROMPT)).split("\n"):
+            said = await forms.ask(self._asker, PROMPT, form)
+            first, newline, text = said.partition("\n")
+            if newline and first == TEXT and several is None:
+                if text.strip():
+                    return _answered(request, text.split("\n"))
+                continue
+            for line in said.split("\n"):
                 command, _, rest = line.strip().partition(" ")
                 match command:
                     case "." if not rest:
@@ -83,6 +94,21 @@ class HumanSessions:
             raise ProviderError("the person who answered quit", retryable=False)
         self._interrupt()
         await asyncio.get_running_loop().create_future()  # until the interrupt arrives as a cancellation
+
+
+_BUTTONS = (
+    Button("Submit", "", "", main=True),
+    Button("Skip", ":skip"),
+    Button("Fail", ":fail", " "),
+    Button("Show all", ":show"),
+    Button("End the run", ":quit"),
+)
+
+
+def _form(request: SessionRequest) -> Form:
+    field = Field("Your answer", several=True, required=True, verbatim=TEXT)
+    task = request.task.strip("\n")
+    return Form("session", asked(request), _BUTTONS, field, task, markdown=True, above="\n" not in task)
 
 
 def _answered(request: SessionRequest, lines: list[str]) -> SessionResult:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.runtime import forms
+from prose_kernel.runtime.forms import Button, Field, Form
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.state.gates.records import SYSTEM, approval, unclaimable
 
@@ -79,13 +81,16 @@ class Prior:
 
 
 class Conversation:
-    """Asking one person about one gate."""
+    """Asking one person about one gate; `left` gives the seconds until its deadline."""
 
-    def __init__(self, request: GateRequest, name: str, asker: Asker, source: str) -> None:
+    def __init__(
+        self, request: GateRequest, name: str, asker: Asker, source: str, left: Callable[[], float] | None = None
+    ) -> None:
         self._request = request
         self._name = name
         self._asker = asker
         self._source = source
+        self._left = left
         self._asking = False
 
     async def hold(self) -> GateDecision:
@@ -93,10 +98,10 @@ class Conversation:
         turn = getattr(self._asker, "turn", contextlib.nullcontext)
         async with turn():
             self._asking = True
-            prompt = question(self._name, self._request)
+            prompt, note = question(self._name, self._request), terms(self._request)
             while True:
                 try:
-                    answer = read_answer(await self._asker.ask(prompt))
+                    answer = read_answer(await forms.ask(self._asker, prompt, self._form(note)))
                 except EOFError:
                     return self._answered(GateDecision("rejected", "user", source=self._source))
                 except NobodyToAsk:
@@ -104,11 +109,17 @@ class Conversation:
                 if answer is None:
                     prompt = "please answer approve or reject, with a comment after a colon if you like: "
                 elif answer.approved and answer.principal not in self._request.allow:
-                    prompt = f"{refusal(self._name, self._request, answer.principal)}\napprove or reject? "
+                    note = refusal(self._name, self._request, answer.principal)
+                    prompt = f"{note}\napprove or reject? "
                 else:
                     return self._answered(
                         GateDecision(answer.status, answer.principal, answer.comment, source=self._source)
                     )
+
+    def _form(self, note: str) -> Form:
+        buttons = Button("Approve", "approve", ": "), Button("Reject", "reject", ": ")
+        title, reason = f"gate {self._name}", Field("Reason (optional)")
+        return Form("gate", title, buttons, reason, self._request.prompt, note, left=self._left)
 
     def _answered(self, decision: GateDecision) -> GateDecision:
         self._asking = False
@@ -126,8 +137,13 @@ class Conversation:
 
 def question(name: str, request: GateRequest) -> str:
     """What a person is shown: the prompt verbatim, below it the gate, who may decide (unless anybody), the timeout."""
-    allow = "" if request.allow == ("user",) else f", allow {', '.join(request.allow) or 'nobody'}"
-    return f"{request.prompt}\ngate {name}{allow}, timeout {request.timeout_text}\napprove or reject? "
+    return f"{request.prompt}\ngate {name}, {terms(request)}\napprove or reject? "
+
+
+def terms(request: GateRequest) -> str:
+    """Who may decide, unless anybody, and for how long."""
+    allow = "" if request.allow == ("user",) else f"allow {', '.join(request.allow) or 'nobody'}, "
+    return f"{allow}timeout {request.timeout_text}"
 
 
 def refusal(name: str, request: GateRequest, principal: str) -> str:

@@ -301,7 +301,10 @@ class Gatekeeper:
         """The first of deadline, person and outside. What the others were doing is withdrawn."""
         record = gate.record
         source = "cell" if self._notebook else "terminal"
-        conversation = Conversation(record.request, self._name(record), self._asker, source)
+        name = self._name(record)
+        conversation = Conversation(
+            record.request, name, self._asker, source, lambda: gate.deadline - self._clock.monotonic()
+        )
         late = asyncio.create_task(self._deadline(gate.deadline))
         tasks: list[asyncio.Task[GateDecision]] = [late]
         if self._asks:

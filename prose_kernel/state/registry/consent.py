@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 
 from prose_kernel.errors import ImportProgramError, NobodyToAsk, UsageError
 from prose_kernel.runtime.asker import SerialAsker
+from prose_kernel.runtime.forms import Button, Form
 from prose_kernel.runtime.text import escaped
 from prose_kernel.state.registry import urls
 
 ALL = "all"
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _QUESTION = "Run this, now and later? yes, no, or show (print the text): "
+_FORM = Form("program", "Run this, now and later?", (Button("Yes", "yes"), Button("No", "no"), Button("Show", "show")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAske
 
 async def _answer(candidates: Sequence[Candidate], asker: SerialAsker) -> bool:
     while True:
-        answer = (await asker.ask(_QUESTION)).strip().lower()
+        answer = (await asker.ask_form(_QUESTION, _FORM)).strip().lower()
         if answer in ("y", "yes", "n", "no"):
             return answer.startswith("y")
         if answer in ("s", "show"):

@@ -1,0 +1,174 @@
+/* The channel between a notebook and the run in its kernel (`prose_kernel/notebook/panel.py`): which cells are stale, and
+ * for the panel the names, the agents and what is under way. One link for each open notebook, shared by all plugins. */
+
+const TARGET = 'prose_kernel:panel';
+const MAGIC = /^\s*%%?(?:prose|vvm)(?![\w-])/m;
+
+const codeCells = (panel) => (panel.content.widgets || []).filter((cell) => cell.model && cell.model.type === 'code');
+
+class Link {
+  constructor(panel, execute) {
+    Object.assign(this, { panel, execute, comm: null, used: false, shown: false, heard: new Set() });
+    this.forget();
+    const context = panel.sessionContext;
+    context.kernelChanged.connect(() => this.lost());
+    context.connectionStatusChanged.connect(() => this.connect());
+    context.statusChanged.connect((_, status) => {
+      if (/restarting|dead|terminating/.test(status)) this.lost();
+      else if (status === 'idle') this.connect();
+    });
+    panel.content.modelContentChanged.connect(() => this.changed());
+    this.connect();
+  }
+
+  forget() {
+    Object.assign(this, { stale: [], next: [], names: new Map(), agents: [], running: null });
+  }
+
+  /* `listener(what)` is called after each change; what it returns ends that. */
+  listen(listener) {
+    this.heard.add(listener);
+    return () => this.heard.delete(listener);
+  }
+
+  tell(what) {
+    for (const listener of [...this.heard]) listener(what);
+  }
+
+  lost() {
+    this.comm = null;
+    this.forget();
+    this.tell({ kind: 'lost' });
+  }
+
+  /* Open the channel where there is something to talk to: our kernel, or Python where a cell has used our magics. */
+  async connect() {
+    const session = this.panel.sessionContext.session;
+    const kernel = session && session.kernel;
+    if (!kernel || this.panel.isDisposed || (this.comm && !this.comm.isDisposed)) return;
+    const info = await kernel.info;
+    const ours = info.implementation === 'prose_kernel' || (info.language_info.name === 'python' && this.used);
+    if (!ours || (this.comm && !this.comm.isDisposed) || kernel.isDisposed || !kernel.handleComms) return;
+    const comm = (this.comm = kernel.createComm(TARGET));
+    comm.onMsg = (message) => this.comm === comm && this.hear(message.content.data);
+    comm.onClose = () => {
+      if (this.comm !== comm) return;
+      this.used = false;
+      this.lost();
+    };
+    comm.open({});
+    this.told = '';
+    this.tellCells();
+    if (this.shown) this.say({ do: 'show', on: true });
+  }
+
+  say(data) {
+    if (this.comm && !this.comm.isDisposed) this.comm.send(data);
+  }
+
+  show(on) {
+    if (this.shown === on) return;
+    this.shown = on;
+    this.say({ do: 'show', on });
+  }
+
+  /* The cells in their order, when it is another one. */
+  changed() {
+    if (this.waiting) return;
+    this.waiting = setTimeout(() => {
+      this.waiting = null;
+      this.tellCells();
+      this.tell({ kind: 'edited' });
+    }, 200);
+  }
+
+  tellCells() {
+    if (!this.comm || this.panel.isDisposed) return;
+    const cells = codeCells(this.panel).map(({ model }) => model);
+    const told = cells.map(({ id }) => id).join(' ');
+    if (told === this.told) return;
+    this.told = told;
+    this.say({ do: 'cells', cells: cells.map((model) => [model.id, model.sharedModel.getSource()]) });
+  }
+
+  hear(data) {
+    if (data.kind === 'stale') Object.assign(this, { stale: data.stale, next: data.next });
+    else if (data.kind === 'names') {
+      if (data.all) this.names = new Map();
+      data.gone.forEach((name) => this.names.delete(name));
+      data.changed.forEach((binding) => this.names.set(binding.name, binding));
+      this.agents = data.agents;
+    } else if (data.kind === 'running') this.running = data;
+    else if (data.kind === 'run') this.rerun();
+    this.tell(data);
+  }
+
+  cell(id) {
+    return codeCells(this.panel).find(({ model }) => model.id === id);
+  }
+
+  /* Cells that were edited after they had run. */
+  edited() {
+    return codeCells(this.panel).filter(({ model }) => model.isDirty && model.executionCount);
+  }
+
+  reveal(id) {
+    const { content } = this.panel;
+    const index = content.widgets.findIndex(({ model }) => model.id === id);
+    if (index < 0) return;
+    content.activeCellIndex = index;
+    content.deselectAll();
+    content.scrollToCell(content.widgets[index]);
+  }
+
+  /* Run the stale cells of the notebook in order, and after each what is stale then: every cell once at most. An error
+   * ends it. */
+  async rerun() {
+    const done = new Set();
+    for (;;) {
+      const id = this.next.find((one) => !done.has(one) && this.cell(one));
+      if (!id) return;
+      done.add(id);
+      const news = new Promise((resolve) => {
+        const end = this.listen(({ kind, after }) => ((kind === 'stale' && after === id) || kind === 'lost') && (end(), resolve()));
+      });
+      const reply = await this.execute(this.cell(id), this.panel.sessionContext);
+      if (!reply || reply.content.status !== 'ok') return;
+      await Promise.race([news, new Promise((resolve) => setTimeout(resolve, 3000))]);
+    }
+  }
+}
+
+const links = new Map();
+const listeners = new Set();
+
+/* The link of a notebook; null for one that is not watched. */
+const of = (panel) => links.get(panel) || null;
+
+/* `listener(link)` for each open notebook, now and later. */
+const each = (listener) => {
+  listeners.add(listener);
+  links.forEach(listener);
+};
+
+const watch = (tracker, notebook, cells) => {
+  if (watch.begun) return;
+  watch.begun = true;
+  const execute = (cell, context) => cells.CodeCell.execute(cell, context, { recordTiming: false });
+  const add = (panel) => {
+    const link = new Link(panel, execute);
+    links.set(panel, link);
+    panel.disposed.connect(() => links.delete(panel));
+    listeners.forEach((listener) => listener(link));
+  };
+  tracker.forEach(add);
+  tracker.widgetAdded.connect((_, panel) => add(panel));
+  notebook.NotebookActions.executed.connect((_, { notebook: content, cell }) => {
+    const link = [...links.values()].find(({ panel }) => panel.content === content);
+    if (!link || link.used || !MAGIC.test(cell.model.sharedModel.getSource())) return;
+    link.used = true;
+    link.connect();
+  });
+};
+
+export default { watch, of, each, codeCells };

@@ -1,0 +1,398 @@
+/* Questions to the person: buttons, fields and text areas instead of the input box, and a sign when a cell waits.
+ *
+ * A question arrives as JupyterLab's own `input_request`; its metadata says what it looks like (`notebook/stdin.py`). A
+ * form takes the place of the box while the output area asks, and answers through the same `input_reply`. So what is
+ * saved is what the box would have left, and nobody but the page that was asked can answer. */
+
+const STYLE = `
+.prose-question { flex: 1 1 auto; margin: 2px 0 6px; padding: 8px 12px; border: 1px solid var(--jp-border-color1);
+  border-left: 4px solid var(--jp-brand-color1); border-radius: 3px; background: var(--jp-layout-color1);
+  color: var(--jp-content-font-color1); font-family: var(--jp-ui-font-family); font-size: var(--jp-ui-font-size1); }
+.prose-question-title { font-weight: 600; }
+.prose-question-text { margin: 6px 0; overflow-wrap: anywhere; max-height: 24em; overflow: auto; }
+.prose-question-text.prose-plain { white-space: pre-wrap; }
+.prose-question-text.prose-unseen { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden;
+  clip-path: inset(50%); }
+.prose-question-text .jp-RenderedMarkdown { padding: 0; }
+.prose-question-note { color: var(--jp-ui-font-color1); }
+.prose-question label { display: block; margin-top: 6px; }
+.prose-question-field { display: block; box-sizing: border-box; width: 100%; margin-top: 2px; padding: 4px 6px;
+  border: 1px solid var(--jp-border-color1); border-radius: 2px; background: var(--jp-input-background);
+  color: var(--jp-content-font-color0); font-family: var(--jp-code-font-family); font-size: var(--jp-code-font-size); }
+textarea.prose-question-field { min-height: 6em; resize: vertical; }
+.prose-question-buttons { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 8px; align-items: center; }
+.prose-question-buttons button { padding: 4px 14px; border: 1px solid var(--jp-border-color1); border-radius: 2px;
+  background: var(--jp-layout-color2); color: var(--jp-ui-font-color0); font: inherit; cursor: pointer; }
+.prose-question-buttons button.prose-main { background: var(--jp-brand-color1); border-color: var(--jp-brand-color1);
+  color: var(--jp-ui-inverse-font-color0, white); }
+.prose-question-buttons button.prose-quiet { margin-left: auto; border-color: transparent; background: none; }
+.prose-question :is(button, input, textarea):focus-visible { outline: 2px solid var(--jp-brand-color1); outline-offset: 1px; }
+.prose-question-said { color: var(--jp-error-color1); }
+.prose-question-said:empty { display: none; }
+.jp-Cell.prose-waits .jp-InputPrompt { color: var(--jp-warn-color0, #b26a00); font-weight: 700; }
+.jp-Cell.prose-waits .jp-InputPrompt::before { content: '● '; }
+`;
+const MARK = '● ';
+const KEPT = 'prose-kernel:question'; // in the tab's own storage, which a reload keeps and no other tab sees
+
+const element = (tag, properties = {}, ...children) => {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+};
+
+let count = 0;
+
+/* The keys of a notebook are not for whoever answers; only the one that saves it is. */
+const saves = (event) => (event.ctrlKey || event.metaKey) && event.key === 's';
+
+/* What the person did, as the line that they would have typed. */
+export const answerOf = (question, button, text) => {
+  const { field } = question;
+  if (!field || button.joins === null) return button.answer;
+  if (button.answer) {
+    const line = text.trim().replace(/\s*\n\s*/g, ' ');
+    return line ? button.answer + button.joins + line : button.answer;
+  }
+  const command = field.verbatim && text.split('\n').some((line) => /^\s*(?::|\.\.?\s*$)/.test(line));
+  return (command ? `${field.verbatim}\n` : '') + text + field.end;
+};
+
+/* The time that is left, in words that are short and need not be right to the second. */
+export const left = (seconds) => {
+  const whole = Math.max(0, Math.ceil(seconds));
+  if (whole >= 172800) return `${Math.floor(whole / 86400)} days left`;
+  if (whole >= 7200) return `${Math.floor(whole / 3600)} hours left`;
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, '0')} left`;
+};
+
+/* A sign that cells wait: the title of the page, their prompts, and a notification if the person has asked for them and
+ * looks elsewhere. */
+const makeSigns = (NAME) => {
+  const waiting = new Map();
+  const mark = () => {
+    const plain = document.title.startsWith(MARK) ? document.title.slice(MARK.length) : document.title;
+    const wanted = waiting.size ? MARK + plain : plain;
+    if (document.title !== wanted) document.title = wanted;
+  };
+  const title = document.querySelector('title');
+  if (title) new MutationObserver(mark).observe(title, { childList: true });
+  const signs = {
+    wanted: true,
+    get askable() {
+      return signs.wanted && 'Notification' in window && Notification.permission === 'default';
+    },
+    begin(form, name) {
+      if (waiting.has(form)) return;
+      const cell = form.node.closest('.jp-Cell');
+      if (cell) cell.classList.add('prose-waits');
+      let shown = null;
+      if (signs.wanted && 'Notification' in window && Notification.permission === 'granted' && !document.hasFocus()) {
+        try {
+          shown = new Notification(`${name} waits for you`, { body: document.title, tag: `${NAME}:${name}` });
+          shown.onclick = () => {
+            window.focus();
+            form.node.scrollIntoView({ block: 'center' });
+            form.focus();
+          };
+        } catch (error) {
+          // browsers that show notifications only from service workers: the title has the sign
+        }
+      }
+      waiting.set(form, { cell, shown });
+      mark();
+    },
+    end(form) {
+      const found = waiting.get(form);
+      if (!found) return;
+      waiting.delete(form);
+      if (found.shown) found.shown.close();
+      if (found.cell && ![...waiting.values()].some(({ cell }) => cell === found.cell)) {
+        found.cell.classList.remove('prose-waits');
+      }
+      mark();
+    },
+  };
+  return signs;
+};
+
+/* The tab's key of the question that waits: what a page needs to be asked again after it was loaded anew. */
+const keys = {
+  keep(entry) {
+    try {
+      window.sessionStorage.setItem(KEPT, JSON.stringify(entry));
+    } catch (error) {
+      // storage is full or switched off: a page that is loaded anew is not asked again
+    }
+  },
+  get() {
+    try {
+      return JSON.parse(window.sessionStorage.getItem(KEPT)) || null;
+    } catch (error) {
+      return null;
+    }
+  },
+  drop(key) {
+    const kept = keys.get();
+    if (kept && kept.key === key) window.sessionStorage.removeItem(KEPT);
+  },
+};
+
+/* The widget in the place of the input box. JupyterLab wants of it: `value`, which the output keeps, and an `input`. */
+const formClass = (Widget, signs, rendermime) =>
+  class QuestionForm extends Widget {
+    constructor(question, request, future) {
+      super();
+      Object.assign(this, { question, request, future, over: false, timer: null });
+      this.end = performance.now() + question.seconds * 1000;
+      this.suppress = (event) => this.node.toggleAttribute('data-lm-suppress-shortcuts', !saves(event));
+      this.value = new Promise((resolve) => (this.resolve = resolve));
+      this.addClass('prose-question');
+      this.build(`prose-question-${(count += 1)}`);
+    }
+
+    build(id) {
+      const { node, question } = this;
+      node.setAttribute('role', 'group');
+      node.setAttribute('aria-labelledby', `${id}-title`);
+      node.setAttribute('aria-describedby', `${id}-text ${id}-note`);
+      node.append(element('div', { className: 'prose-question-title', id: `${id}-title`, textContent: question.title }));
+      this.text = element('div', { className: 'prose-question-text', id: `${id}-text` });
+      if (question.text) node.append(this.text);
+      this.text.classList.toggle('prose-unseen', question.above); // it stands above already
+      this.render();
+      this.note = element('div', { className: 'prose-question-note', id: `${id}-note`, textContent: question.note });
+      this.clock = element('span');
+      this.clock.setAttribute('role', 'timer');
+      if (question.seconds !== null) this.note.append(question.note ? ' · ' : '', this.clock);
+      if (this.note.childNodes.length) node.append(this.note);
+      if (question.field) this.addField(id);
+      else node.append(element('input', { type: 'hidden' }));
+      this.buttons = element('div', { className: 'prose-question-buttons' });
+      this.buttons.append(...question.buttons.map((button) => this.button(button)));
+      if (signs.askable) this.addBell();
+      this.said = element('div', { className: 'prose-question-said' });
+      this.said.setAttribute('role', 'status');
+      node.append(this.buttons, this.said);
+    }
+
+    render() {
+      const { question, text } = this;
+      if (!question.markdown || !rendermime) {
+        text.classList.add('prose-plain');
+        text.textContent = question.text;
+        return;
+      }
+      const renderer = rendermime.createRenderer('text/markdown');
+      renderer.renderModel(rendermime.createModel({ data: { 'text/markdown': question.text }, trusted: false }));
+      text.append(renderer.node);
+    }
+
+    addField(id) {
+      this.node.addEventListener('input', () => (this.said.textContent = ''));
+      const { label, several, required } = this.question.field;
+      const made = several ? element('textarea', { rows: 5 }) : element('input', { type: 'text', autocomplete: 'off' });
+      this.field = Object.assign(made, { className: 'prose-question-field', id: `${id}-field`, required });
+      this.node.append(element('label', { htmlFor: made.id, textContent: label }), made);
+      if (several) this.node.append(element('input', { type: 'hidden' }));
+    }
+
+    button(button) {
+      const made = element('button', { type: 'button', textContent: button.label });
+      if (button.main) {
+        made.classList.add('prose-main');
+        if (this.field && this.field.tagName === 'TEXTAREA') made.title = 'Ctrl+Enter';
+      }
+      made.addEventListener('click', () => this.answer(button));
+      return made;
+    }
+
+    addBell() {
+      const bell = element('button', { type: 'button', className: 'prose-quiet', textContent: 'Notify me' });
+      bell.title = 'Show a notification when a cell waits for you and you are in another window';
+      bell.addEventListener('click', () => Promise.resolve(Notification.requestPermission()).then(() => bell.remove()));
+      this.buttons.append(bell);
+    }
+
+    onAfterAttach(message) {
+      super.onAfterAttach(message);
+      this.node.addEventListener('keydown', this);
+      window.addEventListener('keydown', this.suppress, true); // before JupyterLab looks
+      const { activeElement: active } = document;
+      const editor = active && active.closest('.cm-content, input, textarea, select');
+      const writes = editor && (editor.value || [...editor.querySelectorAll('.cm-line')].some((line) => line.textContent));
+      const here = (this.node.closest('.jp-Cell') || this.node).contains(active);
+      if (here || !writes) this.focus(); // whoever writes elsewhere goes on there
+      if (this.over) return;
+      if (this.question.seconds !== null) this.count();
+      signs.begin(this, this.question.title);
+    }
+
+    /* Also when its cell is scrolled out of sight: the question stays. */
+    onBeforeDetach(message) {
+      this.node.removeEventListener('keydown', this);
+      window.removeEventListener('keydown', this.suppress, true);
+      window.clearInterval(this.timer);
+      super.onBeforeDetach(message);
+    }
+
+    dispose() {
+      if (!this.isDisposed) this.rest();
+      super.dispose();
+    }
+
+    focus() {
+      this.node.tabIndex = -1;
+      (this.field || this.node).focus(); // never a button: no key that was meant for something else decides
+    }
+
+    count() {
+      const tick = () => {
+        const seconds = (this.end - performance.now()) / 1000;
+        this.clock.textContent = left(seconds);
+        if (seconds <= 0) this.close('The time is over.');
+      };
+      tick();
+      if (!this.over) this.timer = window.setInterval(tick, 1000);
+    }
+
+    handleEvent(event) {
+      if (!saves(event)) event.stopPropagation();
+      if (event.key !== 'Enter' || event.isComposing || event.target !== this.field) return;
+      const several = this.field.tagName === 'TEXTAREA';
+      if (several ? !(event.ctrlKey || event.metaKey) : event.shiftKey) return;
+      event.preventDefault();
+      const main = this.question.buttons.find((button) => button.main);
+      if (main) this.answer(main);
+    }
+
+    /* Send what was chosen, once. */
+    answer(button) {
+      if (this.over) return;
+      const text = this.field ? this.field.value : '';
+      if (this.field && this.field.required && button.main && !text.trim()) {
+        this.said.textContent = 'Write an answer first.';
+        this.field.focus();
+        return;
+      }
+      this.close('');
+      const value = answerOf(this.question, button, text);
+      this.future.sendInputReply({ status: 'ok', value }, this.request.header);
+      this.resolve(`${this.request.content.prompt} ${value}`);
+    }
+
+    /* Nobody needs an answer any more. */
+    close(why) {
+      if (this.over) return;
+      this.over = true;
+      this.rest();
+      this.node.querySelectorAll('button, input, textarea').forEach((part) => (part.disabled = true));
+      this.said.textContent = why;
+    }
+
+    rest() {
+      window.clearInterval(this.timer);
+      signs.end(this);
+      keys.drop(this.question.key);
+    }
+
+    withdraw() {
+      this.close('');
+      const kernel = this.future._kernel;
+      if (kernel && kernel.hasPendingInput) kernel.hasPendingInput = false; // else Lab runs no further cell
+      const item = this.parent || this;
+      if (!item.isDisposed) item.dispose();
+    }
+  };
+
+/* Let output areas ask with a form where a request says what it looks like. */
+const install = (OutputArea, QuestionForm) => {
+  const former = OutputArea.prototype.onInputRequest;
+  OutputArea.prototype.onInputRequest = function (request, future) {
+    const question = request.metadata && request.metadata.prose;
+    if (!question || !Array.isArray(question.buttons)) return former.call(this, request, future);
+    const form = new QuestionForm(question, request, future);
+    const factory = this.contentFactory;
+    this.contentFactory = Object.create(factory, { createStdin: { value: () => form } });
+    try {
+      former.call(this, request, future);
+    } finally {
+      this.contentFactory = factory;
+    }
+    const end = () => {
+      this._pendingInput = false;
+      if (!form.over) form.withdraw();
+    };
+    const kernel = future._kernel;
+    const cell = (future.msg.metadata || {}).cellId || question.cell;
+    if (kernel && cell) keys.keep({ key: question.key, kernel: kernel.id, cell });
+    future.registerMessageHook(({ metadata }) => {
+      if (metadata && metadata.prose && metadata.prose.withdrawn === request.header.msg_id) end();
+      return true;
+    });
+    if (future.msg.header.msg_type === 'execute_request') future.done.then(end, end);
+  };
+};
+
+/* After a reload: with the key of the question that its cell waits for, the page asks to be asked again. */
+const resume = async (services, panel, kernel) => {
+  const kept = keys.get();
+  if (!kernel || !kept || kept.kernel !== kernel.id) return;
+  const content = { key: kept.key };
+  const options = { msgType: 'prose_question_request', channel: 'control', session: kernel.clientId, content };
+  const request = services.KernelMessage.createMessage({ ...options, username: kernel.username });
+  const future = kernel.sendControlMessage(request, true, false);
+  future.onStdin = async (message) => {
+    if (!services.KernelMessage.isInputRequestMsg(message)) return;
+    const cells = panel.content.widgets;
+    const cell = cells.find(({ model }) => model.id === kept.cell) || cells.find(({ outputArea }) => outputArea);
+    if (!cell) return;
+    await cell.ready;
+    message.metadata.prose.cell = kept.cell;
+    cell.outputArea.onInputRequest(message, future);
+  };
+  future.onReply = ({ content: { waiting } }) => waiting || keys.drop(kept.key);
+};
+
+export default async ({ NAME, shared }) => {
+  const [outputs, { Widget }, rendering, notebooks, services, settings] = await Promise.all(
+    [
+      '@jupyterlab/outputarea',
+      '@lumino/widgets',
+      '@jupyterlab/rendermime',
+      '@jupyterlab/notebook',
+      '@jupyterlab/services',
+      '@jupyterlab/settingregistry',
+    ].map(shared),
+  );
+  return [
+    {
+      id: `${NAME}:people`,
+      description: 'Buttons and text areas for questions, and a notification when a cell waits.',
+      autoStart: true,
+      requires: [rendering.IRenderMimeRegistry],
+      optional: [notebooks.INotebookTracker, settings.ISettingRegistry],
+      activate: (app, rendermime, tracker, registry) => {
+        const signs = makeSigns(NAME);
+        document.head.append(element('style', { textContent: STYLE }));
+        install(outputs.OutputArea, formClass(Widget, signs, rendermime));
+        if (tracker) {
+          tracker.widgetAdded.connect((_, panel) => {
+            const again = () => panel.context.ready.then(() => resume(services, panel, panel.sessionContext.session?.kernel));
+            panel.sessionContext.ready.then(again).catch(console.warn);
+          });
+        }
+        if (registry) {
+          const read = (found) => (signs.wanted = found.composite.notify !== false);
+          registry.load(`${NAME}:people`).then(
+            (found) => {
+              read(found);
+              found.changed.connect(read);
+            },
+            () => {}, // no settings: the default counts
+          );
+        }
+      },
+    },
+  ];
+};

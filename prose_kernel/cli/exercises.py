@@ -1,0 +1,150 @@
+"""`prose exercises`: prove that the checks of exercises accept their solutions and refuse everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from prose_kernel import languages
+from prose_kernel.presentation.display import Display, Problem
+from prose_kernel.runtime.ports import Stream
+
+if TYPE_CHECKING:
+    from prose_kernel.cells.exercises import Exercise, Exercises
+    from prose_kernel.languages import Language
+
+_LEFT_BEHIND = shutil.ignore_patterns(".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml")
+
+
+@click.command(short_help="Prove the checks of exercises: solutions pass, empty answers fail.")
+@click.argument("names", metavar="FILE...", nargs=-1, required=True)
+def exercises(names: tuple[str, ...]) -> int:
+    """Try every exercise of FILE, a file of exercises (checks/NOTEBOOK.yaml) or its notebook: the solution must pass
+    its checks, an empty answer and each wrong answer must fail, and say what the file says they do.
+
+    Answers run in a copy of the notebook's directory, offline: sessions and conditions get the answers that the
+    exercise has for them. Exit status: 0, 1 an exercise whose checks are wrong, 2 a file that cannot be read.
+    """
+    status = 0
+    for name in names:
+        found, directory = _read(Path(name))
+        for exercise in found.exercises:
+            problems = list(_problems(found, exercise, directory))
+            status = max(status, 1 if problems else 0)
+            click.echo(f"{'✗' if problems else '✓'} {found.notebook}/{exercise}")
+            for problem in problems:
+                click.echo("\n".join(f"    {line}" for line in problem.splitlines()))
+    return status
+
+
+def _read(path: Path) -> tuple[Exercises, Path]:
+    """The exercises of a file, and the directory of their notebook."""
+    from prose_kernel.cells import exercises as files
+
+    notebook = path if path.suffix == ".ipynb" else path.parent.parent / f"{path.stem}.ipynb"
+    file = path.parent / files.DIRECTORY / f"{path.stem}.yaml" if path.suffix == ".ipynb" else path
+    language = languages.default()
+    if notebook.is_file():
+        from prose_kernel.cli.notebook_file import read_cells
+
+        _, language = read_cells(str(notebook))
+    return files.read(file, language), notebook.parent
+
+
+def _problems(found: Exercises, name: str, directory: Path) -> Iterator[str]:
+    """What is wrong with the checks of an exercise."""
+    exercise = found.exercises[name]
+    tried = _Trial(exercise, found.language, directory)
+    if not exercise.solution.strip():
+        yield "there is no solution: nothing shows that the checks can be passed"
+    else:
+        passed, said = tried.answer(name, exercise.solution)
+        if not passed:
+            yield f"the solution does not pass:\n{said}"
+    if tried.answer(name, exercise.starter)[0]:
+        yield "an empty answer passes"
+    for number, wrong in enumerate(exercise.wrong, 1):
+        passed, said = tried.answer(name, wrong.answer)
+        if passed:
+            yield f"wrong answer {number} passes"
+        elif wrong.says not in said:
+            yield f"wrong answer {number} is not told {wrong.says!r}, but:\n{said}"
+
+
+class _Trial:
+    """Answers to one exercise, each in a run and a directory of its own."""
+
+    def __init__(self, exercise: Exercise, language: Language, directory: Path) -> None:
+        self._exercise = exercise
+        self._language = language
+        self._directory = directory
+
+    def answer(self, name: str, text: str) -> tuple[bool, str]:
+        """Whether an answer passes, and all that the learner would read."""
+        with tempfile.TemporaryDirectory(prefix="prose-exercise-") as made:
+            copy = Path(made) / "notebook"
+            shutil.copytree(self._directory, copy, ignore=_LEFT_BEHIND, symlinks=True)
+            return asyncio.run(self._run(copy, name, text))
+
+    async def _run(self, directory: Path, name: str, text: str) -> tuple[bool, str]:
+        import yaml
+
+        from prose_kernel.cells import checking
+        from prose_kernel.cells.runner import Cells
+
+        heard = _Heard()
+        cells = Cells(directory, heard, self._language)
+        (directory / ".exercise.yaml").write_text(yaml.safe_dump(dict(self._exercise.answers or {})), encoding="utf-8")
+        cells.overrides = {"provider": "scripted", "script": ".exercise.yaml", "cassette_mode": "off"}
+        try:
+            for part in (self._exercise.before, text):
+                if part.strip():
+                    await cells.run(part, heard, live=False)
+            met = await checking.findings(cells, self._exercise, self._language)
+        finally:
+            await cells.close()
+        heard.display(checking.feedback(name, self._exercise, met, 0))
+        return all(one.passed for one in met), "\n".join(heard.said)
+
+
+class _Heard:
+    """An `Output` and an `Asker`: errors and feedback are kept, and nobody is here."""
+
+    available = False
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def stream(self, name: Stream, text: str) -> None:
+        """What an answer prints is heard by its checks."""
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        if "exercise" in display.facts:
+            self.said.append(display.data["text/plain"])
+
+    def update(self, display: Display, display_id: str) -> None:
+        """Nobody watches."""
+
+    def result(self, display: Display) -> None:
+        """Nobody watches."""
+
+    def page(self, display: Display) -> None:
+        """Nobody watches."""
+
+    def clear(self, *, wait: bool = False) -> None:
+        """Nothing is shown."""
+
+    def error(self, problem: Problem) -> None:
+        self.said.append(f"{problem.ename}: {problem.evalue}")
+
+    def show(self, text: str) -> None:
+        """Nobody watches."""
+
+    async def ask(self, prompt: str) -> NoReturn:
+        raise EOFError

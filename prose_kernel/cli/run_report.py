@@ -1,0 +1,55 @@
+"""`prose report`: all that happened in a run as one HTML page (docs/reports.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from prose_kernel.errors import UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.state.runs import KeptRun
+
+
+@click.command(short_help="Write the report of a run as one HTML page.")
+@click.argument("run", required=False)
+@click.option("--output", "-o", metavar="FILE", help="Where it is written; - for standard output.  [default: RUN.html]")
+@click.option("--force", is_flag=True, help="Replace a file that is no report.")
+@click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
+def report(run: str | None, output: str | None, force: bool, state_dir: str | None) -> int:
+    """Write all that happened in a run as one HTML page: RUN is an id, or its beginning; without it the last run.
+
+    The page needs no kernel, no script and nothing from elsewhere. Nothing of the run is asked or done again. A report
+    that is there is replaced, any other file only with --force.
+
+    Exit status: 0, 2 no such run, or a file that cannot be written.
+    """
+    from prose_kernel import settings
+    from prose_kernel.cli.runs import places_here
+    from prose_kernel.presentation.page import write_page
+    from prose_kernel.presentation.report import report_of, secrets_out
+
+    found = _found(run, places_here(state_dir))
+    chosen = settings.load(Path.cwd(), state_dir=state_dir)
+    html = asyncio.run(report_of(found, chosen, secrets_out(chosen, Path.cwd())))
+    if output == "-":
+        click.echo(html, nl=False)
+        return 0
+    file = Path(output or f"{found.id}.html").expanduser()
+    write_page(file, html, force=force)
+    click.echo(str(file))
+    return 0
+
+
+def _found(wanted: str | None, where: object) -> KeptRun:
+    from prose_kernel.state.runs import all_runs, find
+
+    if wanted is not None:
+        return find(where, wanted)  # type: ignore[arg-type]
+    known = [run for run in all_runs(where) if run.journal is not None]  # type: ignore[arg-type]
+    if not known:
+        raise UsageError("no run is kept here", hint="prose run FILE begins one")
+    return known[-1]

@@ -1,0 +1,465 @@
+"""The Debug Adapter Protocol over a `Debugger`: a request in, a response out, events in between.
+
+JupyterLab sends some requests of its own (`debugInfo`, `dumpCell`, `inspectVariables`, `richInspectVariables`); every
+other client may send those of the specification. Whatever arrives gets exactly one response: a request that makes no
+sense is refused in words, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel import languages
+from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
+from prose_kernel.debugger.control import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Tell, as_told
+from prose_kernel.debugger.texts import PREFIX, SEED, ReadCell, Texts
+from prose_kernel.debugger.variables import MEMBERS, Listed, Variables, one_line
+from prose_kernel.errors import ProseError, UsageError
+from prose_kernel.runtime.statement_hook import StackFrame
+
+if TYPE_CHECKING:
+    from prose_kernel.languages import Language
+    from prose_kernel.runtime.values import Value
+
+Arguments = Mapping[str, Any]
+Body = dict[str, Any]
+
+_BREAKPOINTS: Final = 10_000
+"""Breakpoints of one text that are looked at."""
+_WORD: Final = 100_000
+"""Characters of an expression that are read."""
+
+
+class Refused(Exception):
+    """A request cannot be fulfilled; the text says why."""
+
+
+class Adapter:
+    """One debug session. `names` are those of the run with their languages, for while nothing is held; `on_start` and
+    `on_end` are called when a client attaches and leaves; `rich` shows a value; `interrupt` ends the cell;
+    `back` prepares to begin the cell again, or says why that cannot be."""
+
+    def __init__(
+        self,
+        language: Language,
+        tell: Tell,
+        read_cell: ReadCell,
+        *,
+        names: Callable[[], Mapping[str, tuple[Value, Language]]],
+        rich: Callable[[str, Value, Language], Body],
+        on_start: Callable[[], None],
+        on_end: Callable[[], None],
+        interrupt: Callable[[], None] = lambda: None,
+        back: Callable[[], str] = lambda: "there is nothing to go back to",
+        mark: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.texts = Texts(language.suffixes[0], read_cell)
+        self.debugger = Debugger(self.texts, self._event, mark)
+        self.started = False
+        self._language = language
+        self._tell = tell
+        self._names, self._rich = names, rich
+        self._on_start, self._on_end = on_start, on_end
+        self._interrupt, self._back = interrupt, back
+        self._variables = Variables()
+        self._idle = Variables(typed=False)  # of the names while nothing is held
+        self._seq = 0
+        self._commands: dict[str, Callable[[Arguments], Body | None]] = {
+            "debugInfo": self._debug_info,
+            "initialize": self._initialize,
+            "attach": self._attach,
+            "launch": self._attach,
+            "configurationDone": lambda _: None,
+            "setExceptionBreakpoints": self._set_exception_breakpoints,
+            "dumpCell": self._dump_cell,
+            "setBreakpoints": self._set_breakpoints,
+            "breakpointLocations": self._breakpoint_locations,
+            "inspectVariables": self._inspect_variables,
+            "richInspectVariables": self._rich_inspect,
+            "threads": lambda _: {"threads": [{"id": THREAD, "name": "program"}]},
+            "stackTrace": self._stack_trace,
+            "scopes": self._scopes,
+            "variables": self._variables_of,
+            "source": self._source,
+            "continue": lambda _: self._go_on(None),
+            "next": lambda _: self._go_on("over"),
+            "stepIn": lambda _: self._go_on("in"),
+            "stepOut": lambda _: self._go_on("out"),
+            "stepBack": self._step_back,
+            "runTo": self._run_to,
+            "pause": lambda _: self._pause(),
+            "exceptionInfo": self._exception_info,
+            "modules": self._modules,
+            "loadedSources": lambda _: {"sources": [_source_of(text) for text in self.texts.files()]},
+            "terminate": self._terminate,
+            "disconnect": self._disconnect,
+            "setVariable": self._never_sets,
+            "setExpression": self._never_sets,
+            "copyToGlobals": self._never_sets,
+        }
+
+    # ------------------------------------------------------------ requests and events
+
+    async def handle(self, request: object) -> Body:
+        """The response to a request, whatever it is."""
+        given: Mapping[str, Any] = request if isinstance(request, Mapping) else {}
+        command, arguments, number = given.get("command"), given.get("arguments"), given.get("seq")
+        body: Body | None = None
+        problem = ""
+        try:
+            body = await self._answer(command, arguments)
+        except (Refused, ProseError) as error:
+            problem = reason(error)
+        except Exception as error:  # a client that sends nonsense, or a mistake of ours: never silence
+            problem = f"the request cannot be answered ({type(error).__name__})"
+        self._seq += 1
+        response: Body = {
+            "type": "response",
+            "seq": self._seq,
+            "request_seq": number if isinstance(number, int) and not isinstance(number, bool) else 0,
+            "success": not problem,
+            "command": command if isinstance(command, str) else "",
+            "body": body or {},
+        }
+        return {**response, "message": problem} if problem else response
+
+    async def _answer(self, command: object, arguments: object) -> Body | None:
+        if not isinstance(command, str) or not command:
+            raise Refused("a request needs a `command`")
+        if not isinstance(arguments, Mapping | None):
+            raise Refused("the `arguments` of a request are an object")
+        if command == "evaluate":
+            return await self._evaluate(arguments or {})
+        found = self._commands.get(command)
+        if found is None:
+            raise Refused(f"this debugger does not know `{command[:100]}`")
+        return found(arguments or {})
+
+    def _event(self, event: str, body: Body) -> None:
+        if not self.started:
+            return
+        if event == "continued":
+            self._variables.clear()
+        self._seq += 1
+        self._tell(event, {"type": "event", "seq": self._seq, "event": event, "body": body})
+
+    # ------------------------------------------------------------ a session
+
+    def _debug_info(self, _: Arguments) -> Body:
+        points = self.debugger.breakpoints
+        return {
+            "isStarted": self.started,
+            "hashMethod": "Murmur2",
+            "hashSeed": SEED,
+            "tmpFilePrefix": PREFIX,
+            "tmpFileSuffix": self.texts.suffix,
+            "breakpoints": [
+                {"source": path, "breakpoints": [_as_set(point) for point in found]} for path, found in points.items()
+            ],
+            "stoppedThreads": [THREAD] if self.debugger.held is not None else [],
+            "richRendering": True,
+            "exceptionPaths": [ALL_ERRORS, UNCAUGHT],
+            "copyToGlobals": False,
+        }
+
+    def _initialize(self, arguments: Arguments) -> Body:
+        self._variables.typed = arguments.get("clientID") != "jupyterlab"  # which would show the type, not the value
+        return {
+            "supportsConfigurationDoneRequest": True,
+            "supportsConditionalBreakpoints": True,
+            "supportsHitConditionalBreakpoints": True,
+            "supportsLogPoints": True,
+            "supportsBreakpointLocationsRequest": True,
+            "supportsEvaluateForHovers": True,
+            "supportsExceptionInfoRequest": True,
+            "supportsLoadedSourcesRequest": True,
+            "supportsModulesRequest": True,
+            "supportsStepBack": True,
+            "supportsTerminateRequest": True,
+            "supportsDelayedStackTraceLoading": True,
+            "exceptionBreakpointFilters": [
+                {"filter": ALL_ERRORS, "label": ALL_ERRORS, "default": False},
+                {"filter": UNCAUGHT, "label": UNCAUGHT, "default": False},
+            ],
+        }
+
+    def _attach(self, _: Arguments) -> None:
+        if not self.started:
+            self.started = True
+            self._on_start()
+        self._event("initialized", {})
+
+    def _disconnect(self, arguments: Arguments) -> None:
+        """The client leaves: the program goes on without breakpoints; with `terminateDebuggee` the cell is ended."""
+        self.debugger.reset()
+        self._variables.clear()
+        if self.started:
+            self.started = False
+            self._on_end()
+        if arguments.get("terminateDebuggee") is True:
+            self._interrupt()
+
+    def _terminate(self, _: Arguments) -> None:
+        self._interrupt()
+        self._event("terminated", {})
+
+    # ------------------------------------------------------------ breakpoints
+
+    def _dump_cell(self, arguments: Arguments) -> Body:
+        code = arguments.get("code")
+        if not isinstance(code, str):
+            raise Refused("`dumpCell` needs the `code` of a cell")
+        return {"sourcePath": self.texts.cell(code).path}
+
+    def _set_breakpoints(self, arguments: Arguments) -> Body:
+        path = _path(arguments)
+        wanted = arguments.get("breakpoints")
+        if wanted is None:
+            wanted = [{"line": line} for line in arguments.get("lines") or ()]
+        if not isinstance(wanted, list):
+            raise Refused("the `breakpoints` are a list")
+        points = [_breakpoint(path, one) for one in wanted[:_BREAKPOINTS]]
+        return {"breakpoints": [as_told(point) for point in self.debugger.set_breakpoints(path, points)]}
+
+    def _breakpoint_locations(self, arguments: Arguments) -> Body:
+        text = self.texts.at(_path(arguments))
+        first = _line(arguments.get("line"))
+        last = _line(arguments.get("endLine", first))
+        lines = sorted({stop.line for stop in text.stops}) if text is not None else []
+        return {"breakpoints": [{"line": line} for line in lines if first <= line <= last]}
+
+    def _set_exception_breakpoints(self, arguments: Arguments) -> None:
+        filters = arguments.get("filters")
+        chosen = filters if isinstance(filters, list) else []
+        self.debugger.stops_on = frozenset(one for one in chosen if one in (ALL_ERRORS, UNCAUGHT))
+
+    # ------------------------------------------------------------ going on
+
+    def _go_on(self, how: Any) -> Body:
+        if not self.debugger.go_on(how):
+            raise Refused("no program is held")
+        return {"allThreadsContinued": True}
+
+    def _pause(self) -> None:
+        if not self.started:
+            raise Refused("the debugger is not started")
+        self.debugger.pause()
+
+    def _run_to(self, arguments: Arguments) -> Body:
+        """Of our own: hold the program on this line, once."""
+        path, line = _path(arguments), _line(arguments.get("line"))
+        found = self.debugger.run_to(path, line)
+        if found is None:
+            raise Refused("there is no statement here, nor below")
+        return {"line": found, "allThreadsContinued": self.debugger.go_on()}
+
+    def _step_back(self, arguments: Arguments) -> Body:
+        """Begin the cell again, and hold it before the statement that ran last; with `line`, before the last statement
+        there."""
+        held, cell = self.debugger.held, self.debugger.cell
+        if held is None or cell is None:
+            raise Refused("no program is held in a cell that began while the debugger was on")
+        number = cell.count - 1
+        line = arguments.get("line")
+        if line is not None:
+            found = self.debugger.last_before(_path(arguments), _line(line))
+            if found is None:
+                raise Refused("no statement of that line has run in this cell")
+            number = found
+        if number < 1:
+            raise Refused("this is the first statement of the cell")
+        if number > len(cell.marks):
+            raise Refused(f"the way back is only known for the first {len(cell.marks):,} statements of a cell")
+        if problem := self._back():
+            raise Refused(problem)
+        self.debugger.go_back(number)
+        return {"allThreadsContinued": True}
+
+    # ------------------------------------------------------------ looking
+
+    def _frame(self, arguments: Arguments) -> StackFrame:
+        held = self.debugger.held
+        if held is None:
+            raise Refused("no program is held")
+        number = arguments.get("frameId")
+        if number is None:
+            return held.frames[0]
+        if not isinstance(number, int) or not 1 <= number <= len(held.frames):
+            raise Refused("there is no such frame")
+        return held.frames[number - 1]
+
+    def _stack_trace(self, arguments: Arguments) -> Body:
+        held = self.debugger.held
+        if held is None:
+            return {"stackFrames": [], "totalFrames": 0}
+        first, levels = arguments.get("startFrame"), arguments.get("levels")
+        start = first if isinstance(first, int) and first > 0 else 0
+        end = start + levels if isinstance(levels, int) and levels > 0 else None
+        frames = [self._stack_frame(at, frame) for at, frame in enumerate(held.frames, 1)][start:end]
+        return {"stackFrames": frames, "totalFrames": len(held.frames)}
+
+    def _stack_frame(self, number: int, frame: StackFrame) -> Body:
+        line, column = frame.source.line_column(frame.span.start)
+        source = _source_of(self.debugger.text_of(frame))
+        return {"id": number, "name": frame.name, "line": line, "column": column, "source": source}
+
+    def _scopes(self, arguments: Arguments) -> Body:
+        frame = self._frame(arguments)
+        language = languages.LANGUAGES[frame.context.language]
+        return {
+            "scopes": [
+                {
+                    "name": scope.name,
+                    "variablesReference": self._variables.scope(scope.names, language),
+                    "expensive": False,
+                }
+                for scope in frame.scopes
+            ]
+        }
+
+    def _variables_of(self, arguments: Arguments) -> Body:
+        reference = arguments.get("variablesReference")
+        if not isinstance(reference, int):
+            raise Refused("`variables` needs a `variablesReference`")
+        found = self._variables.listed(reference) if reference < _IDLE else self._idle.listed(reference - _IDLE)
+        if found is None:
+            raise Refused("the program has gone on; this variable is not shown any more")
+        if reference >= _IDLE:
+            found = _shifted(found)
+        start, count = arguments.get("start"), arguments.get("count")
+        begin = start if isinstance(start, int) and start > 0 else 0
+        end = begin + count if isinstance(count, int) and count > 0 else None
+        return {"variables": found[begin:end]}
+
+    def _inspect_variables(self, _: Arguments) -> Body:
+        """The names of the run, for while nothing is held. Sent for every output of a cell, so it must cost little."""
+        self._idle.clear()
+        names = list(self._names().items())
+        listed = [self._idle.variable(name, value, language, name) for name, (value, language) in names[:MEMBERS]]
+        if len(names) > MEMBERS:
+            left = f"{len(names) - MEMBERS:,} more"
+            listed.append({"name": "…", "value": f"{left}; %bindings lists them", "variablesReference": 0})
+        return {"variables": _shifted(listed)}
+
+    def _rich_inspect(self, arguments: Arguments) -> Body:
+        name = arguments.get("variableName")
+        if not isinstance(name, str):
+            raise Refused("`richInspectVariables` needs a `variableName`")
+        held = self.debugger.held
+        if held is not None:
+            frame = self._frame(arguments)
+            for scope in frame.scopes:
+                names = scope.names()
+                if name in names:
+                    return self._rich(name, names[name], languages.LANGUAGES[frame.context.language])
+        found = self._names().get(name)
+        if found is None:
+            raise Refused(f"there is no name `{name[:100]}` here")
+        return self._rich(name, *found)
+
+    async def _evaluate(self, arguments: Arguments) -> Body:
+        """The value of an expression in a frame. It looks, and asks nobody; so do watches, hovers and conditions."""
+        text = arguments.get("expression")
+        if not isinstance(text, str) or len(text) > _WORD:
+            raise Refused("`evaluate` needs an `expression`")
+        frame = self._frame(arguments)
+        language = languages.LANGUAGES[frame.context.language]
+        try:
+            value = await evaluated_in(frame)(text)
+        except RecursionError:
+            raise UsageError("the expression is nested too deeply") from None
+        shown = self._variables.variable("", value, language)
+        result = language.text_of(value) if arguments.get("context") == "clipboard" else one_line(value, language)
+        return {
+            "result": result,
+            "type": language.kind_of(value),
+            "variablesReference": shown["variablesReference"],
+        }
+
+    def _source(self, arguments: Arguments) -> Body:
+        text = self.texts.at(_path(arguments))
+        if text is None:
+            raise Refused("no text of that path has run")
+        language = self._language if text.is_cell else languages.of_file(text.path)
+        return {"content": text.content, "mimeType": f"text/x-{language.magic}"}
+
+    def _exception_info(self, _: Arguments) -> Body:
+        held = self.debugger.held
+        if held is None or held.error is None:
+            raise Refused("no program is held at an error")
+        error = held.error
+        uncaught = held.context.guarded == 0
+        return {
+            "exceptionId": error.code,
+            "description": error.message,
+            "breakMode": "unhandled" if uncaught else "always",
+            "details": {"message": error.message, "typeName": error.type, "stackTrace": "\n".join(error.call_stack)},
+        }
+
+    def _modules(self, _: Arguments) -> Body:
+        files = self.texts.files()
+        modules = [{"id": number, "name": text.name, "path": text.path} for number, text in enumerate(files, 1)]
+        return {"modules": modules, "totalModules": len(modules)}
+
+    def _never_sets(self, _: Arguments) -> None:
+        raise Refused(
+            "the debugger does not change names: a run is repeated from its texts and their answers, where a value that"
+            " was set here would be missing"
+        )
+
+
+_IDLE: Final = 1_000_000_000
+"""Numbers from here on are those of the names while nothing is held."""
+
+
+def _shifted(listed: Listed) -> Listed:
+    return [
+        {**one, "variablesReference": one["variablesReference"] + _IDLE} if one["variablesReference"] else one
+        for one in listed
+    ]
+
+
+def _source_of(text: Any) -> Body:
+    return {"name": text.name, "path": text.path}
+
+
+def _as_set(point: Breakpoint) -> Body:
+    found: Body = {"line": point.line if point.line is not None else point.wanted}
+    for key, value in (
+        ("condition", point.condition),
+        ("hitCondition", point.hit_condition),
+        ("logMessage", point.log),
+    ):
+        if value:
+            found[key] = value
+    return found
+
+
+def _path(arguments: Arguments) -> str:
+    source = arguments.get("source")
+    path = source.get("path") if isinstance(source, Mapping) else None
+    if not isinstance(path, str):
+        raise Refused("the request needs a `source` with a `path`")
+    return path
+
+
+def _line(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise Refused("a line is a number from 1 on")
+    return value
+
+
+def _breakpoint(path: str, given: object) -> Breakpoint:
+    if not isinstance(given, Mapping):
+        raise Refused("a breakpoint is an object with a `line`")
+
+    def text(key: str) -> str:
+        value = given.get(key) or ""
+        if not isinstance(value, str):
+            raise Refused(f"the `{key}` of a breakpoint is a text")
+        return value.strip()
+
+    hits = text("hitCondition")
+    line = _line(given.get("line"))
+    return Breakpoint(0, path, line, None, text("condition"), hits, text("logMessage"), check_hits(hits))

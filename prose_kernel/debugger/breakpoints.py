@@ -1,0 +1,112 @@
+"""Breakpoints: on which line, under which condition, after how many hits, and whether they only log."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from prose_kernel.errors import CompileError, ProseError, UsageError
+from prose_kernel.runtime.statement_hook import StackFrame
+from prose_kernel.runtime.values import Value
+
+_HITS: Final = re.compile(r"\s*(==|>=|<=|>|<|=|%)?\s*(\d+)\s*")
+_COMPARED: Final[dict[str, Callable[[int, int], bool]]] = {
+    "==": operator.eq,
+    "=": operator.eq,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "%": lambda hits, number: number > 0 and hits % number == 0,
+}
+_PIECE: Final = re.compile(r"\{([^{}]*)\}")
+
+Evaluate = Callable[[str], Awaitable[Value]]
+
+
+@dataclass(slots=True)
+class Breakpoint:
+    """A breakpoint as its client has set it on the line `wanted`; `line` is where it holds, None for nowhere."""
+
+    id: int
+    path: str
+    wanted: int
+    line: int | None
+    condition: str = ""
+    hit_condition: str = ""
+    log: str = ""
+    problem: str = ""
+    hits: int = field(default=0, compare=False)
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.condition or self.hit_condition or self.log)
+
+    async def is_met(self, evaluate: Evaluate) -> tuple[bool, str]:
+        """Whether the program is to be held here, and what to tell a person: a condition that cannot be computed
+        holds it, because nobody would find out otherwise."""
+        if self.condition:
+            try:
+                value = await evaluate(self.condition)
+            except ProseError as error:
+                return True, f"the condition `{self.condition}` cannot be computed: {reason(error)}"
+            if value is not True and value is not False:
+                return True, f"the condition `{self.condition}` is neither true nor false"
+            if not value:
+                return False, ""
+        self.hits += 1
+        return not self.hit_condition or _is_hit(self.hit_condition, self.hits), ""
+
+    async def logged(self, evaluate: Evaluate, text_of: Callable[[Value], str]) -> str:
+        """The message with the values of the expressions in its braces."""
+        found, end = "", 0
+        for match in _PIECE.finditer(self.log):
+            try:
+                value = text_of(await evaluate(match[1]))
+            except ProseError as error:
+                value = f"{{{match[1]}: {reason(error)}}}"
+            found += self.log[end : match.start()] + value
+            end = match.end()
+        return found + self.log[end:]
+
+
+def check_hits(text: str) -> str:
+    """What is wrong with a hit condition, "" for nothing."""
+    return "" if not text or _HITS.fullmatch(text) else f"`{text}` is no count of hits: write 3, >= 3 or % 3"
+
+
+def _is_hit(text: str, hits: int) -> bool:
+    found = _HITS.fullmatch(text)
+    return found is None or _COMPARED[found[1] or "=="](hits, int(found[2]))
+
+
+def reason(error: Exception) -> str:
+    """An error in one line, with its hint."""
+    hint = error.hint if isinstance(error, (CompileError, UsageError)) else None
+    hint = hint or getattr(error, "hint", None)
+    return f"{error} ({hint})" if hint else str(error)
+
+
+def evaluated_in(frame: StackFrame) -> Evaluate:
+    """Evaluates expressions as a frame sees its names."""
+
+    async def evaluate(text: str) -> Value:
+        check_expression(text)
+        return await frame.context.evaluate(frame, text)
+
+    return evaluate
+
+
+_BINDS: Final = re.compile(r"\s*(?:(?:let|const|output|input)\s|[A-Za-z_][\w.\[\]\"']*\s*=(?!=))")
+
+
+def check_expression(text: str) -> None:
+    """Raise `UsageError` for a text that would bind a name."""
+    if not text.strip():
+        raise UsageError("there is nothing to evaluate")
+    if _BINDS.match(text):
+        hint = "a run is repeated from its texts and their answers; change the cell and run it again"
+        raise UsageError("the debugger reads names and does not change them", hint=hint)

@@ -1,0 +1,342 @@
+"""Where a program is held, and how it goes on: the hook behind breakpoints, steps, pauses and errors.
+
+A branch that is held keeps its turn (`runtime/statement_hook.py`), so nothing else of the program moves: one thread for
+the client, whichever branch it is. What the outside does goes on: a command that runs goes on running, and limits of
+time go on counting; answers wait until the program does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from prose_kernel import languages
+from prose_kernel.debugger.breakpoints import Breakpoint, evaluated_in
+from prose_kernel.debugger.texts import Text, Texts
+from prose_kernel.errors import RunError
+from prose_kernel.language.source import Source
+from prose_kernel.runtime.events import BranchStep
+from prose_kernel.runtime.execution_context import ExecutionContext, Node
+from prose_kernel.runtime.statement_hook import StackFrame
+
+THREAD: Final = 1
+"""The one thread that a client sees."""
+
+ALL_ERRORS: Final = "all errors"
+UNCAUGHT: Final = "uncaught errors"
+
+_MARKS: Final = 200_000
+"""Statements of a cell back to which one can go."""
+
+Tell = Callable[[str, dict[str, Any]], None]
+"""Send an event of the protocol to the client."""
+
+Reason = Literal["breakpoint", "step", "pause", "exception", "entry"]
+
+
+@dataclass(slots=True)
+class Held:
+    """A program that is held: where, why, and how to let it go on."""
+
+    context: ExecutionContext
+    node: Node
+    reason: Reason
+    text: str
+    goes_on: asyncio.Future[None]
+    frames: tuple[StackFrame, ...]
+    error: RunError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that is under way: from which depth and branch, and how far it goes."""
+
+    how: Literal["over", "in", "out"]
+    level: int
+    branches: tuple[BranchStep, ...]
+
+    def ends_at(self, s: ExecutionContext) -> bool:
+        """Whether the statement is where the step leads. What other branches do meanwhile is no part of it."""
+        here, there = s.branches, self.branches
+        if here == there:
+            return self.how == "in" or s.level < self.level + (self.how == "over")
+        if len(here) < len(there):  # a statement around the branch: it has been left, or its siblings' are over
+            return here == there[: len(here)] and (self.how == "in" or s.level <= self.level)
+        return self.how == "in" and here[: len(there)] == there
+
+
+@dataclass(slots=True)
+class _Source:
+    """A text that runs: its source, so that its id stays its own, and the breakpoints by where statements begin."""
+
+    source: Source
+    text: Text
+    points: dict[int, Breakpoint]
+
+
+class Leave(BaseException):
+    """The text that is held is left, to begin again. No program meets it."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """The text that runs: how many statements it has come to; where each of them began, and how many records the
+    journal had before it."""
+
+    count: int = 0
+    marks: list[tuple[int, Source, int]] = field(default_factory=list)
+
+
+class Debugger:
+    """Holds programs. `tell` takes events, `mark` says how many records the journal has. All calls in one loop."""
+
+    def __init__(self, texts: Texts, tell: Tell, mark: Callable[[], int] = lambda: 0) -> None:
+        self.texts = texts
+        self._tell = tell
+        self._mark = mark
+        self.breakpoints: dict[str, list[Breakpoint]] = {}
+        self.stops_on: frozenset[str] = frozenset()
+        self.held: Held | None = None
+        self.cell: Cell | None = None
+        self.goal: int | None = None  # the number of the statement at which to hold a cell that runs again
+        self._points = False
+        self._target: Breakpoint | None = None  # where to be held once
+        self._step: Step | None = None
+        self._pausing = False
+        self._over = False  # the cell has been interrupted
+        self._known: dict[int, _Source] = {}
+        self._way_back: tuple[int, int] | None = None
+        self._ids = 0
+
+    # ------------------------------------------------------------ the hook
+
+    def before(self, s: ExecutionContext, node: Node) -> Awaitable[None] | None:
+        cell = self.cell
+        if cell is not None:
+            cell.count += 1
+            if len(cell.marks) < _MARKS:
+                cell.marks.append((self._mark(), s.source, node.span.start))
+            if self.goal is not None:
+                if cell.count < self.goal:
+                    return None
+                self.goal = None
+                return self._hold(s, node, "step")
+        journal = s.host.journal
+        if self._over or (journal is not None and journal.has_more):  # a resumed cell is where it was before
+            return None
+        if self._pausing:
+            return self._hold(s, node, "pause")
+        point = self._point(s, node) if self._points else None
+        if self._step is not None and self._step.ends_at(s):
+            return self._hold(s, node, "step")
+        if point is None:
+            return None
+        return self._hold(s, node, "breakpoint") if point.is_plain else self._consider(s, node, point)
+
+    def failed(self, s: ExecutionContext, node: Node, error: RunError) -> Awaitable[None] | None:
+        if self._over or not self.stops_on:
+            return None
+        if ALL_ERRORS in self.stops_on or not s.guarded:
+            return self._hold(s, node, "exception", error.message, error)
+        return None
+
+    def interrupted(self) -> None:
+        self._over = True
+        self.go_on()
+
+    def _point(self, s: ExecutionContext, node: Node) -> Breakpoint | None:
+        known = self._known.get(id(s.source))
+        if known is None:
+            known = self._meet(s.source, s.language)
+        return known.points.get(node.span.start) if known.points else None
+
+    def _meet(self, source: Source, language: str) -> _Source:
+        """A text runs for the first time: breakpoints that were set before it was known find their lines."""
+        text = self.texts.of_source(source, language)
+        known = self._known[id(source)] = _Source(source, text, {})
+        for point in self.breakpoints.get(text.path, ()):
+            if point.line is None and not point.problem:
+                point.line = text.line_for(point.wanted)
+                if point.line is not None:
+                    self._tell("breakpoint", {"reason": "changed", "breakpoint": as_told(point)})
+        self._place(known, language)
+        return known
+
+    def _place(self, known: _Source, language: str) -> None:
+        path = known.text.path
+        lines = {point.line: point for point in self.breakpoints.get(path, ()) if point.line is not None}
+        if self._target is not None and self._target.path == path and self._target.line is not None:
+            lines[self._target.line] = self._target
+        known.points = {}
+        if not lines:
+            return
+        spans = self._stops_of(known, language)
+        for line, start in spans.items():
+            if line in lines:
+                known.points[start] = lines[line]
+
+    def _stops_of(self, known: _Source, language: str) -> dict[int, int]:
+        """Where the first statement of each line begins in this source, whose offsets may not be those of the cell."""
+        from prose_kernel.debugger.texts import stops_in
+
+        found: dict[int, int] = {}
+        for stop in stops_in(known.source, languages.LANGUAGES[language]):
+            found.setdefault(stop.line, stop.start)
+        return found
+
+    async def _consider(self, s: ExecutionContext, node: Node, point: Breakpoint) -> None:
+        """A breakpoint with a condition, a count or a message."""
+        frame = s.frames(node)[0]
+        met, problem = await point.is_met(evaluated_in(frame))
+        if not met or self._over:
+            return
+        if point.log and not problem:
+            language = languages.LANGUAGES[s.language]
+            text = await point.logged(evaluated_in(frame), language.text_of)
+            line = s.source.line_column(node.span.start)[0]
+            body = {"category": "console", "output": text + "\n", "line": line}
+            self._tell("output", {**body, "source": {"path": point.path, "name": s.source.name}})
+            return
+        await self._hold(s, node, "breakpoint", problem)
+
+    async def _hold(
+        self, s: ExecutionContext, node: Node, reason: Reason, text: str = "", error: RunError | None = None
+    ) -> None:
+        self._step, self._pausing = None, False
+        if self._target is not None:
+            self._target = None
+            self._changed()
+        future = asyncio.get_running_loop().create_future()
+        frames = s.frames(node)
+        for frame in frames:
+            if id(frame.source) not in self._known:
+                self._meet(frame.source, frame.context.language)
+        self.held = Held(s, node, reason, text, future, frames, error)
+        body: dict[str, Any] = {"reason": reason, "threadId": THREAD, "allThreadsStopped": True}
+        self._tell("stopped", {**body, "text": text, "description": text} if text else body)
+        try:
+            await future
+        finally:
+            self.held = None
+            self._tell("continued", {"threadId": THREAD, "allThreadsContinued": True})
+
+    # ------------------------------------------------------------ what a client wants
+
+    def go_on(self, how: Literal["over", "in", "out"] | None = None) -> bool:
+        """Let a held program go on, to its next breakpoint or to the end of a step. False when none is held."""
+        held = self.held
+        if held is None:
+            return False
+        self._step = Step(how, held.context.level, held.context.branches) if how is not None else None
+        if not held.goes_on.done():
+            held.goes_on.set_result(None)
+        return True
+
+    def pause(self) -> None:
+        """Hold the program at its next statement."""
+        if self.held is None:
+            self._pausing = True
+
+    def set_breakpoints(self, path: str, wanted: list[Breakpoint]) -> list[Breakpoint]:
+        """All breakpoints of a text, in the place of those before. Of a text that nobody knows yet they wait."""
+        text = self.texts.at(path)
+        for point in wanted:
+            self._ids += 1
+            point.id = self._ids
+            if text is not None and not point.problem:
+                point.line = text.line_for(point.wanted)
+                if point.line is None:
+                    point.problem = "there is no statement here, nor below"
+        self.breakpoints[path] = wanted
+        if not wanted:
+            del self.breakpoints[path]
+        self._changed()
+        return wanted
+
+    def _changed(self) -> None:
+        self._points = bool(self.breakpoints) or self._target is not None
+        self._known = {}  # what runs finds its breakpoints again
+
+    def run_to(self, path: str, line: int) -> int | None:
+        """Hold the program on this line, once, wherever it is held before; the line, None when nothing is there."""
+        text = self.texts.at(path)
+        found = text.line_for(line) if text is not None else None
+        if found is not None:
+            self._target = Breakpoint(0, path, line, found)
+            self._changed()
+        return found
+
+    def begins(self, code: str) -> None:
+        """A cell begins to run."""
+        self.texts.runs(code)
+        self._over, self._step = False, None
+
+    def text_begins(self) -> None:
+        """A program text of it begins to run."""
+        self.cell = Cell()
+
+    def go_back(self, number: int) -> None:
+        """Leave the text that is held, to begin it again and be held before the statement with that number."""
+        held, cell = self.held, self.cell
+        assert held is not None and cell is not None
+        self._way_back = number, cell.marks[number - 1][0]
+        self.cell, self._over, self._step = None, True, None  # what still happens is not looked at
+        held.goes_on.set_exception(Leave())
+
+    def way_back(self) -> tuple[int, int] | None:
+        back, self._way_back = self._way_back, None
+        return back
+
+    def again(self, number: int) -> None:
+        self.goal, self._over = number, False
+
+    def ends(self) -> None:
+        """It has ended, in whatever way. A step or a pause does not reach into the next one."""
+        self.cell, self.goal = None, None
+        self._step, self._pausing, self._over = None, False, False
+        if self._target is not None:
+            self._target = None
+        self._changed()
+
+    def last_before(self, path: str, line: int) -> int | None:
+        """The number of the last statement of the text that began on this line, before the one that is held."""
+        cell = self.cell
+        if cell is None:
+            return None
+        for number in range(min(cell.count - 1, len(cell.marks)), 0, -1):
+            _, source, start = cell.marks[number - 1]
+            known = self._known.get(id(source))
+            here = known.text.path if known is not None else self.texts.known_path(source)
+            if here == path and source.line_column(start)[0] == line:
+                return number
+        return None
+
+    def reset(self) -> None:
+        """The client is gone: nothing holds the program any more."""
+        self.breakpoints, self._target = {}, None
+        self._changed()
+        self.stops_on = frozenset()
+        self._step, self._pausing = None, False
+        self.go_on()
+
+    def text_of(self, frame: StackFrame) -> Text:
+        """The text that a frame runs in."""
+        known = self._known.get(id(frame.source)) or self._meet(frame.source, frame.context.language)
+        return known.text
+
+
+def as_told(point: Breakpoint) -> dict[str, Any]:
+    """A breakpoint as the protocol describes it."""
+    found: dict[str, Any] = {
+        "id": point.id,
+        "verified": point.line is not None,
+        "line": point.line if point.line is not None else point.wanted,
+        "source": {"path": point.path},
+    }
+    if point.problem:
+        found["message"] = point.problem
+    elif point.line is None:
+        found["message"] = "this text has not run yet"
+    return found

@@ -1,0 +1,170 @@
+"""The texts of a debug session: the path by which a client knows each of them, and where each can be held.
+
+A client knows a cell by a hash of exactly what was typed; a program runs what is left of it without magic lines. Both
+have the same lines, so places are told in lines, and each `Source` that runs is matched with its path once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from prose_kernel import languages
+from prose_kernel.language.source import Source, Span
+
+if TYPE_CHECKING:
+    from prose_kernel.languages import Language
+
+SEED: Final = 0xC70F6907
+"""What JupyterLab and `ipykernel` begin the hash of a cell with."""
+PREFIX: Final = "ipykernel_cells/"
+"""JupyterLab shows `Cell [3]` for a path with `ipykernel_` in it; for any other path, the path."""
+CELL: Final = "cell"
+"""The name of a cell's `Source`."""
+
+ReadCell = Callable[[str], "tuple[Language, Sequence[str]]"]
+"""The language of a cell, and the program texts in it as they run; each keeps the lines of the cell. Never raises."""
+
+
+def murmur2(data: bytes, seed: int = SEED) -> int:
+    """MurmurHash2 of 32 bits for x86."""
+    factor, mask = 0x5BD1E995, 0xFFFFFFFF
+    end = len(data) & ~3
+    found = (seed & mask) ^ len(data)
+    for at in range(0, end, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * factor & mask
+        found = (found * factor & mask) ^ ((word ^ word >> 24) * factor & mask)
+    if len(data) > end:
+        found = (found ^ int.from_bytes(data[end:], "little")) * factor & mask
+    found = (found ^ found >> 13) * factor & mask
+    return found ^ found >> 15
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A statement: its lines, where it begins on the first, and the line of the first statement inside it, if any."""
+
+    line: int
+    end: int
+    start: int
+    inner: int | None = None
+
+
+def stops_in(source: Source, language: Language) -> list[Stop]:
+    """The statements of a text where it can be held, in order, outer ones first."""
+    spans = sorted(
+        language.stops(language.compile(source, cell=True).program), key=lambda span: (span.start, -span.end)
+    )
+    lines = [source.line_column(span.start)[0] for span in spans]
+    found = []
+    for at, span in enumerate(spans):
+        following = at + 1 if at + 1 < len(spans) and spans[at + 1].start < span.end else None
+        inner = lines[following] if following is not None else None
+        found.append(Stop(lines[at], _last_line(source, span), span.start, inner))
+    return found
+
+
+def _last_line(source: Source, span: Span) -> int:
+    text = source.slice(span).rstrip()
+    return source.line_column(span.start + len(text))[0]
+
+
+@dataclass(slots=True)
+class Text:
+    """One text as a client knows it: a cell as it was typed, or a program file."""
+
+    path: str
+    name: str
+    content: str
+    stops: list[Stop]
+    is_cell: bool = True
+
+    def line_for(self, wanted: int) -> int | None:
+        """The line on which a breakpoint that was set on `wanted` holds the program; None when there is none.
+
+        A line inside of a statement belongs to it; a line with no code, and one that only divides the parts of a
+        statement (`else:`), to the next statement.
+        """
+        lines = [stop.line for stop in self.stops]
+        if wanted in lines:
+            return wanted
+        following = bisect_left(lines, wanted)
+        after = lines[following] if following < len(lines) else None
+        around = [stop for stop in self.stops if stop.line < wanted <= stop.end]
+        if not around:
+            return after
+        if _is_idle(self.content, wanted) and (around[-1].inner is not None or not self._in_literal(around[-1])):
+            return after
+        inside = around[-1]
+        if inside.inner is not None and wanted > inside.inner:
+            return after if after is not None and after <= inside.end else inside.line
+        return inside.line
+
+    def _in_literal(self, stop: Stop) -> bool:
+        """Whether a statement without statements inside has several lines: a blank one among them is its own."""
+        return stop.end > stop.line
+
+
+def _is_idle(content: str, line: int) -> bool:
+    lines = content.replace("\r\n", "\n").split("\n")
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return not text or text.startswith("#")
+
+
+class Texts:
+    """All texts that a client has named or a program has run since the debugger was started."""
+
+    def __init__(self, suffix: str, read_cell: ReadCell) -> None:
+        self.suffix = suffix
+        self._read_cell = read_cell
+        self._by_path: dict[str, Text] = {}
+        self._cells: dict[str, str] = {}  # path of the cell that a program text stands in
+
+    def path_of(self, code: str) -> str:
+        """The path of a cell, by its exact text."""
+        return f"{PREFIX}{murmur2(code.encode('utf-8', 'replace'))}{self.suffix}"
+
+    def cell(self, code: str) -> Text:
+        """A cell as it was typed."""
+        path = self.path_of(code)
+        known = self._by_path.get(path)
+        if known is None:
+            language, pieces = self._read_cell(code)
+            sources = [Source.of(piece, CELL) for piece in pieces]
+            stops = [stop for source in sources for stop in stops_in(source, language)]
+            known = self._by_path[path] = Text(path, CELL, code, sorted(stops, key=lambda stop: stop.line))
+            for source in sources:
+                self._cells.setdefault(source.text, path)
+        return known
+
+    def runs(self, code: str) -> None:
+        """A cell runs: what it runs is its own, even where another cell has the same program text."""
+        path = self.cell(code).path
+        for piece in self._read_cell(code)[1]:
+            self._cells[Source.of(piece, CELL).text] = path
+
+    def of_source(self, source: Source, language: str) -> Text:
+        """The text that a source, which runs, belongs to."""
+        path = self.known_path(source)
+        known = self._by_path.get(path)
+        if known is None or (source.name != CELL and known.content != source.text):
+            stops = stops_in(source, languages.LANGUAGES[language])
+            known = Text(path, source.name, source.text, stops, source.name == CELL)
+            self._by_path[path] = known
+        return known
+
+    def known_path(self, source: Source) -> str:
+        """The path of a source that runs."""
+        if source.name != CELL:
+            return source.name
+        return self._cells.get(source.text) or self.path_of(source.text)
+
+    def at(self, path: str) -> Text | None:
+        """The text of that path, when one is known."""
+        return self._by_path.get(path)
+
+    def files(self) -> list[Text]:
+        """The program files among them."""
+        return [text for text in self._by_path.values() if not text.is_cell]

@@ -1,0 +1,133 @@
+"""Values as a debugger shows them: one line each, with members that are listed when somebody opens them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.presentation.safety import clip
+from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value
+
+if TYPE_CHECKING:
+    from prose_kernel.languages import Language
+
+MEMBERS: Final = 100
+"""Members that are listed at once; what follows stands in one more entry."""
+SHOWN: Final = 200
+"""Characters of a value on its line."""
+
+Listed = list[dict[str, Any]]
+Members = Iterable[tuple[str, Value]]
+
+
+class Variables:
+    """Numbers for what can be opened: scopes, values with members, further members. They hold until `clear`."""
+
+    def __init__(self, typed: bool = True) -> None:
+        self.typed = typed
+        self._members: dict[int, Callable[[], Listed]] = {}
+        self._last = 0
+
+    def clear(self) -> None:
+        """The program goes on: what could be opened means nothing any more. No number is ever given twice."""
+        self._members.clear()
+
+    def listed(self, reference: int) -> Listed | None:
+        """What stands behind a number; None where nothing does."""
+        found = self._members.get(reference)
+        return found() if found is not None else None
+
+    def scope(self, names: Callable[[], Mapping[str, Value]], language: Language) -> int:
+        """The number of the names of a scope."""
+        return self._number(lambda: self.members(list(names().items()), language, expression=str))
+
+    def members(
+        self,
+        members: list[tuple[str, Value]],
+        language: Language,
+        expression: Callable[[str], str] = lambda name: "",
+        start: int = 0,
+    ) -> Listed:
+        """One entry for each member from `start` on, and one for those that are too many."""
+        part = members[start : start + MEMBERS]
+        listed = [self.variable(name, value, language, expression(name)) for name, value in part]
+        left = len(members) - start - len(part)
+        if left > 0:
+            more = self._number(lambda: self.members(members, language, expression, start + MEMBERS))
+            listed.append({"name": "…", "value": f"{left:,} more", "variablesReference": more})
+        return listed
+
+    def variable(self, name: str, value: Value, language: Language, expression: str = "") -> dict[str, Any]:
+        """One entry. A member that can be opened has a number, a leaf 0."""
+        found: dict[str, Any] = {"name": name, "value": one_line(value, language), "variablesReference": 0}
+        if expression:
+            found["evaluateName"] = expression
+        if self.typed:
+            found["type"] = language.kind_of(value)
+        if members := members_of(value):
+            found["variablesReference"] = self._number(lambda: self.members(members(), language))
+        return found
+
+    def _number(self, members: Callable[[], Listed]) -> int:
+        self._last += 1
+        self._members[self._last] = members
+        return self._last
+
+
+def members_of(value: Value) -> Callable[[], list[tuple[str, Value]]] | None:
+    """What lists the members of a value that has some."""
+    match value:
+        case list():
+            return (lambda: [(f"[{index}]", member) for index, member in enumerate(value)]) if value else None
+        case dict():
+            return (lambda: list(value.items())) if value else None
+        case ExecText(bare=False):
+            result = value.result
+            return lambda: [("stdout", value.text), ("stderr", result.stderr), ("exit_code", result.exit_code)]
+        case ErrorValue():
+            return lambda: [(name, field) for name, field in value.fields.items()]  # type: ignore[misc]
+        case _:
+            return None
+
+
+def one_line(value: Value, language: Language) -> str:
+    """The beginning of a value. Text stands in quotes; of what has many members a few are shown."""
+    match value:
+        case str():
+            return _quoted(value)
+        case ExecText():
+            return _quoted(value.text)
+        case Reference():
+            return _quoted(value.read())
+        case list() | dict():
+            return _collection(value, language)
+        case ErrorValue():
+            return clip(f"error: {value.message}", SHOWN)
+        case LanguageValue():
+            return clip(str(value), SHOWN)
+        case _:
+            return clip(language.text_of(value), SHOWN)
+
+
+def _quoted(text: str) -> str:
+    shown = text[:SHOWN].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{clip(shown, SHOWN)}"' + (f" ({len(text):,} characters)" if len(text) > SHOWN else "")
+
+
+def _collection(value: list[Value] | dict[str, Value], language: Language, deep: int = 0) -> str:
+    count, most = len(value), 6 if deep == 0 else 3
+    if deep > 1 and count:
+        return "[…]" if isinstance(value, list) else "{…}"
+
+    def short(member: Value) -> str:
+        if isinstance(member, (list, dict)):
+            return _collection(member, language, deep + 1)
+        return clip(one_line(member, language), 40)
+
+    if isinstance(value, list):
+        parts = [short(member) for member in value[:most]]
+    else:
+        parts = [f"{clip(name, 40)}: {short(member)}" for name, member in list(value.items())[:most]]
+    inside = ", ".join([*parts, "…"] if count > most else parts)
+    shown = f"[{inside}]" if isinstance(value, list) else f"{{{inside}}}"
+    return f"{shown} ({count:,})" if deep == 0 and count > most else shown

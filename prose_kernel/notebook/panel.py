@@ -1,0 +1,201 @@
+"""What JupyterLab shows beside the cells: marks on stale cells, and a panel that follows the run.
+
+The extension opens a channel to the target `prose_kernel:panel`. After each cell the kernel says through it which cells
+are stale; the rest only while the panel is shown. Without a channel nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.presentation.safety import clip, preview, visible
+
+if TYPE_CHECKING:
+    from prose_kernel.cells.provenance import Cell, Version
+    from prose_kernel.cells.runner import Cells
+    from prose_kernel.notebook.comms import Link
+    from prose_kernel.workspace import Named
+
+TARGET: Final = "prose_kernel:panel"
+SECONDS: Final = 0.3
+"""Between two looks at a cell that runs."""
+PREVIEW: Final = 120
+WHOLE: Final = 20_000
+"""Characters of a value that the panel unfolds."""
+CELLS: Final = 5_000
+RUNNING: Final = 100
+"""What is under way at once, as far as it is listed."""
+
+
+class Panel:
+    """The target of the channels. Everything is called in one thread, or while no cell runs.
+
+    `later` calls something after some seconds, where cells run.
+    """
+
+    def __init__(self, cells: Cells, later: Callable[[float, Callable[[], None]], object]) -> None:
+        self._cells = cells
+        self._later = later
+        self._links: dict[Link, bool] = {}  # whether the panel is shown
+        self._ordered: Link | None = None  # the last one that has told of its cells
+        self._told: dict[str, tuple[object, object]] = {}  # what stands in the panels: value and version by name
+        self._under_way: object = None
+        self._looking = False
+        cells.rerun_elsewhere = self._rerun
+
+    # ------------------------------------------------------------ channels
+
+    def opened(self, link: Link) -> None:
+        self._links[link] = False
+        self._stale([link])
+
+    def closed(self, link: Link) -> None:
+        self._links.pop(link, None)
+        if self._ordered is link:
+            self._ordered = None
+
+    def received(self, link: Link, data: Mapping[str, Any]) -> None:
+        """What a front end says: its cells in order, whether the panel is shown, a value to unfold."""
+        match data:
+            case {"do": "cells", "cells": list() as cells}:
+                told = [
+                    (key, text)
+                    for one in cells[:CELLS]
+                    if isinstance(one, list) and len(one) == 2
+                    for key, text in [one]
+                    if isinstance(key, str) and isinstance(text, str)
+                ]
+                self._cells.provenance.arrange(told)
+                self._ordered = link
+                self._stale(list(self._links))
+            case {"do": "show", "on": bool() as shown} if link in self._links:
+                self._links[link] = shown
+                if shown:
+                    self._told, self._under_way = {}, None
+                    self._follow()
+            case {"do": "value", "name": str() as name}:
+                self._value(link, name)
+            case _:
+                pass
+
+    # ------------------------------------------------------------ what happens
+
+    def begun(self) -> None:
+        """A cell begins."""
+        if any(self._links.values()) and not self._looking:
+            self._looking = True
+            self._later(SECONDS, self._look)
+
+    def ended(self) -> None:
+        """A cell is over."""
+        if self._links:
+            self._stale(list(self._links))
+            self._follow()
+
+    def _look(self) -> None:
+        self._looking = False
+        if self._cells.running:
+            self._running()
+            self.begun()
+
+    def _rerun(self, cells: Sequence[Cell]) -> bool:
+        """Ask the front end to run stale cells of the notebook; false where it does not know them."""
+        known = set(self._cells.provenance.order)
+        if self._ordered is None or any(cell.key not in known for cell in cells):
+            return False
+        self._ordered.send({"kind": "run"})
+        return True
+
+    # ------------------------------------------------------------ what is said
+
+    def _stale(self, links: Sequence[Link]) -> None:
+        from prose_kernel.cells.freshness import stale_facts
+        from prose_kernel.cells.freshness_magics import freshness_of
+
+        freshness = freshness_of(self._cells)
+        found = freshness.stale()
+        sure = next((one.cell for one in found if not one.maybe), None)
+        last = self._cells.provenance.last
+        after = last.key if last is not None else None
+        following = [cell.key for cell in freshness.first(sure)] if sure is not None else []
+        for link in links:
+            link.send({"kind": "stale", "stale": stale_facts(found), "next": following, "after": after})
+
+    def _follow(self) -> None:
+        """All that the panel shows, as far as it has changed."""
+        shown = [link for link, on in self._links.items() if on]
+        if not shown:
+            return
+        names, provenance = self._cells.names(), self._cells.provenance
+        provenance.read()
+        changed: list[dict[str, object]] = []
+        told: dict[str, tuple[object, object]] = {}
+        for name, named in names.items():
+            version = provenance.current(name)
+            told[name] = (named.info.value, version)
+            before = self._told.get(name)
+            if before is None or before[0] is not named.info.value or before[1] is not version:
+                changed.append(_binding(name, named, version))
+        gone = [name for name in self._told if name not in told]
+        fresh, self._told = not self._told, told
+        message = {"kind": "names", "all": fresh, "changed": changed, "gone": gone, "agents": self._agents()}
+        for link in shown:
+            link.send(message)
+        self._running()
+
+    def _agents(self) -> list[dict[str, object]]:
+        workspace = self._cells.started
+        found = []
+        for one in workspace.definitions() if workspace is not None else ():
+            definition, version = one.definition, self._cells.provenance.current(one.definition.name)
+            said = definition.facts.get("model") or definition.facts.get("parameters") or ""
+            found.append({"name": definition.name, "kind": definition.kind, "said": said, **_made(version)})
+        return found
+
+    def _running(self) -> None:
+        """What is under way, and who is waited for; sent when it has changed."""
+        activities = self._cells.record.under_way if self._cells.running else []
+        found = []
+        for one in activities[:RUNNING]:
+            line, _ = one.source.line_column(one.span.start)
+            branch = " / ".join(step.label for step in one.branches)
+            found.append({"kind": one.kind, "label": clip(one.label, PREVIEW), "line": line, "branch": branch})
+        calling = self._cells.provenance.calling
+        message = {
+            "kind": "running",
+            "cell": calling.key if calling is not None and self._cells.running else None,
+            "under_way": found,
+            "more": max(0, len(activities) - RUNNING),
+        }
+        if message != self._under_way:
+            self._under_way = message
+            for link in [link for link, on in self._links.items() if on]:
+                link.send(message)
+
+    def _value(self, link: Link, name: str) -> None:
+        named = self._cells.names().get(name)
+        if named is not None:
+            text, rest = preview(named.language.text_of(named.info.value), 500, WHOLE)
+            link.send({"kind": "value", "name": name, "text": text, "rest": rest})
+
+
+def _binding(name: str, named: Named, version: Version | None) -> dict[str, object]:
+    text = named.language.text_of(named.info.value)
+    return {
+        "name": name,
+        "kind": named.kind,
+        "size": len(text),
+        "preview": visible(clip(text, PREVIEW)),
+        **_made(version),
+    }
+
+
+def _made(version: Version | None) -> dict[str, object]:
+    """Which cell made it, for a click on it, and of what."""
+    if version is None:
+        return {"cell": None, "by": "", "from": []}
+    line, _ = version.source.line_column(version.span.start)
+    key = version.cell.key
+    cell = key if not key.startswith("text:") else None
+    return {"cell": cell, "by": f"{version.label} line {line}", "from": list(version.made_from)}

@@ -1,0 +1,758 @@
+"""The report of a run: one HTML page with all that happened in it (docs/reports.md).
+
+It is made of the run's journal alone, which is told again without asking or running anything (`run_replay`); so it is
+the same for every backend, and for runs that are done, have failed, were killed or still run. Two reports of runs that
+got the same answers differ only in what has the class `v` (times, tokens, cost, ids, places) and in the timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.errors import UsageError
+from prose_kernel.language.flow import Step, Way
+from prose_kernel.language.source import Source, Span
+from prose_kernel.presentation.cards import cuts, one_line, outcome, readable
+from prose_kernel.presentation.diagram import Part
+from prose_kernel.presentation.flow_drawing import flow_svg
+from prose_kernel.presentation.page import Choice, Section, markdown_text, page, table, terminal_text, text
+from prose_kernel.presentation.problems import problem_of
+from prose_kernel.presentation.run_pictures import figures_text, marks, merged, seconds, timeline_svg
+from prose_kernel.presentation.run_record import Figures
+from prose_kernel.presentation.run_story import Entry, RunStory, Story
+from prose_kernel.presentation.safety import clip
+from prose_kernel.presentation.session_cards import ORIGINS
+from prose_kernel.run_replay import Replay, replay, times
+from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResult
+from prose_kernel.runtime.values import full_text
+from prose_kernel.sessions.usage import UsageTotals
+from prose_kernel.state.journal_file import JournalRead, TextRead
+
+if TYPE_CHECKING:
+    from prose_kernel.languages import Language
+    from prose_kernel.runtime.events import Event, Judged
+    from prose_kernel.settings import Settings
+    from prose_kernel.state.runs import KeptRun
+
+LARGEST: Final = 4_000_000
+"""Bytes of texts of others that a report holds; with all around them it stays below 10 MB."""
+ALL_TEXTS: Final = 2_000_000
+LONGEST: Final = 20_000
+SHORTEST: Final = 160
+"""Characters of one such text: fewer, the more of them there are."""
+TIMELINE: Final = 200
+CHUNK: Final = 100
+ROWS: Final = 500
+LINES: Final = 20_000
+"""Lines of a program that are shown."""
+_COLOURED: Final = 100_000
+"""Characters of a program that are coloured."""
+
+_KINDS: Final = (
+    ("all", "All"),
+    ("command", "Commands"),
+    ("session", "Sessions"),
+    ("judgement", "Judgements"),
+    ("gate", "Gates"),
+    ("failed", "Failed"),
+)
+_STATES: Final[Mapping[str, str]] = {
+    "done": "done",
+    "failed": "failed",
+    "running": "running",
+    "interrupted": "cancelled",
+    "killed": "cancelled",
+}
+_WORDS: Final[Mapping[str, str]] = {
+    "command": "$",
+    **dict.fromkeys(("value", "choice", "branch", "pass", "parallel", "loop"), ""),
+}
+"""What stands before an entry, where that is not its kind."""
+
+
+async def run_report(found: JournalRead, state: str, settings: Settings, redact: Callable[[str], str]) -> str:
+    """The page of the run of a journal. `state` is that of the run (`state/runs.py`), `redact` takes secrets out.
+
+    Raises `UsageError` when the journal's file cannot be used.
+    """
+    usage, run = UsageTotals(), found.head.run
+
+    def shown(whole: str) -> str:
+        return redact(whole).replace(run, "RUN")  # places of the run are told as they are in all of its runs
+
+    story = RunStory(times(found), shown)
+    starts: list[int] = []
+
+    def begins(record: TextRead, source: Source, language: Language) -> None:
+        starts.append(record.record.t)
+        story.begin(source, language, record.record.t)
+
+    def ends(record: TextRead, error: Any) -> None:
+        ended = record.ended
+        story.end(ended.status if ended is not None else None, error, ended.t if ended is not None else 0)
+
+    def noted(notes: Mapping[str, Any]) -> None:
+        usage.again(notes.get("usage", ()))
+
+    listener: Callable[[Event], None] = story
+    told = await replay(found, settings, listener, begins=begins, ends=ends, noted=noted)
+    return _Report(found, state, story, told, usage, shown).page()
+
+
+@dataclass(slots=True)
+class _Cut:
+    """The beginning and the end of a text, and what is left out between them in words."""
+
+    head: str
+    tail: str = ""
+    note: str = ""
+
+
+class _Report:
+    def __init__(
+        self,
+        found: JournalRead,
+        state: str,
+        story: RunStory,
+        told: Replay,
+        usage: UsageTotals,
+        redact: Callable[[str], str],
+    ) -> None:
+        self.found, self.state, self.story, self.told, self.usage = found, state, story, told, usage
+        self.redact = redact
+        asked = sum(story.counts.get(kind, 0) for kind in ("command", "session", "judgement", "value", "output"))
+        self.most = max(SHORTEST, min(LONGEST, ALL_TEXTS // max(asked, 1)))
+        self.left = LARGEST
+        self.language: Language = story.texts[0].language if story.texts else _language(found.head.language)
+        self.sources: dict[int, int] = {}
+        self.links: dict[tuple[int, Span], str] = {}
+        for number, one in enumerate(story.texts):
+            self.sources[id(one.source)] = number + 1
+        self.imported: list[Source] = []
+        self.made: dict[str, Entry] = {}
+        self._number(entry for one in story.texts for entry in one.entries)
+
+    def _number(self, entries: Iterator[Entry]) -> None:
+        """Give every program that something happened in a number; know the first entry of each statement, and the last
+        of each name."""
+        agenda = list(entries)[::-1]
+        while agenda:
+            entry = agenda.pop()
+            key = id(entry.source)
+            if key not in self.sources:
+                self.sources[key] = len(self.sources) + 1
+                self.imported.append(entry.source)
+            if entry.number:
+                self.links.setdefault((key, entry.span), f"e{entry.number}")
+                name = entry.words if entry.kind in ("value", "input", "output") else entry.bound
+                self.made[name or ""] = entry
+            agenda.extend(reversed(entry.inner))
+
+    # ------------------------------------------------------------ the page
+
+    def page(self) -> str:
+        sections = [self._graph(), self._timeline(), self._spent(), self._happened(), self._decided()]
+        sections += [self._bindings(), self._programs(), self._used(), self._about()]
+        name = self.redact(self.found.head.program)
+        shown = [section for section in sections if section is not None]
+        return page(f"{name}: {self.state}", self._head(name), shown, Choice("show", "Show", "e", _KINDS))
+
+    def _head(self, name: str) -> str:
+        head = self.found.head
+        state = _STATES.get(self.state, "")
+        begun = f"{_moment(head.started)} · run {head.run}"
+        parts = [
+            f'<h1>{text(name)} <span class="badge {state}">{text(self.state)}</span></h1>',
+            f'<div class="quiet">{text(self.language.title)} <span class="v">{text(begun)}</span></div>',
+            self._tiles(),
+        ]
+        if self.told.gap:
+            parts.append(f'<div class="note">This is not all of the run: {text(self.told.gap)}. {_REST}</div>')
+        if self.state == "running":
+            parts.append('<div class="note">The run was not over when this report was written.</div>')
+        if self.state == "killed" and not head.notebook:
+            parts.append('<div class="note">The process of the run was killed; this is what it did until then.</div>')
+        waiting = self.found.under_way() if self.state not in ("done", "failed") else []
+        if waiting:
+            said = "; ".join(clip(self.redact(f"{one.kind} {one.said}"), 100) for one in waiting[:20])
+            parts.append(f'<div class="note">Under way then: {text(said)}</div>')
+        for number, one in enumerate(self.story.texts, 1):
+            if one.error is not None:
+                where = f"Cell {number}: " if len(self.story.texts) > 1 else ""
+                shown = terminal_text(self.redact("\n".join(problem_of(one.error).traceback)))
+                parts.append(f'<div class="problem failed">{where}<pre>{shown}</pre></div>')
+        return "\n".join(parts)
+
+    def _tiles(self) -> str:
+        counts = self.story.counts
+        tiles = [(len(self.story.texts), "cells")] if self.found.head.notebook else []
+        tiles += [
+            (counts.get("command", 0), "commands"),
+            (counts.get("session", 0), "sessions"),
+            (counts.get("judgement", 0), "judgements"),
+            (counts.get("gate", 0), "gates"),
+            (counts.get("failed", 0), "failed"),
+        ]
+        found = [f"<li><b>{count:,}</b><span>{_plural(count, what)}</span></li>" for count, what in tiles if count]
+        took = sum((cell.ended or cell.began) - cell.began for cell in self.story.record.cells)
+        lines = self.usage.lines
+        tokens, cost = sum(line.tokens_in + line.tokens_out for line in lines), sum(line.cost for line in lines)
+        volatile = [(seconds(took), "time")] if self.story.timed else []
+        volatile += [(f"{tokens:,}", "tokens")] if tokens else []
+        volatile += [(f"${cost:.4f}", "cost")] if cost else []
+        found += [f'<li class="v"><b>{value}</b><span>{what}</span></li>' for value, what in volatile]
+        return f'<ul class="tiles">{"".join(found)}</ul>' if found else ""
+
+    # ------------------------------------------------------------ pictures
+
+    def _graph(self) -> Section | None:
+        parts, links = [], dict[Span, str]()
+        many = len(self.story.texts) > 1
+        cells = self.story.record.cells
+        for number, one in enumerate(self.story.texts, 1):
+            program = one.language.compile(one.source, cell=self.found.head.notebook).program
+            steps = tuple(_redacted(step, self.redact) for step in one.language.flow(program, one.source))
+            known = {
+                span: replace(mark, words=self.redact(mark.words), figures="")
+                for span, mark in marks(list(cells), one.source).items()
+            }
+            parts.append(Part(_cell(number, one) if many else "", steps, known))
+            if not many:
+                links = {span: link for (key, span), link in self.links.items() if key == id(one.source)}
+        if not any(part.steps for part in parts):
+            return None
+        return Section("graph", "Graph", f'<div class="frame">{flow_svg(parts, links)}</div>')
+
+    def _timeline(self) -> Section | None:
+        drawn = timeline_svg(list(self.story.record.cells), TIMELINE, timed=self.story.timed)
+        return Section("timeline", "Timeline", f'<div class="frame v">{drawn}</div>') if drawn else None
+
+    def _spent(self) -> Section | None:
+        """The statements that took most, as far as anything is known of that."""
+        totals = merged(list(self.story.record.cells))
+        if not self.story.timed or len(totals) < 2:
+            return None
+        spent = Figures()
+        for total in totals:
+            spent.add(total.figures)
+        rows = []
+        for total in sorted(totals, key=lambda total: -total.figures.seconds)[:20]:
+            share = f"{total.figures.seconds / spent.seconds:.0%}" if spent.seconds else ""
+            place = self._place(total.source, total.source.line_column(total.span.start)[0])
+            label = f"<code>{text(clip(self.redact(total.label), 90))}</code>"
+            rows.append((place, label, f"{total.times:,}", share, text(figures_text(total.figures))))
+        drawn = table(("line", "statement", "times", "share", "took"), rows, (2, 3, 4))
+        return Section("spent", "Where the time went", f'<div class="v">{drawn}</div>')
+
+    # ------------------------------------------------------------ what happened
+
+    def _happened(self) -> Section:
+        parts, inner = [], []
+        many = len(self.story.texts) > 1
+        for number, one in enumerate(self.story.texts, 1):
+            if many:
+                inner.append((f"c{number}", _cell(number, one)))
+                state = _STATES.get(one.status or "running", "")
+                parts.append(
+                    f'<h3 id="c{number}">{text(_cell(number, one))} <span class="badge {state}">'
+                    f"{text(one.status or 'not ended')}</span></h3>"
+                )
+            self.language = one.language
+            parts.append(self._entries(one.entries))
+            if not one.entries:
+                parts.append('<p class="quiet">Nothing was asked or bound.</p>')
+        body = "\n".join(parts) or '<p class="quiet">Nothing has happened.</p>'
+        return Section("happened", "What happened", body, inner[:100])
+
+    def _entries(self, entries: Sequence[Entry]) -> str:
+        """Entries in order; of many, the browser lays out those that are looked at."""
+        drawn = [self._entry(entry) for entry in entries]
+        if len(drawn) <= CHUNK:
+            return "".join(drawn)
+        chunks = (drawn[at : at + CHUNK] for at in range(0, len(drawn), CHUNK))
+        return "".join(f'<div class="chunk">{"".join(chunk)}</div>' for chunk in chunks)
+
+    def _entry(self, entry: Entry) -> str:
+        body = self._body(entry)
+        inner = self._entries(entry.inner)
+        more = f'<span class="cut">and {entry.more:,} more times</span>' if entry.more else ""
+        line = entry.source.line_column(entry.span.start)[0]
+        kind = entry.kind
+        classes = " ".join(
+            filter(None, ("e", kind, entry.state, "group" if entry.inner else "", "" if body or inner else "flat"))
+        )
+        name = f' id="e{entry.number}"' if entry.number else ""
+        sign, figures = _WORDS.get(kind, kind), self._figures(entry)
+        took = f' <span class="v">{text(figures)}</span>' if figures else ""
+        head = (
+            f"{self._place(entry.source, line)} "
+            + (f'<span class="k">{text(sign)}</span>' if sign else "")
+            + self._title(entry)
+            + (f' <span class="to">→ {text(entry.bound)}</span>' if entry.bound else "")
+            + self._ended(entry)
+            + took
+            + more
+        )
+        if not body and not inner:
+            return f'<div class="{classes}"{name}>{head}</div>'
+        is_open = (
+            " open"
+            if kind in ("parallel", "loop", "call", "program", "branch", "pass") or entry.state == "failed"
+            else ""
+        )
+        if kind == "pass" and self.story.shown > ROWS:
+            is_open = ""
+        content = (f'<div class="body">{body}</div>' if body else "") + (
+            f'<div class="body">{inner}</div>' if inner else ""
+        )
+        return f'<details class="{classes}"{name}{is_open}><summary>{head}</summary>{content}</details>'
+
+    def _place(self, source: Source, line: int) -> str:
+        number = self.sources.get(id(source))
+        if number is None or (line > LINES):
+            return f'<span class="ln">{line}</span>'
+        return f'<a class="ln" href="#s{number}-{line}">{line}</a>'
+
+    def _title(self, entry: Entry) -> str:
+        """What the entry is on one line."""
+        words = " ".join(self.redact(entry.words[:2000]).split())
+        match entry.kind:
+            case "command":
+                return f"<code>{text(clip(self.redact(entry.words[:2000]), 160))}</code>"
+            case "session":
+                who = entry.asked.agent or entry.asked.label
+                return (f"<b>{text(who)}</b> " if who else "") + text(clip(words, 140))
+            case "judgement":
+                return f"{text(clip(words, 140))} <b>{text(self._answer(entry))}</b>"
+            case "value" | "output" | "input":
+                shown = clip(self.redact(one_line(entry.value, self.language)), 100)
+                name = f"<b>{text(words)}</b> = " if words else ""
+                return f"{name}<code>{text(shown)}</code>"
+            case "call":
+                given = ", ".join(clip(self.redact(full_text(value)[:400]), 40) for value in entry.asked or ())
+                return f"<code>{text(words)}({text(given)})</code>"
+            case "loop" | "parallel" | "choice":
+                return f"<code>{text(_first_line(entry, self.redact))}</code> {text(words)}"
+            case _:
+                return text(clip(words, 200))
+
+    def _ended(self, entry: Entry) -> str:
+        """How it ended, where that has to be said."""
+        said = ""
+        match entry.answered:
+            case CommandResult() as result if result.kind is not None:
+                said = ", ".join(outcome(result))
+            case CommandResult():
+                said = ""
+            case GateDecision() as decision:
+                said = f"{decision.status} by {decision.decided_by}" if decision.status != "timeout" else "timed out"
+            case SessionResult() as result:
+                said = ORIGINS.get(result.origin, result.origin)
+            case _ if entry.state == "running":
+                said = "under way"
+            case _ if entry.state in ("failed", "cancelled"):
+                said = entry.state
+        if entry.kind == "session" and entry.state == "failed":
+            said = "no answer"
+        if entry.attempts and entry.state == "done":
+            said += f", attempt {len(entry.attempts) + 1}"
+        return f' <span class="st">{text(self.redact(said))}</span>' if said else ""
+
+    def _figures(self, entry: Entry) -> str:
+        parts = [seconds(entry.took)] if entry.took is not None and entry.kind not in ("judgement",) else []
+        usage = entry.answered.usage if isinstance(entry.answered, SessionResult) else None
+        if usage is not None and not entry.answered.replayed:
+            tokens = usage.tokens_in + usage.tokens_out
+            parts += [f"{tokens:,} tokens"] if tokens else []
+            parts += [f"${usage.cost:.4f}"] if usage.cost else []
+        return ", ".join(parts)
+
+    # ------------------------------------------------------------ all of an entry
+
+    def _body(self, entry: Entry) -> str:
+        match entry.kind:
+            case "command":
+                return self._command(entry)
+            case "session":
+                return self._session(entry)
+            case "judgement":
+                return self._judgement(entry)
+            case "gate":
+                return self._gate(entry)
+            case "value" | "output" | "input":
+                shown = self._shown(entry)
+                return self._pre("", shown) if len(shown) > 100 or "\n" in shown.strip("\n") else ""
+            case "error" | "warning" | "catch":
+                return self._pre("", entry.words) if len(entry.words) > 200 or "\n" in entry.words else ""
+            case _:
+                return "".join(f'<div class="part">{text(self.redact(note))}</div>' for note in entry.notes if note)
+
+    def _command(self, entry: Entry) -> str:
+        request, result = entry.asked, entry.answered
+        parts = []
+        if len(entry.words) > 160 or "\n" in entry.words.strip("\n"):
+            parts.append(self._pre("command", entry.words))
+        facts = [("environment", ", ".join(f"{name}={value}" for name, value in request.env.items()))]
+        if request.cwd != self.found.head.directory:
+            facts.append(("directory", _relative(request.cwd, self.found.head.directory)))
+        if request.stdin is not None:
+            parts.append(self._pre("standard input", request.stdin))
+        if result is not None:
+            if result.outcome == "exited" and result.kind != "spawn":
+                parts.insert(0, f'<div class="part">exit code {result.exit_code}</div>')
+            if result.worker:
+                facts.append(("ran on", result.worker))
+            parts += [self._stream(name, result) for name in ("stdout", "stderr") if getattr(result, name)]
+            facts += [("note", note) for note in cuts(result)]
+            if result.spawn_error:
+                facts.append(("reason", result.spawn_error))
+        facts += [("note", note) for note in entry.notes]
+        return self._facts(facts) + "".join(parts)
+
+    def _stream(self, name: str, result: CommandResult) -> str:
+        return self._pre(name, getattr(result, name), "err" if name == "stderr" else "", terminal=True)
+
+    def _session(self, entry: Entry) -> str:
+        request, result = entry.asked, entry.answered
+        facts = [("agent", request.agent or ""), ("model", request.model or "")]
+        if isinstance(result, SessionResult):
+            facts.append(("answered by", ORIGINS.get(result.origin, result.origin)))
+        facts += [("skills", ", ".join(request.skills))]
+        facts += [(f"attempt {number}", f"failed: {why}") for number, why in enumerate(entry.attempts, 1)]
+        parts = [self._facts(facts), self._pre("prompt", entry.words)]
+        if request.given is not None:
+            parts.append(self._pre("input", request.given.text))
+        for item in request.context or ():
+            if item.text is not None:
+                parts.append(self._folded(f"context: {item.name}", item.text))
+        named = [item.name for item in request.context or () if item.text is None]
+        if named:
+            parts.append(self._facts([("context", ", ".join(named))]))
+        if request.system:
+            parts.append(self._folded("system prompt", request.system))
+        if request.prelude:
+            parts.append(self._folded("memory", request.prelude))
+        if isinstance(result, SessionResult):
+            parts += self._reply(entry, result)
+        return "".join(parts)
+
+    def _reply(self, entry: Entry, result: SessionResult) -> Iterator[str]:
+        if result.trace:
+            yield self._tools(result)
+        if result.writes:
+            yield self._facts([("wrote", ", ".join(write.path for write in result.writes))])
+        answer = result.text if result.text is not None else full_text(entry.value)
+        cut = self._cut(answer)
+        shown = markdown_text(cut.head) + cut.note + (markdown_text(cut.tail) if cut.tail else "")
+        self.left -= len(shown.encode())
+        yield f'<div class="part">answer</div>{shown if answer.strip() else "<p class=quiet>(empty)</p>"}'
+
+    def _tools(self, result: SessionResult) -> str:
+        rows = []
+        for use in result.trace[:50]:
+            note = f' <span class="failed st">{text(use.outcome)}</span>' if use.outcome != "ok" else ""
+            detail = self._pre("", use.detail) if use.detail else ""
+            asked = text(self.redact(use.summary[:400]))
+            rows.append((f"<code>{text(use.tool)}</code>", f"{asked}{note}{detail}"))
+        if (more := len(result.trace) - 50) > 0:
+            rows.append(("", f"and {more:,} more"))
+        count = len(result.trace)
+        title = f"{count:,} tool call{'s' if count != 1 else ''}"
+        return f'<details><summary class="part">{title}</summary>{table(("tool", "asked"), rows)}</details>'
+
+    def _judgement(self, entry: Entry) -> str:
+        judged: Judged = entry.answered
+        facts = [("decided by", _judge(judged.by)), ("reason", judged.reason), ("about", clip(judged.about or "", 200))]
+        if len(entry.words) <= 140 and "\n" not in entry.words and judged.by == "rules" and not judged.reason:
+            return ""
+        whole = self._pre("question", entry.words) if len(entry.words) > 140 or "\n" in entry.words else ""
+        value = self._answer_text(entry)
+        answer = self._pre("answer", value) if len(value) > 40 or "\n" in value else ""
+        return whole + self._facts(facts) + answer
+
+    def _gate(self, entry: Entry) -> str:
+        request, decision = entry.asked, entry.answered
+        facts = [
+            ("gate", request.name),
+            ("may decide", ", ".join(request.allow)),
+            ("time limit", request.timeout_text),
+        ]
+        if decision is not None:
+            facts += [
+                ("decision", decision.status),
+                ("decided by", decision.decided_by),
+                ("comment", decision.comment),
+                ("reason", decision.reason or ""),
+            ]
+        return self._facts(facts) + (self._pre("prompt", request.prompt) if len(request.prompt) > 140 else "")
+
+    # ------------------------------------------------------------ texts of others
+
+    def _shown(self, entry: Entry) -> str:
+        return readable(entry.value, self.language)
+
+    def _answer(self, entry: Entry) -> str:
+        return clip(self.redact(self._answer_text(entry)[:2000]), 40)
+
+    def _answer_text(self, entry: Entry) -> str:
+        match entry.value:
+            case True:
+                return "yes"
+            case False:
+                return "no"
+            case None:
+                return "uncertain"
+            case value:
+                return readable(value, self.language)
+
+    def _cut(self, whole: str) -> _Cut:
+        """As much of a text as there is room for, without secrets."""
+        most = self.most if self.left > 0 else 0
+        if len(whole) <= most:
+            return _Cut(self.redact(whole))
+        room = max(most - most // 4, 0)
+        head, tail = self.redact(whole[: 2 * room + 500])[:room], ""
+        if most > 4 * SHORTEST:
+            tail = self.redact(whole[-most:])[-(most // 4) :]
+        left_out = len(whole) - len(head) - len(tail)
+        note = f'<a class="cut" href="#all">… {left_out:,} of {len(whole):,} characters are left out</a>'
+        return _Cut(head, tail, note)
+
+    def _pre(self, title: str, whole: str, kind: str = "", *, terminal: bool = False) -> str:
+        cut = self._cut(whole)
+        show = terminal_text if terminal else text
+        name = f' class="{kind}"' if kind else ""
+        body = "".join(
+            f"<pre{name}>{show(part)}</pre>{cut.note if not at else ''}"
+            for at, part in enumerate((cut.head, cut.tail))
+            if part or not at
+        )
+        self.left -= len(body.encode())
+        return (f'<div class="part">{text(title)}</div>' if title else "") + body
+
+    def _folded(self, title: str, whole: str) -> str:
+        return f'<details><summary class="part">{text(title)}</summary>{self._pre("", whole)}</details>'
+
+    def _facts(self, facts: Sequence[tuple[str, str]]) -> str:
+        return _listed([(name, self.redact(value[:4000])) for name, value in facts])
+
+    # ------------------------------------------------------------ tables
+
+    def _decided(self) -> Section | None:
+        entries = self.story.decisions
+        if not entries:
+            return None
+        rows = []
+        for entry in entries[:ROWS]:
+            line = str(entry.source.line_column(entry.span.start)[0])
+            link = f'<a href="#e{entry.number}">{line}</a>' if entry.number else line
+            shown = (entry.kind, clip(" ".join(entry.words[:500].split()), 120), *self._decision(entry))
+            rows.append((link, *(text(self.redact(cell)) for cell in shown)))
+        more = f'<p class="quiet">and {len(entries) - ROWS:,} more</p>' if len(entries) > ROWS else ""
+        return Section("decided", "Who decided", table(("line", "", "asked", "decision", "by", "why"), rows) + more)
+
+    def _decision(self, entry: Entry) -> tuple[str, str, str]:
+        """What was decided, by whom and why."""
+        decision = entry.answered
+        if entry.kind == "judgement":
+            return self._answer(entry), _judge(decision.by), clip(decision.reason, 200)
+        if decision is None:
+            return "under way", "", ""
+        return decision.status, decision.decided_by, clip(decision.comment or decision.reason or "", 200)
+
+    def _bindings(self) -> Section | None:
+        if not self.told.bound:
+            return None
+        rows = []
+        for name, (info, language) in list(self.told.bound.items())[:ROWS]:
+            declared = language.declared.get(info.kind) or ""
+            kind = f"{declared}, {language.kind_of(info.value)}" if declared else language.kind_of(info.value)
+            shown = readable(info.value, language)
+            value = self._pre("", shown)
+            if len(shown) > 300:
+                title = text(clip(self.redact(shown[:2000]), 100))
+                value = f"<details><summary>{title}</summary>{value}</details>"
+            line, made = str(info.location.line), self.made.get(name)
+            place = f'<a href="#e{made.number}">{line}</a>' if made is not None else line
+            rows.append((f"<code>{text(name)}</code>", text(kind), place, value))
+        more = len(self.told.bound) - ROWS
+        rest = f'<p class="quiet">and {more:,} more</p>' if more > 0 else ""
+        return Section("bindings", "Bindings", table(("name", "kind", "line", "value"), rows, (2,)) + rest)
+
+    def _used(self) -> Section | None:
+        lines = self.usage.lines
+        if not lines:
+            return None
+        rows = []
+        for line in lines:
+            cost = f"${line.cost:.4f}" if line.cost else ""
+            if line.unpriced:
+                cost = " + ".join(filter(None, (cost, f"{line.unpriced:,} unknown")))
+            numbers = (line.sessions, line.judgements, line.replayed, line.requests, line.tokens_in, line.tokens_out)
+            rows.append((text(line.provider), text(line.model), *(f"{number:,}" for number in numbers), cost))
+        heads = ("sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
+        drawn = table(("provider", "model", *heads), rows, range(2, 9))
+        return Section("used", "Usage", f'<div class="v">{drawn}</div>')
+
+    # ------------------------------------------------------------ the programs
+
+    def _programs(self) -> Section:
+        many = len(self.story.texts) > 1 or bool(self.imported)
+        parts, inner = [], []
+        for number, one in enumerate(self.story.texts, 1):
+            title = _cell(number, one) if len(self.story.texts) > 1 else one.source.name
+            parts.append(self._listing(number, title, one.source, one.language, titled=many))
+            inner.append((f"p{number}", title))
+        for source in self.imported:
+            number = self.sources[id(source)]
+            parts.append(self._listing(number, source.name, source, self.language, titled=many))
+            inner.append((f"p{number}", source.name))
+        return Section("program", "Program", "".join(parts), inner[:100] if many else ())
+
+    def _listing(self, number: int, title: str, source: Source, language: Language, *, titled: bool) -> str:
+        states = {
+            source.line_column(total.span.start)[0]: "failed" if total.failed else "done"
+            for total in merged(list(self.story.record.cells))
+            if total.source is source
+        }
+        lines = _coloured(self.redact(source.text), language)
+        rows = "".join(
+            f'<li id="s{number}-{at}"{f" class={states[at]}" if at in states else ""}>{line or ""}</li>\n'
+            for at, line in enumerate(lines[:LINES], 1)
+        )
+        more = f'<p class="cut">… {len(lines) - LINES:,} more lines</p>' if len(lines) > LINES else ""
+        head = f'<h3 id="p{number}">{text(self.redact(title))}</h3>' if titled else ""
+        return f'{head}<ol class="src">{rows}</ol>{more}'
+
+    # ------------------------------------------------------------ about
+
+    def _about(self) -> Section:
+        head = self.found.head
+        facts = [
+            ("run", head.run),
+            ("begun", _moment(head.started)),
+            ("directory", head.directory),
+            ("kept in", str(self.found.path.parent)),
+            ("written by", f"prose_kernel {head.package}"),
+        ]
+        if head.branch_of:
+            facts.append(("branch of", head.branch_of[-1] + (", with a changed text" if head.changed else "")))
+        fixed = [(f"setting {name}", str(value)) for name, value in head.settings.items() if value is not None]
+        fixed += [(f"input {name}", clip(value)) for name, value in head.supplied.items()]
+        fixed += [
+            (f"gate {name}", "approved beforehand" if yes else "rejected beforehand")
+            for name, yes in head.decisions.items()
+        ]
+        shown = text(f"prose runs show {head.run} --format json")
+        rest = f'<p id="all">{_REST} Here: <code class="v">{shown}</code></p>'
+        return Section(
+            "about", "About this run", f'<div class="v">{self._facts(facts)}</div>{self._facts(fixed)}{rest}'
+        )
+
+
+_REST: Final = (
+    "All answers of the run, whole, are in its journal; <code>prose runs show RUN --format json</code> prints them."
+)
+
+
+# ---------------------------------------------------------------- small things
+
+
+def _language(name: str) -> Language:
+    from prose_kernel.languages import LANGUAGES
+
+    return LANGUAGES[name]
+
+
+def _listed(facts: Sequence[tuple[str, str]]) -> str:
+    rows = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in facts if value)
+    return f"<dl>{rows}</dl>" if rows else ""
+
+
+def _cell(number: int, story: Story) -> str:
+    return f"Cell {number}" if story.source.name.startswith("cell") else f"{number}: {story.source.name}"
+
+
+def _plural(count: int, what: str) -> str:
+    return what if count != 1 or what == "failed" else what.removesuffix("s")
+
+
+def _judge(by: str) -> str:
+    return "a rule" if by == "rules" else ORIGINS.get(by, by)
+
+
+def _moment(started: str) -> str:
+    try:
+        return f"{datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return started
+
+
+def _relative(directory: str, base: str) -> str:
+    path = Path(directory)
+    return str(path.relative_to(base)) if path.is_relative_to(base) else directory
+
+
+def _first_line(entry: Entry, redact: Callable[[str], str]) -> str:
+    return clip(redact(entry.source.text[entry.span.start : entry.span.start + 400].split("\n")[0]), 100)
+
+
+def _redacted(step: Step, redact: Callable[[str], str]) -> Step:
+    ways = tuple(Way(redact(way.label), tuple(_redacted(one, redact) for one in way.steps)) for way in step.ways)
+    return replace(step, text=redact(step.text), ways=ways)
+
+
+def _coloured(source: str, language: Language) -> list[str]:
+    """The lines of a program as HTML, with the colours of its words."""
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    if len(source) > _COLOURED:
+        return [text(line) for line in source.split("\n")]
+    from pygments import lex  # type: ignore[import-untyped]
+    from pygments.token import Comment, Keyword, Name, Number, String  # type: ignore[import-untyped]
+
+    from prose_kernel.pygments_lexer import lexer_of
+
+    lexer = lexer_of(language.name)
+    classes = (
+        (Comment, "tc"),
+        (Keyword, "tk"),
+        (String, "ts"),
+        (Number, "tn"),
+        (Name.Function, "tn"),
+        (Name.Class, "tn"),
+    )
+    lines = [""]
+    for token, value in lex(source, lexer):
+        kind = next((name for of, name in classes if token in of), "")
+        for number, piece in enumerate(value.split("\n")):
+            if number:
+                lines.append("")
+            if piece:
+                lines[-1] += f'<span class="{kind}">{text(piece)}</span>' if kind else text(piece)
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+# ---------------------------------------------------------------- which run
+
+
+async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], str]) -> str:
+    """The report of a run that is kept. Raises `UsageError` for one whose journal is not there or cannot be used."""
+    if run.problem is not None:
+        raise run.problem
+    if run.journal is None:
+        hint = "an earlier version made it, or the setting journal was off"
+        raise UsageError(f"run {run.id} has no journal", hint=hint)
+    return await run_report(run.journal, run.state, settings, redact)
+
+
+def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:
+    """What takes secrets out of a text, as recordings do (docs/what-leaves-your-machine.md)."""
+    from prose_kernel.recordings.redaction import Redaction
+    from prose_kernel.settings import surroundings
+
+    environment = surroundings(cwd, None, settings.state_dir).environment
+    return Redaction(environment, settings.cassette_redact).text

@@ -1,0 +1,62 @@
+"""What a question to the person looks like where a front end has more than an input line: buttons, fields, text areas.
+
+A form only adds to a question. Whatever a person clicks or writes in it becomes the very answer that somebody would
+type into the line, so what is decided, recorded and saved does not depend on which of the two was there. A form holds
+no answer of its own: nothing is decided unless the person acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.services import Asker
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """Gives the answer `answer`. With `joins` that and the text of the field follow, if there is such a text. The one
+    that is `main` also acts at Ctrl+Enter, and at Enter in a field of one line."""
+
+    label: str
+    answer: str
+    joins: str | None = None
+    main: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where the person writes; `several` lines or one. `verbatim` is a line that makes text of all lines behind it, for
+    an answer with lines that would be commands (`:quit`, `.`); `end` ends an answer of several lines. A `required` one
+    cannot be left empty."""
+
+    label: str
+    several: bool = False
+    required: bool = False
+    verbatim: str = ""
+    end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One question. `kind` is `gate`, `input`, `session`, `judge`, `permission` or `program`; `text` is what is asked,
+    and `note` what else counts. `markdown` tells how to show the text; with `above` it stands above the question
+    already, and is only for those who do not see that. `left` gives the seconds until nobody needs the answer."""
+
+    kind: str
+    title: str
+    buttons: tuple[Button, ...]
+    field: Field | None = None
+    text: str = ""
+    note: str = ""
+    markdown: bool = False
+    above: bool = False
+    left: Callable[[], float] | None = None
+
+
+async def ask(asker: Asker, prompt: str, form: Form) -> str:
+    """The answer to a question: through its form where the front end shows forms, else as a line."""
+    shows = getattr(asker, "ask_form", None)
+    return str(await (asker.ask(prompt) if shows is None else shows(prompt, form)))

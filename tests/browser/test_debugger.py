@@ -1,0 +1,104 @@
+"""The debugger in JupyterLab's own panels (docs/debugging.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from browser.conftest import Pictures
+from browser.lab import Lab, Notebook, expect
+from waiting import until
+
+PROGRAM = """\
+let people = [{name: "Ann", tasks: ["read", "write"]}, {name: "Bob", tasks: []}]
+
+block greet(who, times):
+  repeat times:
+    let text = "hello {who}"
+  output text
+
+let first = do greet("Ann", 2)
+output first
+"""
+
+
+def switch_on(notebook: Notebook) -> None:
+    """Click the bug; a click before the kernel has answered for the debugger is lost."""
+    gutter = notebook.cell(0).locator(".cm-breakpoint-gutter")
+    bug = notebook.panel.locator(".jp-DebuggerBugButton")
+
+    def clicked() -> bool:
+        if gutter.count():
+            return True
+        bug.click()
+        notebook.page.wait_for_timeout(300)
+        return bool(gutter.count())
+
+    until(clicked, 20, "the debugger is not on")
+
+
+def set_breakpoint(notebook: Notebook, line: int) -> None:
+    """Click left of a line, as far as the dot needs it."""
+    place = notebook.cell(0).locator(".cm-breakpoint-gutter .cm-gutterElement").nth(line)
+    dot = notebook.page.locator(".jp-DebuggerBreakpoint")
+
+    def is_set() -> bool:
+        if dot.count():
+            return True
+        box = place.bounding_box()
+        assert box is not None
+        notebook.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        notebook.page.wait_for_timeout(300)
+        return bool(dot.count())
+
+    until(is_set, 20, "there is no breakpoint")
+
+
+def button(notebook: Notebook, command: str) -> Any:
+    """A button above the call stack."""
+    return notebook.page.locator(f"[data-command='debugger:{command}']").first
+
+
+def chosen(notebook: Notebook, label: str) -> None:
+    """A command of the cell's context menu."""
+    notebook.cell(0).locator(".cm-line").first.click(button="right")
+    notebook.page.locator(f".lm-Menu-itemLabel:text-is('{label}')").click()
+
+
+def test_breakpoint_variables_and_steps(lab: Lab, pictures: Pictures) -> None:
+    notebook = lab.notebook(PROGRAM)
+    page = notebook.page
+    switch_on(notebook)
+    set_breakpoint(notebook, 5)
+    notebook.start(0)
+    line, stack = page.locator(".jp-DebuggerEditor-highlight"), page.locator(".jp-DebuggerCallstack")
+    expect(line).to_contain_text("let text")
+    expect(stack).to_contain_text("greet #1")
+    expect(stack).to_contain_text("Cell [*]:8")
+    variables = page.locator(".jp-DebuggerVariables")
+    expect(variables).to_contain_text('who"Ann"')
+    pictures.take("debugger", page)
+    button(notebook, "next").click()
+    expect(variables).to_contain_text('text"hello Ann"')
+    button(notebook, "stepOut").click()
+    expect(line).to_contain_text("output first")
+    button(notebook, "continue").click()
+    notebook.finish(0)
+    expect(line).to_have_count(0)
+
+
+def test_go_back_and_interrupt_while_held(lab: Lab) -> None:
+    notebook = lab.notebook("a = 1\nb = a + 1\nc = b + 1\nd = c + 1\n", kernel="vvm")
+    page = notebook.page
+    switch_on(notebook)
+    set_breakpoint(notebook, 4)
+    notebook.start(0)
+    line, variables = page.locator(".jp-DebuggerEditor-highlight"), page.locator(".jp-DebuggerVariables")
+    expect(line).to_contain_text("d = c")
+    expect(variables).to_contain_text("c3")
+    chosen(notebook, "Debugger: Go Back One Statement")
+    expect(line).to_contain_text("c = b")
+    expect(variables).not_to_contain_text("c3")
+    notebook.menu("Kernel", "Interrupt Kernel")  # the button is below the sign that says what is held
+    notebook.shows(0, "KeyboardInterrupt")
+    expect(line).to_have_count(0)
+    expect(page.get_by_text("Paused in Debugger")).to_have_count(0)

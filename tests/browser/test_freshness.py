@@ -1,0 +1,68 @@
+"""Marks on stale cells, cells that run again in their places, and the panel that follows the run."""
+
+from __future__ import annotations
+
+import re
+
+from browser.conftest import Pictures
+from browser.lab import Lab, Notebook, expect
+
+CELLS = (
+    'agent writer:\n  model: sonnet\n  prompt: "Write about tea."\nlet topic = "tea"\nlet cups = 2',
+    'let plan = "Write about {topic}."',
+    'let order = "{plan} {cups} pages."',
+    "%rerun stale",
+)
+
+
+def marks(notebook: Notebook) -> list[str]:
+    """What the dots beside the cells say, in order."""
+    return [str(dot.get_attribute("aria-label")) for dot in notebook.panel.locator(".prose-stale").all()]
+
+
+def edit(notebook: Notebook, number: int, text: str) -> None:
+    notebook.editor(number).click()
+    notebook.page.keyboard.press("Control+a")
+    notebook.page.keyboard.insert_text(text)
+
+
+def test_stale_cells_are_marked_and_run_again_in_their_places(lab: Lab, pictures: Pictures) -> None:
+    notebook = lab.notebook(*CELLS)
+    for number in range(3):
+        notebook.run(number)
+    edit(notebook, 0, CELLS[0].replace('topic = "tea"', 'topic = "coffee"'))
+    notebook.run(0)
+    expect(notebook.panel.locator(".prose-stale")).to_have_count(2)
+    assert marks(notebook) == [
+        "Stale: topic was changed by [4]",
+        "May be stale: plan may change: [2] is stale",
+    ]
+    lab.page.locator('[data-id="prose-panel"], .lm-TabBar-tab[title^="Prose: the run"]').first.click()
+    panel = lab.page.locator("#prose-panel")
+    expect(panel).to_contain_text("Stale cells")
+    pictures.take("freshness", lab.page)
+    notebook.start(3)
+    notebook.shows(1, "Write about coffee.")
+    notebook.shows(2, "Write about coffee. 2 pages.")
+    expect(notebook.panel.locator(".prose-stale")).to_have_count(0)
+    notebook.shows(3, "1 stale cell of the notebook will run again")
+    notebook.ready()
+
+
+def test_the_panel_follows_the_run_and_leads_to_its_cells(lab: Lab, pictures: Pictures) -> None:
+    notebook = lab.notebook(
+        CELLS[0], 'parallel:\n  tests = exec "sleep 1; echo 12 passed"\n  lint = exec "sleep 1; echo \'<b>clean\'"'
+    )
+    lab.page.locator('[data-id="prose-panel"], .lm-TabBar-tab[title^="Prose: the run"]').first.click()
+    panel = lab.page.locator("#prose-panel")
+    notebook.run(0)
+    expect(panel.locator("[data-name=topic] summary")).to_contain_text("tea")
+    expect(panel).to_contain_text("writer agent, sonnet")
+    notebook.start(1)
+    expect(panel).to_contain_text(re.compile(r"line 3 lint: sleep 1"))
+    notebook.finish(1)
+    panel.locator("[data-name=lint] summary").click()
+    expect(panel.locator("[data-name=lint] pre")).to_have_text("<b>clean")
+    panel.locator("[data-name=lint] button", has_text="[2] line 3").click()
+    expect(notebook.cell(1)).to_have_class(re.compile("jp-mod-active"))
+    pictures.take("panel", panel)

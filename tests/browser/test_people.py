@@ -1,0 +1,96 @@
+"""What JupyterLab shows when a cell waits for somebody: forms with the keyboard and the mouse, signs, a reload."""
+
+from __future__ import annotations
+
+from browser.conftest import Pictures
+from browser.lab import Lab, expect
+
+NOTIFICATIONS = """() => {
+  window.shown = [];
+  document.hasFocus = () => false;
+  window.Notification = class {
+    constructor(title) { window.shown.push(title); }
+    close() { window.shown.push('closed'); }
+    static requestPermission() { this.permission = 'granted'; return Promise.resolve('granted'); }
+  };
+  window.Notification.permission = 'default';
+}"""
+
+
+def test_questions_are_forms_that_leave_what_the_input_box_leaves(lab: Lab, pictures: Pictures) -> None:
+    notebook = lab.notebook(
+        'gate publish:\n  prompt: """Publish version 1.0?\nIt goes to all customers."""\n  timeout: "10m"',
+        'input who: "Who is to be greeted?"\noutput greeting = "hello {who}"',
+        '%provider human\nlet haiku = session """\n  Write a *haiku* about:\n\n  - rain\n  - roofs\n  """',
+        'try:\n  gate late:\n    prompt: "In time?"\n    timeout: "500ms"\ncatch:\n  output over = "too late"',
+        'gate never:\n  prompt: "Go on?"',
+        'output still = "here"',
+    )
+    lab.page.evaluate(NOTIFICATIONS)
+    notebook.start(0)
+    form = notebook.question(0)
+    expect(form).to_have_attribute("role", "group")
+    expect(form).to_contain_text("It goes to all customers.\ntimeout 10m · 9:5", use_inner_text=True)
+    pictures.take("gate", notebook.cell(0))
+    assert lab.page.title().startswith("● ")
+    form.get_by_role("button", name="Notify me").click()
+    form.get_by_label("Reason (optional)").focus()
+    lab.page.keyboard.type("dd looks good")  # no key of the notebook acts
+    lab.page.keyboard.press("Enter")  # nor does this decide
+    lab.page.keyboard.press("Tab")
+    lab.page.keyboard.press("Enter")
+    notebook.finish(0)
+    notebook.shows(0, "approved by user: dd looks good")
+    assert not lab.page.title().startswith("● ")
+
+    notebook.start(1)
+    notebook.question(1).get_by_label("who").fill("world")
+    lab.page.keyboard.press("Enter")
+    notebook.finish(1)
+    notebook.shows(1, "hello world")
+    assert lab.page.evaluate("window.shown") == ["input who waits for you", "closed"]
+
+    notebook.start(2)
+    area = notebook.question(2).get_by_label("Your answer")
+    expect(notebook.question(2).locator("em")).to_have_text("haiku")
+    area.press("Control+Enter")
+    expect(notebook.question(2)).to_contain_text("Write an answer first.")
+    area.fill("rain on old tin roofs\n: a drummer")
+    pictures.take("human-session", notebook.cell(2))
+    area.press("Control+Enter")
+    notebook.finish(2)
+
+    notebook.start(3)
+    notebook.question(3)
+    notebook.finish(3)
+    notebook.shows(3, "too late")
+    expect(notebook.cell(3).locator(".prose-question")).to_have_count(0)
+    notebook.start(4)
+    notebook.question(4)
+    notebook.interrupt()
+    notebook.finish(4)
+    expect(notebook.cell(4).locator(".prose-question")).to_have_count(0)
+    notebook.run(5)
+    notebook.shows(5, "here")
+
+    cells = [cell.outputs for cell in notebook.save().cells]
+    said = [[output.text for output in outputs if output.get("name") == "stdin"] for outputs in cells]
+    asked = "Publish version 1.0?\nIt goes to all customers.\ngate publish, timeout 10m\napprove or reject? "
+    assert said[:2] == [[f"{asked} approve: dd looks good\n"], ["Who is to be greeted? world\n"]]
+    assert said[2:4] == [[">  :text\nrain on old tin roofs\n: a drummer\n"], []]
+
+
+def test_a_page_that_is_loaded_anew_is_asked_again(lab: Lab) -> None:
+    gate = '%%prose\ngate publish:\n  prompt: "Publish?"\noutput answer = "published"'
+    notebook = lab.notebook("%load_ext prose_kernel", gate, 'print(prose["answer"])', kernel="python3")
+    notebook.run(0)
+    notebook.save()
+    notebook.start(1)
+    notebook.question(1)
+    notebook.save()
+    lab.page.reload()
+    notebook.question(1).get_by_role("button", name="Approve").dblclick()
+    notebook.shows(1, "approve or reject?  approve")
+    notebook.ready()
+    notebook.run(2)
+    notebook.shows(2, "published")

@@ -1,0 +1,512 @@
+"""The debugger in a real kernel, with the messages that JupyterLab sends (docs/reference/jupyter.md 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from debugger.client import Lab, lab
+from ipykernel.compiler import murmur2_x86  # the hash that JupyterLab computes too
+from notebook.kernels import vvm_specification
+
+from prose_kernel.debugger.texts import SEED, murmur2
+
+BLOCKS = """# a comment
+let n = 1
+
+block greet(who, depth):
+  let text = "hello {who}"
+  if depth > 0:
+    do greet("Bob", depth - 1)
+  output text
+let first = do greet("Ann", 1)
+let second = [n, {a: [1, 2]}, "x"]
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("debugger")) as found:
+        yield found
+
+
+@pytest.fixture
+def notebook(shared: Lab) -> Iterator[Lab]:
+    assert shared.client.run("%reset").status == "ok"
+    shared.events.clear()
+    yield shared
+    shared.body("disconnect")
+
+
+@pytest.fixture(scope="module")
+def shared_vvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("vvm"), vvm_specification()) as found:
+        yield found
+
+
+@pytest.fixture
+def vvm(shared_vvm: Lab) -> Iterator[Lab]:
+    assert shared_vvm.client.run("%reset").status == "ok"
+    shared_vvm.events.clear()
+    yield shared_vvm
+    shared_vvm.body("disconnect")
+
+
+# ---------------------------------------------------------------- a session
+
+
+@pytest.mark.parametrize("text", ["", "a", "ab", "abc", "abcd", "let x = 1\n", "é 漢字 🎉\n\n  tab\t", "x" * 1001])
+def test_cells_are_hashed_as_the_front_end_hashes_them(text: str) -> None:
+    data = text.encode()
+    assert murmur2(data) == murmur2_x86(text, SEED)
+
+
+def test_what_an_open_notebook_asks(notebook: Lab) -> None:
+    for _ in range(4):
+        bare = notebook.reply({"type": "request", "seq": 0, "command": "debugInfo"})
+        assert bare["success"]
+        info = notebook.body("debugInfo")
+    assert info["isStarted"] is False
+    assert (info["hashMethod"], info["hashSeed"]) == ("Murmur2", 0xC70F6907)
+    assert info["richRendering"] is True
+    assert info["copyToGlobals"] is False
+    capabilities = notebook.start()
+    assert [one["filter"] for one in capabilities["exceptionBreakpointFilters"]] == ["all errors", "uncaught errors"]
+    notebook.event("initialized")
+    assert notebook.body("debugInfo")["isStarted"] is True
+    assert notebook.body("inspectVariables") == {"variables": []}
+    assert notebook.body("modules") == {"modules": [], "totalModules": 0}
+    assert notebook.body("threads")["threads"][0]["id"] == 1
+    assert notebook.body("configurationDone") == {}
+    path = notebook.body("dumpCell", code=BLOCKS)["sourcePath"]
+    assert path == f"{info['tmpFilePrefix']}{murmur2_x86(BLOCKS, SEED)}{info['tmpFileSuffix']}"
+    reply = notebook.client.ask("kernel_info_request", {})
+    assert reply["content"]["supported_features"] == ["debugger"]
+
+
+def test_breakpoint_stack_scopes_variables_and_steps(notebook: Lab) -> None:
+    notebook.start()
+    points = notebook.set(BLOCKS, 5)
+    assert [(p["verified"], p["line"]) for p in points] == [(True, 5)]
+    cell = notebook.run(BLOCKS)
+    frames = notebook.stopped(5)
+    assert [(f["name"], f["line"]) for f in frames] == [("greet #1", 5), ("cell", 9)]
+    assert frames[0]["source"]["path"] == points[0]["source"]["path"]
+    assert notebook.body("source", source=frames[0]["source"])["content"] == BLOCKS
+    assert notebook.scopes() == {"Locals": {"who": '"Ann"', "depth": "1"}, "Globals": {"n": "1"}}
+    notebook.go_on("next")
+    assert [f["line"] for f in notebook.stopped(6, "step")] == [6, 9]
+    assert notebook.value("depth + 1") == "2"
+    notebook.go_on("next")
+    notebook.stopped(7, "step")
+    notebook.go_on("stepIn")
+    assert [f["name"] for f in notebook.stopped(5, "step")] == ["greet #2", "greet #1", "cell"]
+    assert notebook.value("who") == '"Bob"'
+    assert notebook.value("who", frame=2) == '"Ann"'
+    notebook.go_on("stepOut")
+    assert [f["line"] for f in notebook.stopped(8, "step")] == [8, 9]
+    notebook.go_on("stepOut")
+    assert [f["line"] for f in notebook.stopped(10, "step")] == [10]
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    listed = {one["name"]: one for one in notebook.body("inspectVariables")["variables"]}
+    assert listed["second"]["value"] == '[1, {a: […]}, "x"]'
+    members = notebook.body("variables", variablesReference=listed["second"]["variablesReference"])["variables"]
+    assert [(m["name"], m["value"]) for m in members] == [("[0]", "1"), ("[1]", "{a: [1, 2]}"), ("[2]", '"x"')]
+    deeper = notebook.body("variables", variablesReference=members[1]["variablesReference"])["variables"]
+    assert [(m["name"], m["value"]) for m in deeper] == [("a", "[1, 2]")]
+    rich = notebook.body("richInspectVariables", variableName="first")
+    assert rich["data"]["text/markdown"].startswith("<code>first</code>: text\n\n```\nhello Ann")
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted", "line"),
+    [
+        ("\n\n# note\n\nlet x = 1\n", 1, 5),
+        ("\n\n# note\n\nlet x = 1\n", 3, 5),
+        ('let x = """\nmany\n\nlines"""\nlet y = 2\n', 3, 1),
+        ('let x = session "a"\n  retry: 2\nlet y = 2\n', 2, 1),
+        ("if true:\n  # here\n  let a = 1\nelse:\n  let b = 2\n", 2, 3),
+        ("if true:\n  # here\n  let a = 1\nelse:\n  let b = 2\n", 4, 5),
+        ('block f():\n  let a = 1\nlet b = 1\nparallel:\n  one = exec "true"\n  two = exec "true"\n', 1, 2),
+        ('parallel:\n  one = exec "true"\n  two = exec "true"\n', 3, 3),
+        ("%provider echo\nlet x = 1\n", 1, 2),
+        ("%%vvm\n\nx = 1\n", 1, 3),
+        ("%%vvm\ndef f():\n  return 1\nx = f()\n", 2, 3),
+        ("let x = 1\n\n# the end", 3, None),
+        ("let x = (\n", 1, 1),
+        ("", 1, None),
+    ],
+)
+def test_breakpoints_move_to_statements(notebook: Lab, code: str, wanted: int, line: int | None) -> None:
+    (point,) = notebook.set(code, wanted)
+    assert (point["verified"], point["line"]) == (line is not None, line or wanted)
+
+
+def test_magic_lines_and_other_languages_keep_their_lines(notebook: Lab) -> None:
+    notebook.start()
+    vvm = "%%vvm\n\ndef double(x):\n  y = x + x\n  return y\nr = double(4)\n"
+    notebook.set(vvm, 4)
+    cell = notebook.run(vvm)
+    frames = notebook.stopped(4)
+    assert [(f["name"], f["line"]) for f in frames] == [("double", 4), ("cell", 6)]
+    assert notebook.body("source", source=frames[0]["source"])["content"] == vvm
+    assert notebook.scopes()["Locals"] == {"x": "4"}
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    prose = "%bindings\nlet before = 1\n\nlet z = do double(before)\n"
+    notebook.set(prose, 4)
+    cell = notebook.run(prose)
+    notebook.stopped(4)
+    notebook.go_on("stepIn")
+    frames = notebook.stopped(4, "step")
+    assert [f["name"] for f in frames] == ["double", "cell"]
+    assert [f["line"] for f in frames] == [4, 4]
+    assert "another language" in notebook.refused("evaluate", expression="do double(1)", frameId=2)
+    notebook.go_on("stepOut")
+    assert notebook.finish(cell)["status"] == "ok"
+
+
+def test_conditions_hits_and_messages(notebook: Lab) -> None:
+    notebook.start()
+    code = "let n = 0\nrepeat 6:\n  n = n + 1\nlet last = n\n"
+    notebook.set(code, {"line": 3, "condition": "n == 4"})
+    cell = notebook.run(code)
+    notebook.stopped(3)
+    assert notebook.value("n") == "4"
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    notebook.set(code, {"line": 3, "hitCondition": ">= 6"}, {"line": 4, "logMessage": "n is {n}, {nowhere}"})
+    cell = notebook.run(code)
+    notebook.stopped(3)
+    assert notebook.value("n") == "5"
+    notebook.go_on()
+    assert notebook.event("output")["output"].startswith("n is 6, {nowhere: ")
+    assert notebook.finish(cell)["status"] == "ok"
+    (bad,) = notebook.set(code, {"line": 3, "hitCondition": "often"})
+    assert (bad["verified"], bad["message"]) == (False, "`often` is no count of hits: write 3, >= 3 or % 3")
+    notebook.set(code, {"line": 3, "condition": "**n is large**"})
+    cell = notebook.run(code)
+    event = notebook.event("stopped")
+    assert event["text"].startswith("the condition `**n is large**` cannot be computed: no condition in `**` is judged")
+    notebook.set(code)
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+
+
+def test_what_an_evaluation_may_do(notebook: Lab) -> None:
+    notebook.start()
+    code = "let n = 1\nblock bump(x):\n  n = n + x\n  output n\nblock forever(x):\n  do forever(x)\nlet done = true\n"
+    notebook.set(code, 7)
+    cell = notebook.run(code)
+    notebook.stopped(7)
+    assert notebook.value("do bump(5)") == "6"
+    assert notebook.value("n") == "1"
+    assert notebook.value('"n is {n}"') == '"n is 1"'
+    for text, words in (
+        ('exec "ls"', "no command runs"),
+        ('session "hi"', "no session is asked"),
+        ("n = 5", "does not change"),
+        ("let n = 5", "does not change"),
+        ("", "nothing to evaluate"),
+        ("n +", "ends too early"),
+        ("missing", "missing"),
+    ):
+        assert words in notebook.refused("evaluate", expression=text, frameId=1), text
+    assert notebook.refused("evaluate", expression="do forever(1)", frameId=1)
+    assert "does not change names" in notebook.refused("setVariable", name="n", value="2")
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    assert notebook.client.run("output n\n").displays[-1].endswith("1")
+
+
+# ---------------------------------------------------------------- branches, loops, programs
+
+
+def test_a_branch_that_is_held_holds_the_others(notebook: Lab) -> None:
+    notebook.start()
+    code = "parallel:\n  one = do:\n    let a = 1\n    let b = 2\n  two = do:\n    let c = 3\nlet end = 1\n"
+    notebook.set(code, 3, 6)
+    cell = notebook.run(code)
+    assert notebook.stopped(3)[0]["name"] == "cell [one]"
+    notebook.go_on("next")
+    assert notebook.stopped(4, "step")[0]["name"] == "cell [one]"
+    notebook.go_on("next")
+    assert notebook.stopped(6)[0]["name"] == "cell [two]"
+    notebook.go_on("stepOut")
+    notebook.stopped(7, "step")
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+
+
+def test_step_over_a_parallel_and_a_loop(notebook: Lab) -> None:
+    notebook.start()
+    code = 'let found = parallel for x in [1, 2]:\n  exec "echo {x}"\nfor y in [1, 2]:\n  let z = y\nlet end = 1\n'
+    notebook.set(code, 1)
+    cell = notebook.run(code)
+    notebook.stopped(1)
+    notebook.go_on("next")
+    notebook.stopped(3, "step")
+    notebook.go_on("next")
+    for _ in range(2):
+        notebook.stopped(4, "step")
+        notebook.go_on("next")
+    notebook.stopped(5, "step")
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+
+
+def test_imported_programs_and_their_sources(notebook: Lab) -> None:
+    directory = notebook.client.directory
+    program = 'input name: "who"\nlet text = "hi {name}"\noutput greeting = text\n'
+    Path(directory, "greet.prose").write_text(program)
+    notebook.start()
+    code = 'use "./greet.prose" as greet\nlet r = greet(name: "Ann")\n'
+    notebook.set(code, 2)
+    cell = notebook.run(code)
+    notebook.stopped(2)
+    notebook.go_on("stepIn")
+    frames = notebook.stopped(None, "step")
+    assert frames[0]["source"]["name"].endswith("greet.prose")
+    assert [f["line"] for f in frames][1:] == [2]
+    assert notebook.body("source", source=frames[0]["source"])["content"] == program
+    path = frames[0]["source"]["path"]
+    (point,) = notebook.body("setBreakpoints", source={"path": path}, breakpoints=[{"line": 3}])["breakpoints"]
+    assert (point["verified"], point["line"]) == (True, 3)
+    notebook.go_on()
+    notebook.stopped(3)
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    assert [m["name"] for m in notebook.body("modules")["modules"]] == [path]
+
+
+# ---------------------------------------------------------------- errors, pauses, ends
+
+
+def test_pause_on_errors(notebook: Lab) -> None:
+    notebook.start("uncaught errors")
+    code = 'try:\n  throw "caught"\ncatch as e:\n  let x = 1\nthrow "not caught"\n'
+    cell = notebook.run(code)
+    event = notebook.event("stopped")
+    assert (event["reason"], event["text"]) == ("exception", "not caught")
+    assert notebook.body("exceptionInfo", threadId=1)["breakMode"] == "unhandled"
+    assert notebook.body("stackTrace", threadId=1)["stackFrames"][0]["line"] == 5
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "error"
+    notebook.body("setExceptionBreakpoints", filters=["all errors"])
+    cell = notebook.run(code)
+    assert notebook.event("stopped")["text"] == "caught"
+    notebook.go_on()
+    assert notebook.event("stopped")["text"] == "not caught"
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "error"
+
+
+def test_pause_a_loop_that_computes(notebook: Lab) -> None:
+    notebook.start()
+    cell = notebook.run("let n = 0\nloop:\n  n = n + 1\n")
+    notebook.client.until(cell, lambda message: message["msg_type"] == "execute_input")
+    notebook.body("pause", threadId=1)
+    assert notebook.event("stopped")["reason"] == "pause"
+    notebook.client.ask("interrupt_request", {}, "control")
+    notebook.event("continued")
+    reply = notebook.finish(cell)
+    assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("where", ["root", "branch"])
+def test_interrupt_while_held_ends_the_cell(notebook: Lab, where: str) -> None:
+    notebook.start()
+    branch = 'parallel:\n  one = do:\n    let a = 1\n  two = exec "sleep 60"\nlet end = 1\n'
+    code, line = ("let a = 1\nlet b = 2\n", 2) if where == "root" else (branch, 3)
+    notebook.set(code, line)
+    cell = notebook.run(code)
+    notebook.stopped(line)
+    assert notebook.client.ask("is_complete_request", {"code": "let x = 1"})["content"]["status"] == "complete"
+    notebook.client.ask("interrupt_request", {}, "control")
+    notebook.event("continued")
+    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+    assert notebook.body("debugInfo")["stoppedThreads"] == []
+    notebook.set(code)
+    assert notebook.client.run("let again = 1").status == "ok"
+
+
+def test_reload_while_held_and_a_client_that_leaves(notebook: Lab) -> None:
+    notebook.start()
+    code = "let a = 1\nlet b = 2\n"
+    path = notebook.set(code, 2)[0]["source"]["path"]
+    cell = notebook.run(code)
+    notebook.stopped(2)
+    info = notebook.body("debugInfo")
+    assert (info["isStarted"], info["stoppedThreads"]) == (True, [1])
+    assert info["breakpoints"] == [{"source": path, "breakpoints": [{"line": 2}]}]
+    notebook.body("setBreakpoints", source={"path": path}, breakpoints=[{"line": 2}], sourceModified=False)
+    assert notebook.body("stackTrace", threadId=1)["totalFrames"] == 1
+    notebook.body("disconnect", restart=False, terminateDebuggee=False)
+    assert notebook.finish(cell)["status"] == "ok"
+    info = notebook.body("debugInfo")
+    assert (info["isStarted"], info["breakpoints"], info["stoppedThreads"]) == (False, [], [])
+    assert notebook.client.run(code).status == "ok"
+
+
+def test_terminate_ends_the_cell(notebook: Lab) -> None:
+    notebook.start()
+    code = "let a = 1\nlet b = 2\n"
+    notebook.set(code, 2)
+    cell = notebook.run(code)
+    notebook.stopped(2)
+    notebook.body("terminate")
+    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+
+
+def test_a_client_that_sends_nonsense_gets_one_refusal_each(notebook: Lab) -> None:
+    notebook.start()
+    for content in (
+        {},
+        {"seq": "x", "command": "debugInfo"},
+        {"seq": -3, "command": ""},
+        {"seq": 1, "command": 7},
+        {"seq": 1, "command": "debugInfo", "arguments": [1]},
+        {"seq": 1, "command": "fly"},
+        {"seq": 1, "command": "dumpCell", "arguments": {"code": 3}},
+        {"seq": 1, "command": "setBreakpoints", "arguments": {"breakpoints": 3}},
+        {"seq": 1, "command": "setBreakpoints", "arguments": {"source": {"path": "x"}, "breakpoints": [7, None]}},
+        {"seq": 1, "command": "setBreakpoints", "arguments": {"source": {"path": "x"}, "breakpoints": [{"line": -1}]}},
+        {"seq": 1, "command": "variables", "arguments": {"variablesReference": 10**30}},
+        {"seq": 1, "command": "scopes", "arguments": {"frameId": 3}},
+        {"seq": 1, "command": "evaluate", "arguments": {"expression": ["x"]}},
+        {"seq": 1, "command": "continue"},
+        {"seq": 1, "command": "stepBack"},
+        {"seq": 1, "command": "source", "arguments": {"source": {"path": "/etc/passwd"}}},
+    ):
+        reply = notebook.reply(content)
+        assert reply["type"] == "response"
+        if content.get("command") != "debugInfo" or "arguments" in content:
+            assert not reply["success"], content
+            assert reply["message"]
+            assert "Traceback" not in reply["message"]
+    unknown = notebook.body("setBreakpoints", source={"path": "/tmp/old/1.prose"}, breakpoints=[{"line": 4}])
+    assert [(p["verified"], p["line"]) for p in unknown["breakpoints"]] == [(False, 4)]
+    assert notebook.client.run("let fine = 1").status == "ok"
+
+
+# ---------------------------------------------------------------- going to a line, and back
+
+
+def test_run_to_a_line(notebook: Lab) -> None:
+    notebook.start()
+    code = "let n = 0\nrepeat 3:\n  n = n + 1\nlet end = n\n"
+    path = notebook.body("dumpCell", code=code)["sourcePath"]
+    assert notebook.body("runTo", source={"path": path}, line=3) == {"line": 3, "allThreadsContinued": False}
+    cell = notebook.run(code)
+    notebook.stopped(3)
+    assert notebook.body("runTo", source={"path": path}, line=4)["allThreadsContinued"] is True
+    notebook.stopped(4)
+    assert notebook.value("n") == "3"
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+
+
+def test_step_back_brings_the_state_before_the_statement(notebook: Lab) -> None:
+    notebook.start()
+    log = notebook.client.directory / "log"
+    log.write_text("")
+    code = 'let a = exec "echo one | tee -a log"\nlet b = exec "echo two | tee -a log"\nlet c = "{a} {b}"\nlet d = 4\n'
+    notebook.client.run("let earlier = 7")
+    notebook.set(code, 4)
+    cell = notebook.run(code)
+    notebook.stopped(4)
+    assert log.read_text() == "one\ntwo\n"
+    notebook.body("stepBack", threadId=1)
+    notebook.stopped(3, "step")
+    assert "c" not in notebook.scopes()["Globals"]
+    assert notebook.value("b").startswith('"two')
+    assert notebook.value("earlier") == "7"
+    path = notebook.body("dumpCell", code=code)["sourcePath"]
+    notebook.body("stepBack", threadId=1, source={"path": path}, line=2)
+    notebook.stopped(2, "step")
+    assert set(notebook.scopes()["Globals"]) == {"earlier", "a"}
+    assert log.read_text() == "one\ntwo\n", "what was answered before is not asked again"
+    notebook.go_on()
+    notebook.stopped(4)
+    assert log.read_text() == "one\ntwo\ntwo\n", "what comes now is asked"
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    assert notebook.client.run("output d").status == "ok"
+
+
+def test_step_back_to_the_first_statement_of_a_run_that_asks_nothing(vvm: Lab) -> None:
+    vvm.start()
+    vvm.client.run("earlier = 7")
+    code = "a = earlier\nb = a + 1\nc = b + 1\n"
+    vvm.set(code, 3)
+    cell = vvm.run(code)
+    vvm.stopped(3)
+    for line, names in ((2, {"earlier", "a"}), (1, {"earlier"})):
+        vvm.body("stepBack", threadId=1)
+        vvm.stopped(line, "step")
+        assert set(vvm.scopes()["Globals"]) == names
+    assert "first statement" in vvm.refused("stepBack", threadId=1)
+    vvm.go_on()
+    vvm.stopped(3)
+    vvm.go_on()
+    assert vvm.finish(cell)["status"] == "ok"
+    assert vvm.client.run("c").displays[-1].endswith("9")
+
+
+def test_step_back_out_of_a_branch_and_a_try(notebook: Lab) -> None:
+    notebook.start()
+    code = 'let x = exec "echo x"\nparallel:\n  one = do:\n    try:\n      let a = 1\n      let b = 2\n    finally:\n      exec "touch never"\n  two = exec "sleep 60"\n'
+    notebook.set(code, 6)
+    cell = notebook.run(code)
+    notebook.stopped(6)
+    path = notebook.body("dumpCell", code=code)["sourcePath"]
+    notebook.body("stepBack", threadId=1, source={"path": path}, line=2)
+    notebook.stopped(2, "step")
+    assert not (notebook.client.directory / "never").exists(), "what is left does nothing any more"
+    notebook.client.ask("interrupt_request", {}, "control")
+    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+    assert notebook.client.run("output x").displays[-1].endswith("x")
+
+
+# ---------------------------------------------------------------- VVM
+
+
+def test_vvm_closures_steps_and_evaluation(vvm: Lab) -> None:
+    vvm.start()
+    code = (
+        "k = 10\ndef outer(x):\n  def add(y):\n    return x + y + k\n  z = add(1)\n  return z\nr = outer(3)\nlast = r\n"
+    )
+    vvm.set(code, 7)
+    cell = vvm.run(code)
+    vvm.stopped(7)
+    vvm.go_on("stepIn")
+    vvm.stopped(3, "step")
+    vvm.go_on("next")
+    vvm.stopped(5, "step")
+    vvm.go_on("stepIn")
+    assert [f["name"] for f in vvm.stopped(4, "step")] == ["add", "outer", "cell"]
+    scopes = vvm.scopes()
+    assert (scopes["Locals"], scopes["Closure"]["x"]) == ({"y": "1"}, "3")
+    assert vvm.value("x + y + k") == "14"
+    assert vvm.value("outer(1)", frame=3) == "12"
+    vvm.go_on("stepOut")
+    vvm.stopped(6, "step")
+    vvm.go_on("stepOut")
+    vvm.stopped(8, "step")
+    vvm.go_on()
+    assert vvm.finish(cell)["status"] == "ok"
+
+
+def test_vvm_loops_conditions_and_errors(vvm: Lab) -> None:
+    vvm.start("uncaught errors")
+    code = "n = 0\nwhile n < 5:\n  if n == 3:\n    m = n\n  n = n + 1\nbad = missing\n"
+    vvm.set(code, {"line": 4, "condition": "n == 3"})
+    cell = vvm.run(code)
+    vvm.stopped(4)
+    assert vvm.value("n") == "3"
+    vvm.go_on()
+    assert "missing" in vvm.event("stopped")["text"]
+    vvm.go_on()
+    assert vvm.finish(cell)["status"] == "error"

@@ -1,0 +1,379 @@
+"""`%stale`, `%rerun stale` and `%bindings`: which cells are stale, why, and what made each name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from notebook.recording import Recording
+from sessions.people import ScriptedPerson
+
+from prose_kernel import languages
+from prose_kernel.cells import provenance
+from prose_kernel.cells.freshness_magics import freshness_of
+from prose_kernel.cells.provenance import KEPT, Opening
+from prose_kernel.cells.runner import Cells
+from prose_kernel.presentation.display import Display
+
+SCRIPT = """\
+sessions:
+  "count*": ["one", "two", "two", "three"]
+  "*": "an answer"
+judge:
+  "*": yes
+"""
+
+
+def displays(output: Recording) -> list[Display]:
+    return [call[1] for call in output.calls if isinstance(call[1], Display)]
+
+
+class Notebook:
+    """Cells with ids, run in any order, as a front end does."""
+
+    def __init__(self, cells: Cells) -> None:
+        self.cells = cells
+        self.number = 0
+
+    async def run(self, cell: str, code: str, *, fails: bool = False) -> Recording:
+        self.number += 1
+        output = Recording()
+        opening = Opening.of(code, cell or None, self.number)
+        problem = await self.cells.run(code, output, live=False, opening=opening)
+        assert (problem is not None) == fails, problem
+        return output
+
+    async def magic(self, code: str) -> str:
+        """The plain text of what a line magic shows."""
+        output = Recording()
+        problem = await self.cells.run(code, output, live=False)
+        assert problem is None, problem
+        return "\n".join(display.data["text/plain"] for display in displays(output))
+
+    def why(self) -> dict[str, list[str]]:
+        """The stale cells by their ids, and the reasons."""
+        return {one.cell.key: [str(reason) for reason in one.reasons] for one in freshness_of(self.cells).stale()}
+
+
+@pytest.fixture
+async def cells(tmp_path: Path) -> AsyncIterator[Cells]:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    (tmp_path / "prose.toml").write_text('provider = "scripted"\nscript = "script.yaml"\n')
+    made = Cells(tmp_path, ScriptedPerson(available=False))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def book(cells: Cells) -> Notebook:
+    return Notebook(cells)
+
+
+# ---------------------------------------------------------------- what makes a cell stale
+
+
+async def test_a_changed_name_makes_the_cells_below_stale_in_order(book: Notebook) -> None:
+    await book.run("a", "let x = 1")
+    await book.run("b", "let y = x + 1")
+    await book.run("c", "let z = y + 1")
+    await book.run("d", "let other = 3")
+    assert book.why() == {}
+    assert await book.magic("%stale") == "No cell is stale."
+    await book.run("a", "let x = 10")
+    assert book.why() == {"b": ["x was changed by [5]"], "c": ["y may change: [2] is stale"]}
+    assert await book.magic("%stale") == (
+        "cell  begins with    why\n"
+        "[2]   let y = x + 1  x was changed by [5]\n"
+        "[3]   let z = y + 1  y may change: [2] is stale"
+    )
+    await book.run("b", "let y = x + 1")
+    assert book.why() == {"c": ["y was changed by [6]"]}
+
+
+async def test_the_same_value_again_makes_nothing_stale(book: Notebook) -> None:
+    await book.run("a", 'let x = exec "echo one"')
+    await book.run("b", 'session "{x}"')
+    await book.run("a", 'let x = exec "echo one; true"')
+    assert book.why() == {}
+    await book.run("a", 'let x = exec "echo two"')
+    assert list(book.why()) == ["b"]
+    await book.run("a", 'let x = exec "echo one"')
+    assert book.why() == {}  # and back
+
+
+async def test_an_answer_of_a_session_is_compared_though_it_lives_in_the_same_place(book: Notebook) -> None:
+    await book.run("a", 'let x = session "count"')
+    await book.run("b", 'session "{x}"')
+    await book.run("a", 'let x = session "count"')
+    assert list(book.why()) == ["b"]
+    await book.run("b", 'session "{x}"')
+    await book.run("a", 'let x = session "count"')
+    assert book.why() == {}
+
+
+async def test_a_name_that_is_bound_again_below_leaves_the_cells_between_fresh(book: Notebook) -> None:
+    sources = {"a": "let x = 1", "b": "let y = x", "c": "x = 5", "d": "let z = x"}
+    for cell, code in sources.items():
+        await book.run(cell, code)
+    assert book.why() == {}
+    await book.run("a", "let x = 2")
+    assert book.why() == {
+        "b": ["x was changed by [5]"],
+        "c": ["x, which it binds, was bound again by [5]"],
+        "d": ["x may change: [3] is stale"],
+    }
+    await book.magic("%rerun stale")
+    assert book.why() == {}
+    assert book.cells.values() == {"x": 5, "y": 2, "z": 5}
+
+
+async def test_a_cell_that_counts_on_is_not_made_stale_by_itself(book: Notebook) -> None:
+    await book.run("a", "let n = 0")
+    await book.run("b", "n = n + 1")
+    await book.run("b", "n = n + 1")
+    assert book.why() == {}
+    await book.run("a", "let n = 0")
+    assert book.why() == {"b": ["n, which it binds, was bound again by [4]"]}
+
+
+async def test_out_of_order_a_cell_says_what_it_found_instead(book: Notebook) -> None:
+    await book.run("a", "let x = 1")
+    await book.run("b", "let y = x")
+    await book.run("c", "x = 5")
+    await book.run("b", "let y = x")
+    assert book.why() == {"b": ["x was not what [1] makes"]}
+    assert await book.magic("%rerun stale") != ""
+    assert book.cells.values() == {"x": 5, "y": 1}  # [1] had to run before [4], and [3] after it
+
+
+async def test_blocks_agents_and_what_they_read_are_inputs(book: Notebook) -> None:
+    await book.run("t", 'let tone = "warm"')
+    await book.run("a", 'agent writer:\n  model: sonnet\n  prompt: "Write. {tone}"')
+    await book.run("b", 'block twice(item):\n  return "{item}{item}{tone}"')
+    await book.run("c", 'let s = session: writer\n  prompt: "hello"')
+    await book.run("d", 'let u = do twice("x")')
+    await book.run("e", "let item = 4")
+    assert book.why() == {}
+    await book.run("a", 'agent writer:\n  model: opus\n  prompt: "Write. {tone}"')
+    assert book.why() == {"c": ["writer was changed by [7]"]}
+    await book.run("b", 'block twice(item):\n  return "{item}{tone}"')
+    assert list(book.why()) == ["c", "d"]
+    await book.run("c", 'let s = session: writer\n  prompt: "hello"')
+    await book.run("d", 'let u = do twice("x")')
+    await book.run("t", 'let tone = "cold"')
+    assert book.why() == {"c": ["tone was changed by [11]"], "d": ["tone was changed by [11]"]}
+
+
+async def test_functions_agents_and_names_of_vvm_too(book: Notebook) -> None:
+    vvm = languages.LANGUAGES["vvm"].magic
+    await book.run("a", f'%%{vvm}\nagent critic(model="sonnet")\ntone = "warm"')
+    await book.run("b", f"%%{vvm}\ndef ask(item):\n  tail = 1\n  return @critic `Judge {{item}} {{tone}}`(item)")
+    await book.run("c", f'%%{vvm}\nfound = pmap(["one"], ask)')
+    await book.run("d", f"%%{vvm}\ntail = 3\nlength = len(found)")
+    await book.run("e", "let both = tail")
+    assert book.why() == {}
+    await book.run("a", f'%%{vvm}\nagent critic(model="opus")\ntone = "warm"')
+    assert book.why() == {
+        "c": ["critic was changed by [6]"],
+        "d": ["found may change: [3] is stale"],
+        "e": ["tail may change: [4] is stale"],
+    }
+    await book.run("a", f'%%{vvm}\nagent critic(model="sonnet")\ntone = "cold"')
+    assert book.why()["c"] == ["tone was changed by [7]"]
+    await book.run("d", f"%%{vvm}\ntail = 4\nlength = len(found)")
+    assert book.why()["e"] == ["tail was changed by [8]"]
+
+
+async def test_names_of_branches_loops_and_bodies(book: Notebook) -> None:
+    await book.run("a", "let item = 1\nlet flag = true")
+    await book.run("b", 'parallel:\n  left = exec "echo l"\n  right = exec "echo {flag}"')
+    await book.run("c", "let found = []\nfor item in [1, 2]:\n  found = found + [item]\noutput both = left")
+    await book.run("a", "let item = 2\nlet flag = true")
+    assert book.why() == {}  # the loop has an `item` of its own
+    await book.run("a", "let item = 2\nlet flag = false")
+    assert book.why() == {"b": ["flag was changed by [5]"], "c": ["left may change: [2] is stale"]}
+
+
+async def test_an_imported_program_and_a_program_that_was_run(book: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "lib.vvm").write_text("limit = 3\nexport limit\n")
+    (tmp_path / "other.prose").write_text("let made = 1\n")
+    await book.run("a", '%%vvm\nfrom "./lib.vvm" import limit\nx = limit')
+    await book.run("b", "%run other.prose")
+    assert book.why() == {}
+    (tmp_path / "lib.vvm").write_text("limit = 4\nexport limit\n")
+    assert book.why() == {"a": ["lib.vvm has changed"]}
+    (tmp_path / "other.prose").write_text("let made = 2\n")
+    assert book.why()["b"] == ["other.prose has changed"]
+    (tmp_path / "other.prose").unlink()
+    assert book.why()["b"] == ["other.prose has changed"]
+
+
+# ---------------------------------------------------------------- cells that fail, change, vanish
+
+
+async def test_what_a_failed_cell_has_bound_counts_and_what_it_had_bound_stays(book: Notebook) -> None:
+    await book.run("a", "let x = 1\nlet y = 2")
+    await book.run("b", "let p = x")
+    await book.run("c", "let q = y")
+    await book.run("a", 'x = 7\nthrow "half-way"\ny = 8', fails=True)
+    assert book.why() == {"b": ["x was changed by [4]"]}
+    await book.run("a", "let x = \n", fails=True)  # nothing of it ran
+    assert book.why() == {"b": ["x was changed by [4]"]}
+
+
+async def test_a_deleted_cell_is_neither_stale_nor_a_reason(book: Notebook) -> None:
+    await book.run("a", "let x = 1")
+    await book.run("b", "let y = x")
+    await book.run("a", "let x = 2")
+    book.cells.provenance.forget(["b", "unheard of"])
+    assert book.why() == {}
+    await book.run("b", "let y = x")  # the deletion was undone
+    book.cells.provenance.forget(["a"])
+    assert book.why() == {}
+
+
+async def test_the_front_end_tells_the_order_of_the_cells(book: Notebook) -> None:
+    await book.run("below", "x = 5")
+    await book.run("a", "let other = 1")
+    await book.run("b", "let y = x")
+    assert book.why() == {}
+    book.cells.provenance.arrange([("a", "let other = 1"), ("b", "let y = x"), ("below", "x = 5")])
+    await book.run("below", "x = 6")
+    assert book.why() == {"b": ["x was changed by [4]"]}  # it had run before, wherever it stands
+    await book.run("a", "let x = 1")
+    assert book.why() == {"b": ["x was changed by [5]"], "below": ["x, which it binds, was bound again by [5]"]}
+    book.cells.provenance.arrange([("a", "let x = 1")])
+    assert book.why() == {}
+
+
+async def test_without_ids_a_text_is_a_cell(book: Notebook) -> None:
+    await book.run("", "let x = 1")
+    await book.run("", "let y = x")
+    await book.run("", "x = 2")
+    await book.run("", "let x = 1")
+    assert [line.split("  ")[0] for line in (await book.magic("%stale")).splitlines()] == ["cell", "[3]"]
+
+
+async def test_after_a_reset_nothing_is_known(book: Notebook) -> None:
+    await book.run("a", "let x = 1")
+    await book.run("b", "let y = x")
+    await book.run("a", "let x = 2")
+    await book.magic("%reset")
+    assert book.why() == {}
+
+
+async def test_what_was_brought_back_is_known_with_its_cells(book: Notebook, tmp_path: Path) -> None:
+    sources = {"a": "let x = 1", "b": "let y = x\nlet z = 1", "c": "let w = y"}
+    for cell, code in sources.items():
+        await book.run(cell, code)
+    await book.run("a", "let x = 2")
+    await book.magic("%back 3")
+    assert book.why() == {}
+    assert book.cells.values() == {"x": 1, "y": 1, "z": 1, "w": 1}
+    await book.run("a", "let x = 3")
+    assert book.why() == {"b": ["x was changed by [5]"], "c": ["y may change: [2] is stale"]}
+    await book.cells.end()
+    again = Notebook(Cells(tmp_path, ScriptedPerson(available=False)))
+    await again.magic("%restore")
+    again.cells.provenance.arrange([("a", "let x = 3"), *((key, sources[key]) for key in "bc")])
+    assert again.why() == {"b": ["x was changed by c4"], "c": ["y may change: c2 is stale"]}
+    await again.cells.close()
+
+
+async def test_two_hundred_cells(book: Notebook) -> None:
+    await book.run("0", "let x0 = 1")
+    for number in range(1, 200):
+        await book.run(str(number), f"let x{number} = x{number - 1} + 1")
+    assert book.why() == {}
+    await book.run("0", "let x0 = 2")
+    assert len(book.why()) == 199
+    await book.magic("%rerun stale")
+    assert book.why() == {}
+    assert book.cells.values()["x199"] == 201
+
+
+# ---------------------------------------------------------------- running them again
+
+
+async def test_stale_cells_run_again_until_a_value_is_the_same(book: Notebook) -> None:
+    await book.run("a", "let x = 1")
+    await book.run("b", "let big = x > 0")
+    await book.run("c", 'let seen = exec "echo {big}"')
+    await book.run("a", "let x = 2")
+    output = await book.run("r", "%rerun stale")
+    shown = [display.data["text/plain"] for display in displays(output)]
+    assert shown[0] == "[2] let big = x > 0"
+    assert not any("let seen" in text for text in shown)  # `big` is what it was
+    assert book.why() == {}
+    assert await book.magic("%rerun stale") == "No cell is stale."
+
+
+async def test_an_error_ends_the_rerun_and_the_rest_stays_stale(book: Notebook) -> None:
+    await book.run("a", "let x = 1")
+    await book.run("b", 'if x == 2:\n  throw "no"\nlet y = x')
+    await book.run("c", "let z = x")
+    await book.run("a", "let x = 2")
+    output = await book.run("r", "%rerun stale", fails=True)
+    assert output.kinds[-1] == "error"
+    assert list(book.why()) == ["c"]
+
+
+async def test_cells_that_end_the_run_are_left_to_people(book: Notebook) -> None:
+    await book.run("a", "let x = 1")
+    await book.run("b", "let y = x\n%warnings on\n%rerun stale")
+    await book.run("a", "let x = 2")
+    assert await book.magic("%rerun stale") == "Run [2] yourself: what it does is not done from here."
+
+
+async def test_nonsense_is_refused(book: Notebook) -> None:
+    for line in ("%rerun", "%rerun all", "%rerun stale --now", "%bindings a b", "%bindings --diff", "%bindings nope"):
+        output = await book.run("x", line, fails=True)
+        assert output.calls[-1][1].ename == "UsageError"
+
+
+# ---------------------------------------------------------------- bindings
+
+
+async def test_bindings_tell_what_made_them_and_the_text_is_as_before(book: Notebook) -> None:
+    await book.run("a", "let x = 1")
+    await book.run("b", 'let y = exec "echo {x}; echo \\"<b>\\""\nlet z = x + 1')
+    output = await book.run("m", "%bindings")
+    (display,) = displays(output)
+    assert display.data["text/plain"].splitlines()[0].split() == ["name", "kind", "bytes", "from", "preview"]
+    assert "made by" not in display.data["text/markdown"]
+    person = display.person["text/markdown"]
+    assert "made by [1] line 1" in person
+    assert "made by [2] line 2 from x" in person
+    assert "<b>" not in person
+    assert "\n" not in person
+
+
+async def test_a_name_has_a_history_and_a_difference(book: Notebook) -> None:
+    await book.run("a", 'let x = "one\\ntwo\\nthree"')
+    assert await book.magic("%bindings x --diff") == "x has had one value."
+    await book.run("b", 'x = "one\\n2\\nthree"')
+    assert await book.magic("%bindings x") == (
+        "x: let, text, made by [2] line 1\n"
+        '  x = "one\\n2\\nthree"\n'
+        "made by  bytes  value\n"
+        "[2]      11     one …\n"
+        "[1]      13     one …"
+    )
+    assert await book.magic("%bindings x --diff") == "x [1] → [2]\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
+    await book.run("c", "let data = {a: 1, b: [1, 2, 3]}")
+    await book.run("c", "data = {a: 2, b: [1, 3]}")
+    assert await book.magic("%bindings data --diff") == "data [3] → [4]\n- $.a: 1\n+ $.a: 2\n- $.b[1]: 2"
+
+
+async def test_the_history_of_values_is_bounded(book: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(KEPT + 30):
+        await book.run("a", f"let x = {number}")
+    versions = book.cells.provenance.names["x"]
+    assert len(versions) == KEPT
+    monkeypatch.setattr(provenance, "LARGEST", 100)
+    await book.run("b", f'let big = ["{"x" * 60}", {{a: "{"y" * 60}"}}]')
+    await book.run("b", "let big = 1")
+    first, last = book.cells.provenance.names["big"]
+    assert (first.known, last.known) == (False, True)
+    assert "(forgotten)" in await book.magic("%bindings big")

@@ -1,0 +1,90 @@
+"""What a report page is made of, for tests: its tags, ids and links, and the page without what differs from run to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+VOID = {"meta", "input", "br", "hr", "img"}
+ATTRIBUTES = {
+    *("id", "class", "href", "name", "content", "charset", "lang", "http-equiv", "type", "checked", "for", "open"),
+    *("rel", "target", "aria-label", "role", "xmlns", "width", "height", "viewbox", "transform", "d", "x", "y", "rx"),
+    *("text-anchor", "x1", "x2", "y1", "y2", "font-family", "font-size"),
+}
+
+
+@dataclass
+class Page(HTMLParser):
+    """Reads a page, and fails for a tag that is not closed where it has to be."""
+
+    source: str
+    tags: dict[str, int] = field(default_factory=dict)
+    ids: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    attributes: set[str] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+    steady: list[str] = field(default_factory=list)
+    """The page without what differs from run to run: all elements of the class `v`."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._open: list[str] = []
+        self._volatile: list[bool] = []
+        self.feed(self.source)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        volatile = any(self._volatile) or "v" in (dict(attrs).get("class") or "").split()
+        if not volatile:
+            self.steady.append(f"<{tag} {attrs}>")
+        if tag not in VOID:
+            self._open.append(tag)
+            self._volatile.append(volatile)
+        for name, value in attrs:
+            self.attributes.add(name)
+            if name == "id":
+                self.ids.append(value or "")
+            if name == "href":
+                self.links.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self._open.pop()
+        self._volatile.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+        self._volatile.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] != "style":
+            self.texts.append(data)
+            if not any(self._volatile):
+                self.steady.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def checked(source: str) -> Page:
+    """The page, which holds nothing that could act, and no link into nothing."""
+    page = Page(source)
+    assert not page.tags.keys() & {
+        "script",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "link",
+        "form",
+        "base",
+        "foreignobject",
+    }
+    assert page.attributes <= ATTRIBUTES, page.attributes - ATTRIBUTES
+    assert len(set(page.ids)) == len(page.ids)
+    for link in page.links:
+        assert link.startswith(("https://", "http://", "mailto:")) or link.removeprefix("#") in page.ids, link
+    return page

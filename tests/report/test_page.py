@@ -1,0 +1,136 @@
+"""The frame of our HTML pages, and what becomes of texts of others in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report.pages import Page, checked
+
+from prose_kernel.errors import UsageError
+from prose_kernel.presentation.page import (
+    Choice,
+    Section,
+    is_ours,
+    markdown_text,
+    page,
+    table,
+    terminal_text,
+    text,
+    write_page,
+)
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '<img src=x onerror="alert(1)">',
+    "</style></pre></details></title><svg onload=alert(1)>",
+    '"><a href="javascript:alert(1)">',
+    "<meta http-equiv=refresh content='0;url=//example.invalid'>",
+    "<!-- --><![CDATA[x]]><?php ?>",
+    "\u202eabc\u2066 \x00\x1b]0;title\x07\x1b[2J\x9b31m \ud800",
+]
+
+
+def test_a_page_forbids_everything_but_its_own_style() -> None:
+    source = page("T <b>", "<h1>x</h1>", [Section("one", "One & only", table(("a", "b"), [("1", "2")], (1,)))])
+    found = checked(source)
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', source)
+    (style,) = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert "http" not in style and "url(" not in style and "@import" not in style
+    assert "One & only" in found.texts and "#one" in found.links
+    assert '<td class="n">2</td>' in source
+
+
+def test_a_choice_needs_no_script() -> None:
+    choice = Choice("show", "Show", "e", (("all", "All"), ("bad", "Bad")))
+    source = page("T", "", [Section("s", "S", '<div class="e bad">x</div>')], choice)
+    assert "body:has(#show-bad:checked) .e:not(.bad):not(.group)" in source
+    assert "show-all:checked)" not in source
+    assert checked(source).ids.count("show-bad") == 1
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("way", [text, terminal_text, markdown_text])
+def test_hostile_text_is_text(hostile: str, way: object) -> None:
+    assert callable(way)
+    made = way(hostile) + way(f"`{hostile}`") + way(f"```{hostile}\n{hostile}\n```")
+    found = Page(f"<main>{made}</main>")
+    assert found.tags.keys() <= {"main", "div", "p", "pre", "code", "span", "em", "strong"}
+    assert found.attributes <= {"class"}
+    assert not set(made) & set("\u202e\u2066\x00\x1b\x07\x9b\ud800")
+
+
+@given(st.text(alphabet=st.sampled_from(list("<>&\"'`*_[]()!#|~-\\:;/= \n\tax1é\u202e\x1b\x00")), max_size=120))
+def test_no_markdown_becomes_anything_else(source: str) -> None:
+    found = Page(f"<main>{markdown_text(source)}</main>")
+    assert not found.tags.keys() & {"script", "img", "style", "svg", "iframe", "form", "input", "meta", "a"}
+    assert found.attributes <= {"class"}
+
+
+def test_markdown_links_lead_to_web_pages_alone() -> None:
+    made = markdown_text(
+        "[a](https://example.org/?q=1&r=2) [b](javascript:alert(1)) [c](data:text/html,x) [d](#top) [e](//x) [f](x.html)\n"
+        "<mailto:me@example.org> [g](JaVaScRiPt:x) [h](&#106;avascript:x) ![i](https://example.org/i.png) [j][k]\n\n"
+        '[k]: https://example.org/k "title"\n'
+    )
+    links = ["https://example.org/?q=1&r=2", "mailto:me@example.org", "https://example.org/k"]
+    assert Page(made).links == links
+    assert made.count('rel="noreferrer noopener" target="_blank"') == 3
+    assert "[image: i]" in made and "title" not in made
+
+
+def test_markdown_has_tables_code_and_headings_below_those_of_the_page() -> None:
+    made = markdown_text(
+        "# One\n\n###### Six\n\n| a | b |\n|:-|-:|\n| 1 | **2** |\n\n```python onload=x\nprint('<b>')\n```\n~~old~~"
+    )
+    assert "<h4>One</h4>" in made and "<h6>Six</h6>" in made
+    assert "<td>1</td>" in made and "<strong>2</strong>" in made and "style" not in made
+    assert "<pre><code>print('&lt;b&gt;')\n</code></pre>" in made
+    assert "<s>old</s>" in made
+
+
+@pytest.mark.parametrize(
+    ("shown", "made"),
+    [
+        ("plain\r\nend", "plain\nend"),
+        ("10 %\r50 %\r100 %\nnext", "100 %\nnext"),
+        ("\x1b[31mred\x1b[0m <b>", '<span class="f1">red</span> &lt;b&gt;'),
+        (
+            "\x1b[1;4;92mx\x1b[24my\x1b[39mz\x1b[22m.",
+            '<span class="a1 a4 f2">x</span><span class="a1 f2">y</span><span class="a1">z</span>.',
+        ),
+        (
+            "\x1b[38;5;196ma\x1b[48;2;0;0;255mb\x1b[38;5;12mc",
+            '<span class="f1">a</span><span class="f1 b4">b</span><span class="f4 b4">c</span>',
+        ),
+        ("\x1b[38mx\x1b[;;m\x1b[999my", "xy"),
+        ("\x1b[2Jgone\x1b]0;t\x07", "␛[2Jgone␛]0;t␇"),
+    ],
+)
+def test_colours_of_terminals(shown: str, made: str) -> None:
+    assert terminal_text(shown) == made
+
+
+def test_long_lines_take_time_in_proportion() -> None:
+    assert terminal_text("x" * 2_000_000 + "\r" + "y") == "y"
+    assert len(terminal_text("\x1b[31mx\x1b[0m" * 50_000)) > 1_000_000
+
+
+def test_a_page_replaces_pages_alone(tmp_path: Path) -> None:
+    file = tmp_path / "p.html"
+    write_page(file, page("T", "", []), force=False)
+    assert is_ours(file)
+    write_page(file, page("U", "", []), force=False)
+    file.write_text("<!doctype html>\n<title>mine</title>")
+    with pytest.raises(UsageError, match="is there, and no report"):
+        write_page(file, page("V", "", []), force=False)
+    write_page(file, page("V", "", []), force=True)
+    assert "<title>V</title>" in file.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["p.html"]

@@ -1,0 +1,378 @@
+"""`prose report`: what the page of a run holds, for runs of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from report.pages import checked
+
+from prose_kernel import settings
+from prose_kernel.cli.main import main
+from prose_kernel.presentation.report import report_of
+from prose_kernel.run_replay import times
+from prose_kernel.runtime.journal_records import Asked, Record, Text
+from prose_kernel.state.journal_file import NAME, JournalFile, read
+from prose_kernel.state.runs import Directories, places
+
+SCRIPT = """\
+sessions:
+  "Fail": {error: "the server is down", retryable: false}
+  "*": [{error: overloaded}, {reply: "# Notes\\n\\n- **first**\\n- <script>alert(1)</script> [go](javascript:alert(1))"}]
+judge:
+  "*": yes
+"""
+PROGRAM = """\
+agent writer:
+  model: sonnet
+  prompt: "You write release notes"
+input topic: "About what?"
+let log = exec "printf '\\\\033[32mgreen\\\\033[0m one'; echo warned >&2"
+parallel:
+  tests = exec "echo 12 passed"
+  lint = exec "echo clean"
+loop until **{tests} are enough** (max: 3):
+  exec "echo again"
+for x in [1, 2]:
+  exec "echo item $X"
+    env: { X: x }
+block twice(what):
+  exec "cat"
+    stdin: what
+do twice("said {topic}")
+let notes = session: writer
+  prompt: "Write about {topic}"
+  context: log
+  retry: 2
+gate publish:
+  prompt: "Publish it?"
+try:
+  exec "echo lost >&2; exit 3"
+catch as problem:
+  let caught = "it failed"
+if **{notes} mention a bug**:
+  output result = "{topic}: {notes}"
+"""
+VVM = """\
+agent critic(model="sonnet", prompt="You judge")
+def ask(item):
+  return @critic `Judge {item}`(item)
+found = pmap(["one", "two"], ask)
+export found
+if ?`most of them are good`(found):
+  later = 1
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(SCRIPT)
+    Path("p.prose").write_text(PROGRAM)
+    Path("v.vvm").write_text(VVM)
+    return tmp_path
+
+
+def run(name: str, *options: str, status: int = 0) -> None:
+    assert main(["run", name, "--provider", "scripted", "--script", "s.yaml", *options]) == status
+
+
+def report(*arguments: str) -> str:
+    assert main(["report", *arguments, "--output", "r.html"]) == 0
+    source = Path("r.html").read_text()
+    Path("r.html").unlink()
+    return source
+
+
+FULL = ("--input", "topic=birds", "--yes", "publish")
+
+
+def test_a_report_says_everything_that_happened(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("p.prose", *FULL)
+    source = report()
+    page = checked(source)
+    titles = [
+        "Graph",
+        "Timeline",
+        "Where the time went",
+        "What happened",
+        "Who decided",
+        "Bindings",
+        "Program",
+        "Usage",
+    ]
+    assert re.findall(r"<h2 id=\"\w+\">([^<]+)", source) == [*titles, "About this run"]
+    for said in (
+        "p.prose done",
+        "7 commands 1 session 2 judgements 1 gate 1 failed",
+        "$ echo 12 passed → tests",
+        "stdout green one stderr warned",
+        "exit code 3 stderr lost",
+        "0 passes, left: **12 passed are enough** 9 condition 9 judgement 12 passed are enough yes",
+        "2 passes 11 pass 1 12 $ echo item $X",
+        "environment X=1",
+        "standard input said birds",
+        "twice(said birds)",
+        "attempt 1 failed: overloaded",
+        "prompt Write about birds context log system prompt You write release notes answer Notes first",
+        "gate Publish it? approved by user",
+        "problem: exec failed with exit code 3",
+        "takes arm 1",
+        "<script>alert(1)</script> [go](javascript:alert(1))",
+        "gate Publish it? approved user",
+        "scripted 1 2",
+        "input topic birds gate publish approved beforehand",
+    ):
+        assert said in page.text, said
+    assert '<span class="f2">green</span> one' in source
+    assert "ms" in page.text
+    assert page.tags["svg"] == 2
+
+
+def test_two_reports_of_the_same_answers_differ_in_volatile_figures_alone(here: Path) -> None:
+    pages = []
+    for _ in range(2):
+        run("p.prose", *FULL)
+        pages.append(report())
+    assert pages[0] != pages[1]
+    one, other = (checked(page).steady for page in pages)
+    assert one == other
+    assert not re.search(r"\d m?s\b|\d{8}-\d{6}", " ".join(one))
+
+
+@pytest.mark.parametrize("state", ["filesystem", "sqlite"])
+def test_where_a_run_is_kept_makes_no_difference(here: Path, state: str) -> None:
+    run("p.prose", *FULL, "--state", state)
+    assert f"setting state {state}" in checked(report()).text
+    assert "This is not all of the run" not in report()
+
+
+def test_a_run_in_postgresql(here: Path, postgres_url: str) -> None:
+    Path(".prose").mkdir()
+    Path(".prose/.env").write_text(f"OPENPROSE_POSTGRES_URL={postgres_url}\n")
+    run("p.prose", *FULL, "--state", "postgres")
+    page = checked(report())
+    assert "7 commands 1 session" in page.text
+    assert postgres_url not in page.text
+
+
+@pytest.mark.parametrize("state", ["in-context", "filesystem"])
+def test_a_run_of_vvm(here: Path, state: str) -> None:
+    Path("prose.toml").write_text(f'[vvm]\nstate = "{state}"\n')
+    run("v.vvm")
+    page = checked(report())
+    for said in (
+        "v.vvm done VVM",
+        "pmap",
+        "critic Judge one",
+        "input one",
+        "about",
+        "most of them are good yes",
+        "ask(two)",
+    ):
+        assert said in page.text, said
+    assert "This is not all of the run" not in page.text
+
+
+def test_a_run_that_failed_shows_the_error_with_its_line(here: Path) -> None:
+    Path("f.prose").write_text('let a = 1\nsession "Fail"\nexec "echo never"\n')
+    run("f.prose", status=1)
+    page = checked(report())
+    assert "f.prose failed" in page.text
+    assert "at line 2, column 1 of f.prose: the server is down [" in page.text
+    assert "session Fail no answer" in page.text
+    assert "never" in page.text and "$ echo never not run" in page.text
+
+
+def cut(directory: Path, keep: Callable[[Record], bool]) -> None:
+    """Leave of a journal what there was when the process was killed: all before the first record not to keep."""
+    found = read(directory / NAME)
+    kept: list[Record] = [found.head]
+    for _, record in found.records(1):
+        if not keep(record):
+            break
+        kept.append(record)
+    (directory / NAME).unlink()
+    file = JournalFile(directory / NAME)
+    file.copy(kept)
+    file.close()
+
+
+def last() -> Path:
+    return sorted(Path(".prose/runs").iterdir())[-1]
+
+
+def test_a_run_that_was_killed_ends_with_what_was_under_way(here: Path) -> None:
+    run("p.prose", *FULL)
+    before = report()
+    seen: list[str] = []
+    cut(last(), lambda record: isinstance(record, (Text, Asked)) or (len(seen) < 3 and not seen.append(record.key)))  # type: ignore[union-attr,func-returns-value]
+    source = report()
+    page = checked(source)
+    assert "p.prose killed" in page.text
+    assert "The process of the run was killed" in page.text
+    assert "Under way then: judge 12 passed are enough" in page.text
+    assert len(source) < len(before)
+    assert sorted(here.rglob("*.tmp")) == []
+
+
+def test_a_run_that_computes_when_it_is_killed_is_not_computed_to_its_end(here: Path) -> None:
+    Path("c.prose").write_text('exec "echo once"\nlet n = 0\nloop (max: 100000000):\n  n = n + 1\nexec "echo twice"\n')
+    Path("d.prose").write_text('exec "echo once"\nlet n = 0\nexec "echo twice"\n')
+    run("d.prose")
+    found = read(last() / NAME)
+    records = [record for _, record in found.records(1)]
+    text = records[0]
+    assert isinstance(text, Text)
+    (last() / NAME).unlink()
+    file = JournalFile(last() / NAME)
+    replaced = Text(1, text.language, "d.prose", Path("c.prose").read_text(), directory=text.directory)
+    file.copy([found.head, replaced, *records[1:3]])
+    file.close()
+    page = checked(report())
+    assert "$ echo once" in page.text
+    assert "$ echo twice not run" in page.text
+
+
+def test_a_run_that_is_running(here: Path) -> None:
+    run("p.prose", *FULL)
+    lock = JournalFile(last() / NAME)
+    lock.continue_from(read(last() / NAME))
+    try:
+        page = checked(report())
+    finally:
+        lock.close()
+    assert "p.prose running" in page.text
+    assert "was not over when this report was written" in page.text
+
+
+def test_what_this_version_does_otherwise_is_said(here: Path) -> None:
+    run("p.prose", *FULL)
+    found = read(last() / NAME)
+    records: list[Record] = [
+        Asked(r.key, r.kind, "0" * 16, r.said, r.looks, r.t) if isinstance(r, Asked) and r.key == "c1/4/x0" else r
+        for _, r in found.records(1)
+    ]
+    (last() / NAME).unlink()
+    file = JournalFile(last() / NAME)
+    file.copy([found.head, *records])
+    file.close()
+    page = checked(report())
+    assert "This is not all of the run: this version of prose_kernel does something else" in page.text
+    assert "12 passed" in page.text
+
+
+def test_a_run_that_was_resumed_leaves_out_the_time_between(here: Path) -> None:
+    Path("r.prose").write_text('exec "echo one"\nexec "test -f there"\n')
+    run("r.prose", status=1)
+    (before,) = [took for key, took in times(read(last() / NAME)).items() if key == "c1/1/x0"]
+    assert before.answered >= before.asked > 1_700_000_000_000
+    Path("there").touch()
+    assert main(["run", "--resume", "--provider", "scripted", "--script", "s.yaml"]) == 0
+    page = checked(report())
+    assert "r.prose done" in page.text
+    assert "2 commands" in page.text
+
+
+def test_secrets_are_taken_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = "tok-" + "9f8Xq2LmZ7" * 3
+    monkeypatch.setenv("DEPLOY_TOKEN", token)
+    Path("prose.toml").write_text('[cassette]\nredact = ["customer-[a-z]+"]\n')
+    Path("x.prose").write_text(f'let a = exec "echo $DEPLOY_TOKEN customer-jones"\noutput b = "{token} {{a}}"\n')
+    run("x.prose")
+    source = report()
+    assert token not in source and "jones" not in source
+    assert "«env:DEPLOY_TOKEN»" in source and "«secret:custom»" in source
+
+
+def test_long_texts_lose_their_middle_and_it_is_said(here: Path) -> None:
+    Path("l.prose").write_text(
+        "exec \"seq 1 200000\"\n  max-output: 900000\nexec \"head -c 25000 /dev/zero | tr '\\\\0' '<'\"\n"
+    )
+    run("l.prose")
+    source = report()
+    page = checked(source)
+    assert re.search(r"… \d+,\d{3} of \d+,\d{3} characters are left out", page.text)
+    assert len(source) < 400_000
+    assert "prose runs show RUN --format json prints them" in page.text
+
+
+def test_what_a_loop_does_again_and_again_is_counted(here: Path) -> None:
+    Path("n.prose").write_text('exec "true"\nlet n = 0\nloop (max: 3000):\n  n = n + 1\noutput m = n\n')
+    run("n.prose")
+    source = report()
+    assert "3,000 passes" in checked(source).text
+    assert "and 2,800 more times" in source
+    assert len(source) < 300_000
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("p.prose", *FULL)
+    capsys.readouterr()
+    assert main(["report"]) == 0
+    name = capsys.readouterr().out.strip()
+    assert name == f"{last().name}.html" and checked(Path(name).read_text())
+    assert main(["report", last().name[:20], "--output", name]) == 0
+    Path("mine.html").write_text("<!doctype html>\nmine")
+    os.mkfifo("pipe")
+    for wrong, said in (
+        ("mine.html", "mine.html is there, and no report"),
+        (".", ". is a directory"),
+        ("none/r.html", "there is no directory none"),
+        ("pipe", "pipe is there, and no report"),
+        ("a\0b", "cannot be written"),
+    ):
+        capsys.readouterr()
+        assert main(["report", "--output", wrong]) == 2
+        assert said in capsys.readouterr().err
+    assert Path("mine.html").read_text() == "<!doctype html>\nmine"
+    assert main(["report", "--output", "mine.html", "--force"]) == 0
+    checked(Path("mine.html").read_text())
+    capsys.readouterr()
+    assert main(["report", "--output", "-"]) == 0
+    checked(capsys.readouterr().out)
+
+
+def test_a_report_beside_a_link_replaces_the_link_alone(here: Path) -> None:
+    run("p.prose", *FULL)
+    assert main(["report", "--output", "one.html"]) == 0
+    Path("two.html").symlink_to("one.html")
+    before = Path("one.html").stat().st_mtime_ns
+    assert main(["report", "--output", "two.html"]) == 0
+    assert not Path("two.html").is_symlink()
+    assert Path("one.html").stat().st_mtime_ns == before
+
+
+def test_without_a_run_or_a_journal(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> str:
+        capsys.readouterr()
+        assert main(["report", *arguments]) == 2
+        return capsys.readouterr().err
+
+    assert said() == "Error: no run is kept here\nhint: prose run FILE begins one\n"
+    assert "there is no run 2020" in said("2020")
+    old = Path(".prose/runs/20200101-000000-abcdef")
+    old.mkdir(parents=True)
+    assert "run 20200101-000000-abcdef has no journal" in said(old.name)
+    (old / NAME).write_bytes(b"00000000 nonsense\n")
+    assert "20200101-000000-abcdef" in said(old.name)
+    shutil.rmtree(old)
+    assert "there is no run" in said(old.name)
+
+
+def test_a_report_changes_nothing_of_the_run(here: Path) -> None:
+    run("p.prose", *FULL)
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    kept = Directories(last().parent).run(last().name)
+    assert json.dumps(asyncio.run(report_of(kept, settings.load(here), lambda text: text)))
+    assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
+    assert [run.state for run in places(here, ".prose")[0].runs()] == ["done"]
