@@ -331,6 +331,7 @@ class Front:
     def __post_init__(self) -> None:
         self._request: tuple[Any, Any] = ([], {})
         self._output: ShellOutput | None = None
+        self._framed: dict[str, tuple[str, ...]] = {}  # what cells bring out as DataFrames, by their keys
         kernel = getattr(self.shell, "kernel", None)
         self._terminal = TerminalAsker() if kernel is None else None
         self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
@@ -368,6 +369,7 @@ class Front:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
         taken, digests = (*given.outs, *given.frames), _given(language, values)
         opening = replace(self._opening(), code=f"\n{code}", language=language, given=digests, taken=taken)
+        self._framed[opening.key] = given.frames
         result = self._run(language, opening, values, whole_cell=True)  # lines are counted from that of the magic
         self._bring_out(given, by)
         return result
@@ -401,16 +403,23 @@ class Front:
         """`prose[name] = value`. Raises `TypeError` where that cannot be."""
         if not isinstance(name, str) or not name.isidentifier():
             raise TypeError(f"{name!r} cannot be the name of a binding")
+        from prose_kernel.cells.python_values import without_frames
+
         try:
-            self._wait(self.thread.submit(self._give(self._opening(python=True), {name: value}, "prose")))
+            plain = without_frames(value, f"prose {name}")
+            self._wait(self.thread.submit(self._give(self._opening(python=True), {name: plain}, "prose")))
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
     def _python(self, name: str, by: str) -> object:
+        """A Python variable as it goes into a cell. Raises `UsageError`."""
+        from prose_kernel.cells.python_values import without_frames
+
         try:
-            return self.shell.user_ns[name]
+            value = self.shell.user_ns[name]
         except KeyError:
             raise UsageError(f"{by} --in {name}: there is no Python variable of that name") from None
+        return without_frames(value, f"{by} --in {name}")
 
     def _bring_out(self, given: Arguments, by: str) -> None:
         for option, names in (("--out", given.outs), ("--frame", given.frames)):
@@ -458,7 +467,11 @@ class Front:
         opening = cell.opening
         if opening.language is None or name not in self.shell.user_ns:
             return False
-        return _given(opening.language, {name: self.shell.user_ns[name]})[name] == opening.given[name]
+        try:
+            value = self._python(name, "")
+        except UsageError:
+            return False
+        return _given(opening.language, {name: value})[name] == opening.given[name]
 
     @asynccontextmanager
     async def _around(self, cell: Cell) -> AsyncIterator[None]:
@@ -468,13 +481,14 @@ class Front:
         opening = cell.opening
         if opening.given and opening.language is not None:
             by = f"%%{opening.language.magic} --in"
-            values = {name: self._python(name, by) for name in opening.given}
+            values = {name: self._python(name, by.removesuffix(" --in")) for name in opening.given}
             self.cells.provenance.begin(replace(opening, given=_given(opening.language, values)))
             await give(self.cells, values, by, opening.language)
         yield
+        frames = self._framed.get(opening.key, ())
         for name in opening.taken:
             if name in self.bindings:
-                self.shell.user_ns[name] = self.bindings[name]
+                self.shell.user_ns[name] = self._frame(name, "%rerun") if name in frames else self.bindings[name]
 
     def _run(
         self, language: Language, opening: Opening, values: Mapping[str, object], *, whole_cell: bool = False

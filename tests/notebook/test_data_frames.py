@@ -216,3 +216,23 @@ def test_the_library_that_is_loaded_is_used_and_another_one_is_an_error(monkeypa
     assert caught.value.hint == "%pip install pandas"
     with pytest.raises(UsageError, match="arrow makes no DataFrames here"):
         frame("f", rows, "arrow")
+
+
+def test_a_frame_counts_for_freshness_and_comes_out_again(shell: Any) -> None:
+    run(shell, "%prose reset")
+    shell.user_ns["df"] = pandas.DataFrame(PEOPLE)
+    run(shell, "%%prose --in df --frame old\nlet old = df | filter: item.age > 10")
+    made = prose_text(shell, "%prose stale")
+    assert "old" not in made
+    shell.user_ns["df"] = pandas.DataFrame(PEOPLE[:1] * 2)
+    assert "df" in prose_text(shell, "%prose stale")
+    run(shell, "%prose rerun stale --here")
+    assert isinstance(shell.user_ns["old"], pandas.DataFrame) and len(shell.user_ns["old"]) == 2
+
+
+def prose_text(shell: Any, cell: str) -> str:
+    from IPython.utils.capture import capture_output
+
+    with capture_output() as captured:
+        run(shell, cell)
+    return "".join([captured.stdout, *(str(one.data) for one in captured.outputs)])
