@@ -16,10 +16,11 @@ from prose_kernel import languages, run_parts
 from prose_kernel._version import __version__
 from prose_kernel.errors import RunError
 from prose_kernel.runtime.asker import PersonUser
+from prose_kernel.runtime.budgets import RUN, Budget
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Head, Text
 from prose_kernel.runtime.ports import Clock, Commands, Ports
-from prose_kernel.settings import DECIDES, Settings
+from prose_kernel.settings import DECIDES, Settings, budget_limits
 
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine, ShellCommands
@@ -161,6 +162,7 @@ class CurrentRun:
         self.gates = around.gatekeeper(kept)
         self.commands: ShellCommands = ShellCommands(around.engine, settings.shell, displayed=settings.display_cap)
         self.machines: dict[str, Machine] = {language.name: self._first_machine(language)}
+        self.limit(settings.budget)
         self.programs: AgentPrograms | None = None
         if settings.exec_enabled:
             self.programs = run_parts.agent_programs(
@@ -239,6 +241,16 @@ class CurrentRun:
                 around.settings, around.start.cwd, self.home, around.engine, around.clock
             )
         return self.started_tasks
+
+    def limit(self, budget: str | None) -> None:
+        """Let the whole run have this budget from now on; None or `off`: none. Raises `UsageError`."""
+        limits, host = budget_limits(budget or "off"), self.any_machine.host
+        if limits is None:
+            host.budget = None
+        elif host.budget is None:
+            host.budget = Budget(RUN, "the run", limits, self.around.clock)
+        else:
+            host.budget.begin_again(limits)
 
     def choose(self, settings: Settings) -> None:
         """Let others answer from the next text on. Raises `UsageError`; then nothing has changed."""

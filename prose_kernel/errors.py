@@ -8,7 +8,7 @@
     │   ├── SessionError                E201, E218   a session failed, or its announced binding is missing
     │   ├── SessionTimeout              E201         a session ran out of time (type `TimeoutError`)
     │   ├── ExecError                   E203-E205    a command failed, timed out, could not start; E050/E053 at run time
-    │   │                               E221         a file that it was to show cannot be shown
+    │   │                               E223         a file that it was to show cannot be shown
     │   ├── ThrowError                  E207         thrown by the program
     │   ├── RecursionLimitExceeded      E206
     │   ├── GateRejected                E213, E214   rejected, closed or timed out
@@ -18,6 +18,7 @@
     │   ├── JudgeError                  E211         no judge could decide, or the verdict was not a label
     │   ├── VvmRaise                    R201-R220    raised by a VVM program (docs/reference/vvm.md 10.4)
     │   ├── StateError                  E219         a binding or record could not be stored
+    │   ├── BudgetSpent                 E221         a budget of the run, a block, an agent or a session is spent
     │   └── ResumeMismatch              E222         a resumed run does something else than its journal says
     ├── NobodyToAsk                     the user port has no person to ask
     ├── Undecided                       a judge cannot decide; ask the next one
@@ -109,6 +110,11 @@ class RunError(ProseError):
         """Whether a session or a condition had nobody to answer it: the program can neither catch nor ignore that."""
         return self.nobody and isinstance(self, (SessionError, JudgeError))
 
+    @property
+    def ends_siblings(self) -> bool:
+        """Whether it ends a parallel construct whatever that says about failures."""
+        return self.unanswered
+
 
 class Interrupted(RunError):
     """Why a run has ended that somebody has interrupted. No program meets it."""
@@ -183,6 +189,28 @@ class VvmRaise(RunError):
 class StateError(RunError):
     type = "StateError"
     default_code = "E219"
+
+
+class BudgetSpent(RunError):
+    """A budget is spent. `budget` is its key: a program can catch the error where that budget is active, once."""
+
+    type = "BudgetError"
+    default_code = "E221"
+
+    def __init__(
+        self, message: str, *, budget: str, details: Mapping[str, object] | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, details=details, hint=hint)
+        self.budget = budget
+
+    @property
+    def of_one_session(self) -> bool:
+        """Whether the budget is that of one session: then it has failed, like any other."""
+        return self.budget.startswith("session ")
+
+    @property
+    def ends_siblings(self) -> bool:
+        return not self.of_one_session
 
 
 class ResumeMismatch(RunError):

@@ -29,7 +29,7 @@ from prose_kernel.sessions.memory_undo import IsAnswered
 from prose_kernel.sessions.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
 from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
 from prose_kernel.sessions.providers.unconfigured import Announced, Detected, detect
-from prose_kernel.sessions.usage import CountedJudge, CountedSessions, UsageTotals
+from prose_kernel.sessions.usage import CountedJudge, CountedSessions, LimitedJudge, UsageTotals
 
 if TYPE_CHECKING:
     from prose_kernel.session_description import Description
@@ -313,4 +313,6 @@ class _Connecting:
         if self.judges.kind == "nobody":
             detects = self.options.judge.provider is None and self.announced is not None
             choice = self.announced.choice() if detects and self.announced is not None else None
-        return self.live.judge(choice, judge_model(choice, self.options)) if choice is not None else None
+        if choice is None:
+            return None
+        return LimitedJudge(self.live.judge(choice, judge_model(choice, self.options)))

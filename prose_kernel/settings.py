@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 from msgspec import Meta
 
@@ -31,6 +31,9 @@ from prose_kernel.runtime.session_options import (
     Stale,
     Surroundings,
 )
+
+if TYPE_CHECKING:
+    from prose_kernel.language.budgets import Limits
 
 GateMode = Literal["auto", "ask", "wait", "deny"]
 StateBackend = Literal["filesystem", "sqlite", "postgres", "in-context"]
@@ -78,6 +81,8 @@ class Settings:
       the provider of sessions if it is one of these; `off` means no model, only the person.
     - `judge_model`: the alias or id of the judge's model, if `judge` names none; None means the provider's default.
     - `judge_rules`: whether rules decide conditions before the judge (`first`), without it (`only`) or never (`off`).
+    - `budget`: what the sessions and judgements of a run may consume: `2 usd, 200k tokens, 30 min, 100 sessions`, or
+      some of it; None or `off` means no limit.
     - `cassette`: the recording to write: a name below `cassettes/`, or a path; None means the notebook's name.
     - `cassette_mode`: `auto` (use recorded answers; get missing ones from the provider and record them), `record`
       (always call the provider), `replay` (never call it) or `off`; None means `auto` if a provider or a person can
@@ -154,6 +159,7 @@ class Settings:
     judge: str | None = None
     judge_model: str | None = None
     judge_rules: RulesMode = "first"
+    budget: str | None = None
     cassette: str | None = None
     cassette_mode: CassetteMode | None = None
     cassette_repeats: Repeats = "strict"
@@ -281,11 +287,29 @@ def load(
         elif text != "" and name not in FILE_ONLY:
             of = variable if environment.get(variable) else f"{variable} in .env"
             _convert_into(values, text, hint, name, of, found)
+    try:
+        budget_limits(str(values.get("budget") or "off"))
+    except UsageError as problem:
+        found.append(problem)
+        values["budget"] = None
     if problems is not None:
         problems += found
     elif found:
         raise _all_of(found)
     return Settings(**values)  # type: ignore[arg-type]  # each value has been checked against its hint
+
+
+def budget_limits(text: str) -> Limits | None:
+    """The limits of a budget as people write it; None for `off`. Raises `UsageError`."""
+    if text.strip().casefold() == "off":
+        return None
+    from prose_kernel.language import budgets
+
+    try:
+        return budgets.parse(text)
+    except ValueError as problem:
+        hint = f"write it like this, or some of it: {budgets.EXAMPLE}; off means no limit"
+        raise UsageError(f"budget: {problem}", hint=hint) from None
 
 
 def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surroundings:

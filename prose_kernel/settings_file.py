@@ -4,6 +4,7 @@
 
     provider = "anthropic"                     # any setting with a single value
     [judge]                                    # rules, provider, model
+    [budget]                                   # run: what a run may consume
     [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
@@ -37,6 +38,7 @@ NAME = "prose.toml"
 # The tables whose keys are settings of their own: table, key, field of `Settings`.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "judge": {"rules": "judge_rules", "provider": "judge", "model": "judge_model"},
+    "budget": {"run": "budget"},
     "cassette": {
         "name": "cassette",
         "mode": "cassette_mode",

@@ -29,13 +29,14 @@ from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import Clock, Commands, SessionRequest
 from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
-from prose_kernel.settings import WHO_ANSWERS, Settings
+from prose_kernel.settings import WHO_ANSWERS, Settings, budget_limits
 
 if TYPE_CHECKING:
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.languages import Compiled, Language, Programs
     from prose_kernel.remote.commands import RemoteState
     from prose_kernel.run_journal import Resumption
+    from prose_kernel.runtime.budgets import Budget
     from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -348,6 +349,18 @@ class Workspace:
         if self._run is not None:
             self._run.choose(settings)
         self._around.settings = settings
+
+    def limit(self, budget: str) -> None:
+        """Let the run have this budget from now on, and later ones too; `off`: none. Raises `UsageError`."""
+        budget_limits(budget)
+        self._around.settings = replace(self.settings, budget=budget)
+        if self._run is not None:
+            self._run.limit(budget)
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the run may consume, and what it has consumed."""
+        return self._open().any_machine.host.budget
 
     async def connect(self, url: str) -> RemoteState | None:
         """Let the workers of a scheduler run commands from now on, in this run too; `off`: this machine.

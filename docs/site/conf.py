@@ -8,6 +8,7 @@ loaded from the site itself; it can be opened without a server.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ NAVIGATION = {
     "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
     "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/tasks", "docs/many-machines"],
     "Edit": ["docs/editors", "docs/highlighting"],
-    "Trust": ["docs/what-leaves-your-machine", "docs/threat-model", "docs/reliability"],
+    "Trust": ["docs/budgets", "docs/what-leaves-your-machine", "docs/threat-model", "docs/reliability"],
     "Reference": [
         "docs/reference/index",
         "docs/reference/openprose",
@@ -62,8 +63,10 @@ suppress_warnings = [
 myst_heading_anchors = 6
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_markdown_format = "gfm"  # with tables
 nb_render_error_lexer = "myst-ansi"
 
+smartquotes = False  # in outputs quotes are those of programs
 html_theme = "furo"
 html_title = "prose_kernel"
 html_static_path = ["static"]
@@ -79,11 +82,25 @@ _NO_LEXER = re.compile(r"^```(prose|vvm)[^\n]+$", re.MULTILINE)
 
 def _navigation(app: Any, page: str, text: list[str]) -> None:
     """The front page names all others: Sphinx makes the navigation of it."""
-    text[0] = _NO_LEXER.sub(r"```\1", text[0])
+    if (ROOT / f"{page}.ipynb").is_file():
+        text[0] = _without_diagrams(text[0])
+    else:
+        text[0] = _NO_LEXER.sub(r"```\1", text[0])
     if page == root_doc:
         for caption, pages in NAVIGATION.items():
             names = "\n".join(f"/{one}" for one in pages)
             text[0] += f"\n\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```\n"
+
+
+def _without_diagrams(notebook: str) -> str:
+    """Outputs that a front end would draw with Mermaid are shown as text: a site without scripts cannot draw them."""
+    book = json.loads(notebook)
+    for cell in book["cells"]:
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "```mermaid" in "".join(data.get("text/markdown", "")):
+                del data["text/markdown"]
+    return json.dumps(book)
 
 
 def _anchors(app: Any, tree: Any) -> None:

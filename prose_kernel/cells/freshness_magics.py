@@ -9,7 +9,7 @@ from prose_kernel.cells import tables
 from prose_kernel.cells.registry import Call, magic, use
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
-from prose_kernel.presentation.safety import clip, fenced, html_text, inline_code, preview, visible
+from prose_kernel.presentation.safety import clip, fenced, inline_code, inline_text, preview, visible
 
 if TYPE_CHECKING:
     from prose_kernel.cells.freshness import Freshness
@@ -130,11 +130,9 @@ def browsable(cells: Cells) -> Display:
         text = named.language.text_of(named.info.value)
         size = f"{len(text.encode('utf-8', 'replace')):,} bytes"
         version = cells.provenance.current(name)
-        made = f" · made by {html_text(_by(version))}" if version is not None else ""
-        rows.append(
-            f"<details><summary><code>{html_text(name)}</code> {html_text(named.kind)} · {size}{made}</summary>"
-            f"{_unfolded(text)}</details>"
-        )
+        facts = [named.kind, size, *([f"made by {_by(version)}"] if version is not None else [])]
+        said = f"{inline_code(name)} {inline_text(clip(text, 60))} · {inline_text(' · '.join(facts))}"
+        rows.append(f"<details><summary>{said}</summary>{_unfolded(text)}</details>")
     left = len(names) - len(rows)
     head = f"<p>{left:,} earlier names; <code>%binding NAME</code> shows one.</p>" if left else ""
     return Display(plain.data, plain.facts, {"text/markdown": head + "".join(rows)})
@@ -143,8 +141,8 @@ def browsable(cells: Cells) -> Display:
 def _unfolded(text: str) -> str:
     """The beginning of a value, as HTML in one line: Markdown ends a block of HTML with an empty one."""
     shown, rest = preview(text)
-    lines = html_text(shown if not rest else f"{shown}\n{rest}").replace("\n", "&#10;")
-    return f"<pre>{lines}</pre>"
+    lines = (shown if not rest else f"{shown}\n{rest}").split("\n")
+    return f"<pre>{'&#10;'.join(map(inline_text, lines))}</pre>"
 
 
 def _by(version: Version) -> str:

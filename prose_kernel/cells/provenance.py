@@ -7,6 +7,7 @@ somebody asks (`cells.freshness`, `%bindings`, the panel).
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -353,7 +354,7 @@ class Provenance:
                 self._contents += 1
                 made[name] = self._contents
                 continue
-            left.made_from = reader.made_from(left.span) if not left.defined else ()
+            left.made_from = reader.made_from(left.source, left.span) if not left.defined else ()
             made[name] = self.content(name, left)
         # what a run that failed has not bound again is still there from before
         cell.made = {**cell.made, **made} if run.failed or run.more else made
@@ -400,7 +401,7 @@ class Reader:
         self.used: dict[str, None] = {}
         self.defined: dict[str, _Definition] = {}
         self._bound: set[str] = set()
-        self._steps: list[Step] = []
+        self._steps: dict[int, list[Step]] = {}  # of each text, as they begin in it
 
     @property
     def reads(self) -> frozenset[str]:
@@ -409,22 +410,27 @@ class Reader:
     def read(self, steps: Sequence[Step], source: Source, language: Language) -> None:
         from prose_kernel.language.flow import DEFINITIONS
 
+        ordered = [step for step in steps if step.kind not in DEFINITIONS]
+        self._steps[id(source)] = sorted(ordered, key=lambda step: step.span.start)
         for step in steps:
             if step.kind in DEFINITIONS and step.uses and step.kind != "import":
                 used: dict[str, None] = dict.fromkeys(step.reads)
                 for way in step.ways:
                     _sequence(way.steps, set(step.own), used)
+                # what stands in the bodies of a definition is used by whoever uses it
                 self.defined[step.uses[0]] = _Definition(step, source, language, frozenset(used) - {*step.own})
-            elif step.kind != "import":
-                self._steps.append(step)
-        _sequence([step for step in steps if step.kind not in DEFINITIONS], self._bound, self.used)
+        _sequence(ordered, self._bound, self.used)
 
-    def made_from(self, span: Span) -> tuple[str, ...]:
+    def made_from(self, source: Source, span: Span) -> tuple[str, ...]:
         """The names that the statement of a binding uses, those of its bodies too."""
+        steps = self._steps.get(id(source), [])
+        end = bisect_left(steps, span.end, key=lambda step: step.span.start)
+        begin = end
+        while begin and steps[begin - 1].span.end > span.start:
+            begin -= 1
         used: dict[str, None] = {}
-        for step in self._steps:
-            if step.span.start < span.end and span.start < step.span.end:
-                _sequence([step], set(), used)
+        for step in steps[begin:end]:
+            _sequence([step], set(), used)
         return tuple(used)
 
 

@@ -11,6 +11,7 @@ from prose_kernel.presentation.display import Display, table
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language
+    from prose_kernel.runtime.budgets import Budget
     from prose_kernel.runtime.machine import Preview
     from prose_kernel.sessions.usage import Line
 
@@ -162,6 +163,35 @@ async def usage(call: Call) -> None:
         lines = (*lines, totals.total)
     head = ("provider", "model", "sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
     return call.show(table(head, [_usage_row(line) for line in lines], code=()))
+
+
+@magic(
+    "%budget [LIMITS|off]",
+    "what the run may consume: 2 usd, 200k tokens, 30 min, 100 sessions, or some of it; alone: what it has consumed",
+    raw=True,
+)
+async def budget(call: Call) -> None:
+    workspace = call.cells.workspace
+    if call.text.strip():
+        workspace.limit(call.text.strip().strip("\"'"))
+    found = workspace.budget
+    if found is None:
+        text = "The run has no budget."
+        call.show(Display({"text/markdown": text, "text/plain": text}))
+        return
+    rows = [(name, f"{limit:,g}", f"{used:,g}") for name, limit, used in _budget_rows(found)]
+    call.show(table(("budget of the run", "allowed", "consumed"), rows, code=()))
+
+
+def _budget_rows(found: Budget) -> list[tuple[str, float, float]]:
+    limits, spent = found.limits, found.spent
+    every = (
+        ("US dollars", limits.usd, round(spent.usd, 4)),
+        ("tokens", limits.tokens, spent.tokens),
+        ("seconds", limits.seconds, round(found.seconds)),
+        ("sessions", limits.sessions, spent.sessions),
+    )
+    return [(name, float(limit), float(used)) for name, limit, used in every if limit is not None]
 
 
 def _usage_row(line: Line) -> tuple[str, ...]:

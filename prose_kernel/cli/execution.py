@@ -94,7 +94,7 @@ class ProgramRun:
         self.screen = screen
         self.language = language
         limits = Limits(request.settings.display_cap, request.settings.display_lines)
-        self.narrator = Narrator(screen, limits, self._keep_image)
+        self.narrator = Narrator(screen, limits, keep=self._keep_image)
         here = somebody_here(sys.stdin, sys.stderr)
         self.asker = TerminalAsker(sys.stdin, screen, here, request.settings.notify)
         self.text_name = request.name
@@ -121,10 +121,12 @@ class ProgramRun:
 
     def plugged(self, settings: Settings, start: Start) -> Workspace:
         """A workspace for this run, which is told of here; it goes on where the request resumes one."""
-        how = self.request.resumption
-        return Workspace(
-            settings, start, asker=self.asker, listeners=[self.narrator], resumption=how, on_live=self._caught_up
+        how, narrator = self.request.resumption, self.narrator
+        workspace = Workspace(
+            settings, start, asker=self.asker, listeners=[narrator], resumption=how, on_live=self._caught_up
         )
+        narrator.watch(workspace)
+        return workspace
 
     def _caught_up(self, lost: Sequence[Asked]) -> None:
         how = self.request.resumption

@@ -9,15 +9,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prose_kernel import languages
 from prose_kernel.cli.ordering import SourceOrder
-from prose_kernel.cli.terminal import Screen, Stream, Task
+from prose_kernel.cli.terminal import Screen, Stream
 from prose_kernel.errors import RunError
 from prose_kernel.presentation.cell_view import DATA
 from prose_kernel.presentation.files import file_text
+from prose_kernel.presentation.live_run import LiveRun, Work
 from prose_kernel.presentation.output_window import Limits, OutputWindow, where_whole
+from prose_kernel.presentation.refresh import Refresh, Time
 from prose_kernel.presentation.safety import clip
 from prose_kernel.presentation.tables_of_values import table_of
 from prose_kernel.runtime import events as e
@@ -25,9 +27,14 @@ from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
 
+if TYPE_CHECKING:
+    from prose_kernel.workspace import Workspace
+
 PREVIEW_COLUMNS = 100
-LABELS_SHOWN = 8
-LAST_LINE_COLUMNS = 70
+DELAY = 0.3
+"""Seconds that something has to take before it is shown live."""
+STEADY = 0.5
+"""Seconds between two drawings in which only the time changes."""
 
 
 class _Text(NamedTuple):
@@ -54,16 +61,21 @@ class Narrator:
     """A listener that writes to a `Screen`; output of parallel branches comes in source order."""
 
     def __init__(
-        self, screen: Screen, limits: Limits, keep: Callable[[str, bytes], str] = lambda name, data: ""
+        self,
+        screen: Screen,
+        limits: Limits,
+        clock: Time | None = None,
+        keep: Callable[[str, bytes], str] = lambda name, data: "",
     ) -> None:
         """`keep` writes an image into the run's directory and returns its path, "" where there is none."""
         self._screen = screen
         self._keep = keep
+        self._live: LiveRun | None = None
+        self._clock = clock or Time()
+        self._refresh = Refresh(self._draw, self._clock)
         self._limits = limits
         self._order = SourceOrder(self._emit)
         self._bare: dict[int, _Shown] = {}
-        self._tasks: dict[object, Task] = {}
-        self._branches: dict[tuple[object, int], _Branches] = {}
         self._raised: e.CommandFinished | None = None
         self.unshown: Value = None
         self._answer: Value = None  # that of a bare session, which is shown
@@ -78,7 +90,6 @@ class Narrator:
             e.CommandOutput: self._command_output,
             e.CommandFinished: self._command_finished,
             e.FileShown: self._file_shown,
-            e.SessionStarted: self._session_started,
             e.SessionProgressed: self._session_progressed,
             e.SessionFinished: self._session_finished,
             e.Failed: self._failed,
@@ -93,13 +104,46 @@ class Narrator:
             e.Warned: self._warned,
         }
 
+        self.kinds = frozenset(self._handlers)
+        """Events that it wants to hear."""
+
+    def watch(self, workspace: Workspace) -> None:
+        """Show what is under way in the runs of a workspace, where the screen can."""
+        if self._screen.redraws:
+            self._live = LiveRun(self._clock.now, workspace.loops, workspace.answering)
+            self._live.own = self._is_printed
+            self.kinds |= LiveRun.kinds
+
+    def _is_printed(self, work: Work) -> bool:
+        """Whether what a command prints goes to the screen as it comes."""
+        return work.bare and self._order.is_live(work.branches)
+
+    def _draw(self) -> float | None:
+        live = self._live
+        if live is None:
+            return None
+        since, now = live.since(), self._clock.now()
+        if since is None:
+            self._screen.show(())
+        elif (wait := since + DELAY - now) <= 0.001:
+            self._screen.show(live.lines(max(3, self._screen.rows // 2)))
+        else:
+            return wait
+        return STEADY
+
     def __call__(self, event: e.Event) -> None:
+        if self._live is not None and type(event) in LiveRun.kinds:
+            self._live.language = self.language
+            self._live(event)
+            self._refresh.changed()
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)  # type: ignore[operator]
 
     def close(self) -> None:
-        """Write what still waits for its turn, and take the live region away."""
+        """Write what still waits for its turn, and take the live lines away."""
+        self._refresh.stop()
+        self._live = None
         for shown in self._bare.values():
             self._rest_of(shown, (), None)
         self._bare.clear()
@@ -133,11 +177,8 @@ class Narrator:
             return
         if text := shown.window.feed(event.stream, event.text, event.omitted):
             self._order.say(event.place.branches, _Text(event.stream, text))
-        if shown.window.left_out():
-            line = f"… {clip(shown.window.last_line, LAST_LINE_COLUMNS)}"
-            if shown.task is None:
-                shown.task = self._screen.begin(line, None)
-            shown.task.advance(line)
+        if self._live is not None and shown.window.cut:
+            self._live.unprinted(event.spawn)
 
     def _command_finished(self, event: e.CommandFinished) -> None:
         shown = self._bare.pop(event.spawn, None)
@@ -185,8 +226,6 @@ class Narrator:
 
     def _rest_of(self, shown: _Shown, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
         """The end of an output that was cut, behind a note."""
-        if shown.task is not None:
-            shown.task.end()
         parts = shown.window.finish()
         if note := shown.window.left_out():
             self._order.say(branches, _Note(f"{note}; {where_whole(result)}"))
@@ -201,10 +240,6 @@ class Narrator:
 
     # -------------------------------------------------- sessions
 
-    def _session_started(self, event: e.SessionStarted) -> None:
-        who = event.request.agent or event.request.kind
-        self._tasks[event.spawn] = self._screen.begin(f"{who}: {clip(event.request.task, 60)}", None)
-
     def _session_progressed(self, event: e.SessionProgressed) -> None:
         """What a session lets be seen beside its text: notes, and the tools that it calls."""
         if event.kind == "note":
@@ -216,9 +251,6 @@ class Narrator:
             self._order.say(event.place.branches, _Note(f"{event.tool.tool} {clip(event.tool.summary, 80)}{how}{why}"))
 
     def _session_finished(self, event: e.SessionFinished) -> None:
-        task = self._tasks.pop(event.spawn, None)
-        if task is not None:
-            task.end()
         if event.result is not None and event.result.origin == "authored":
             self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
         if event.error is not None and event.final and event.request.kind == "call" and not event.error.nobody:
@@ -263,18 +295,9 @@ class Narrator:
     # -------------------------------------------------- parallel
 
     def _parallel_started(self, event: e.ParallelStarted) -> None:
-        branches = event.place.branches
-        self._order.started(branches, event.parallel, event.count)
-        shown = _Branches(event)
-        shown.task = self._screen.begin(shown.text(), event.count)
-        self._branches[(branches, event.parallel)] = shown
+        self._order.started(event.place.branches, event.parallel, event.count)
 
     def _branch_finished(self, event: e.BranchFinished) -> None:
-        *outer, _ = event.place.branches
-        shown = self._branches.get((tuple(outer), event.parallel))
-        if shown is not None and shown.task is not None:
-            shown.states[event.index] = event.status
-            shown.task.advance(shown.text())
         if event.label is not None and event.status == "done" and event.value is not None:
             self._value(event.place.branches, event.label, event.value)
         elif event.label is not None and event.error is not None:
@@ -282,11 +305,7 @@ class Narrator:
         self._order.finished(event.place.branches)
 
     def _parallel_joined(self, event: e.ParallelJoined) -> None:
-        branches = event.place.branches
-        shown = self._branches.pop((branches, event.parallel), None)
-        if shown is not None and shown.task is not None:
-            shown.task.end()
-        self._order.joined(branches, event.parallel)
+        self._order.joined(event.place.branches, event.parallel)
 
     # -------------------------------------------------- decisions, warnings
 
@@ -317,24 +336,7 @@ class Narrator:
 
 @dataclass(slots=True)
 class _Shown:
-    """A bare command that is running: how much of it is shown, and its last line in the live region."""
+    """A bare command that is running: how much of it is shown."""
 
     window: OutputWindow
     format: str = ""
-    task: Task | None = None
-
-
-class _Branches:
-    """The live line of one parallel statement: its named branches with their state, or the count alone."""
-
-    def __init__(self, event: e.ParallelStarted) -> None:
-        self._labels = None if event.iterations or event.count > LABELS_SHOWN else event.labels
-        self.states: dict[int, str] = {}
-        self.task: Task | None = None
-
-    def text(self) -> str:
-        if self._labels is None:
-            return "parallel"
-        marks = {"done": "✓", "failed": "✗", "cancelled": "-"}
-        named = ((label or str(i + 1), self.states.get(i, "")) for i, label in enumerate(self._labels))
-        return " ".join(f"{name}{marks.get(state, '…')}" for name, state in named)

@@ -79,6 +79,19 @@ class SourceOrder:
             group.joined = True
             self._drain(self._root)
 
+    def is_live(self, branches: Sequence[BranchStep]) -> bool:
+        """Whether a piece of output of that branch would be handed out at once."""
+        lane = self._root
+        for step in branches:
+            group = lane.open.get(step.parallel)
+            if group is None or (lane.waiting and lane.waiting[0] is not group) or group.first != step.index:
+                return False
+            found = group.lanes.get(step.index)
+            if found is None:
+                return step is branches[-1]
+            lane = found
+        return not lane.waiting
+
     def close(self) -> None:
         """Hand out everything that still waits, in source order."""
         self._flush(self._root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -216,12 +217,24 @@ def session_notes(services: SessionServices | None, *, usage: bool = False) -> t
     notes = []
     if usage:
         notes += [_line(line) for line in services.usage.lines] or ["usage: no session or judgement ran"]
+    elif any(_paid(line, services) for line in services.usage.lines if line.requests):
+        notes.append(_line(replace(total, provider="the run")))
     elif total.replayed:
         asked = total.sessions + total.judgements
         notes.append(f"replayed: {total.replayed} of {asked} answers came from recordings")
     if total.replayed and (unused := services.cassettes.unused()):
         notes.append(_unused(unused))
     return tuple(notes)
+
+
+def _paid(line: Line, services: SessionServices) -> bool:
+    """Whether who answered may send a bill: its price is known, or it wants a key."""
+    from prose_kernel.sessions.providers import vendors
+
+    try:
+        return bool(line.cost or vendors.find(line.provider, services.means.options).key)
+    except UsageError:  # no model server: an agent, a person
+        return False
 
 
 def _line(line: Line) -> str:

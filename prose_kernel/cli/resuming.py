@@ -175,7 +175,7 @@ def _agreed(
         if head.decisions.get(name, approved) != approved:
             raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
     chosen: dict[str, Any] = {name: value for name, value in head.settings.items() if value is not None}
-    for name in ("gates", "provider", "script", "judge", "cassette", "cassette_mode", "cassette_stale", "remote"):
+    for name in ("gates", *run_options.ANSWERING):
         chosen[name] = options[name]
     chosen["cassette_realtime"] = True if options["realtime"] else None
     if options["script"]:

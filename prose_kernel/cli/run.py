@@ -80,6 +80,11 @@ if TYPE_CHECKING:
     metavar="ADDRESS",
     help="Run commands on the workers of a Dask scheduler (tls://HOST:PORT), or of a cluster here: local.",
 )
+@click.option(
+    "--budget",
+    metavar="LIMITS",
+    help="What sessions and judgements may consume: 2 usd, 200k tokens, 30 min, 100 sessions, or some of it; off.",
+)
 @click.option("--usage", is_flag=True, help="Print what sessions and judgements consumed.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
@@ -113,6 +118,7 @@ def run(
     realtime: bool = False,
     remote: str | None = None,
     trust: Sequence[str] = (),
+    budget: str | None = None,
     usage: bool = False,
 ) -> int:
     """Run a program, a notebook (its cells in order) or a bundled example. TARGET is a file, - for OpenProse on
@@ -162,6 +168,7 @@ def run(
         cassette_stale=cassette_stale,
         cassette_realtime=True if realtime else None,
         remote=remote,
+        budget=budget,
     )
     request = Request(
         name,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+
+ANSWERING: Final = ("provider", "script", "judge", "cassette", "cassette_mode", "cassette_stale", "remote", "budget")
+"""The options about who answers, where commands run, and what that may cost."""
 
 
 def settings_file(cwd: Path, name: str) -> Path | None:
@@ -18,8 +21,7 @@ def settings_file(cwd: Path, name: str) -> Path | None:
 
 def who_answers(given: Mapping[str, Any]) -> tuple[str, ...]:
     """The options about who answers and where commands run, as typed: a run that is resumed wants them again."""
-    names = ("provider", "script", "judge", "cassette", "cassette_mode", "cassette_stale", "remote")
-    return tuple(part for name in names if given[name] for part in (f"--{name.replace('_', '-')}", given[name]))
+    return tuple(part for name in ANSWERING if given[name] for part in (f"--{name.replace('_', '-')}", given[name]))
 
 
 def pairs(inputs: Sequence[str]) -> dict[str, str]:

@@ -11,17 +11,18 @@ import functools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
+from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.presentation.safety import TerminalText, terminal, visible
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from prose_kernel.presentation.live_run import Line
 
 Stream = Literal["stdout", "stderr"]
 Notify = Literal["off", "bell", "desktop"]
@@ -65,7 +66,10 @@ class Screen:
         self.colour_out = has_colour(err if products_to_stderr else out)
         self.colour = has_colour(err)
         self._err = err
-        self._live: Progress | None = None
+        self._region: LiveRegion | None = None
+        if can_redraw(err):
+            self._region = LiveRegion(lambda text: self._write("stderr", text), lambda: terminal_size(err), self.colour)
+        self._asking = 0
         self._partial: dict[Stream, str] = {}
         self._open_lines: set[str] = set()
         self._texts: dict[Stream, TerminalText] = {"stdout": TerminalText(), "stderr": TerminalText()}
@@ -108,8 +112,8 @@ class Screen:
             self._open_lines.discard(surface)
         else:
             self._open_lines.add(surface)
-        if self._live is not None and surface == "terminal":
-            self._write_above(stream, text)
+        if self._region is not None and self._region.visible and surface == "terminal":
+            self._write_above(self._region, stream, text)
         else:
             self._write(stream, text)
 
@@ -173,55 +177,55 @@ class Screen:
 
             Console(file=self._err).print(Panel.fit(f"[bold]prose[/bold]  {MOTTO}", border_style="dim"))
 
-    def begin(self, what: str, total: int | None) -> Task:
-        """Show something that runs until its task is ended; a no-op where there is no terminal."""
-        return Task(self, self._progress() if self.colour else None, what, total)
+    @property
+    def redraws(self) -> bool:
+        """Whether what is under way can be shown below the output."""
+        return self._region is not None
 
-    def _progress(self) -> Progress:
-        if self._live is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+    @property
+    def rows(self) -> int:
+        """Rows that this may take."""
+        return self._region.rows if self._region is not None else 0
 
-            what = TextColumn("{task.description}", markup=False)
-            self._live = Progress(
-                SpinnerColumn(),
-                what,
-                BarColumn(20),
-                MofNCompleteColumn(),
-                console=Console(file=self._err),
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start()
-        return self._live
+    def show(self, lines: Sequence[Line]) -> None:
+        """Show these lines below the output, in place of the former ones; none: take them away.
+
+        While a person is asked nothing is shown, and nothing begins below a line that a command has left open.
+        """
+        region = self._region
+        if region is None or self._asking:
+            return
+        if not lines:
+            self._close()
+        elif region.visible or "terminal" not in self._open_lines:
+            region.draw(lines, self._unfinished())
+
+    def _unfinished(self) -> str:
+        return next((text for text in reversed(self._partial.values()) if text), "")
 
     def rest(self) -> None:
-        """Take the live region away; what commands have left in the middle of a line is printed."""
+        """Take the live lines away; what commands have left in the middle of a line is printed."""
         for name, held in self._texts.items():
             self._pass(name, held.end())
-        live, self._live = self._live, None
-        if live is None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._region is None:
             return
-        live.stop()
+        self._region.erase()
         for stream, text in self._partial.items():
             self._write(stream, text)
         self._partial.clear()
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """No live region while a person is asked."""
-        live = self._live
-        if live is None:
-            yield
-            return
-        live.stop()
-        self._live = None
+        """No live lines while a person is asked."""
+        self._close()
+        self._asking += 1
         try:
             yield
         finally:
-            self._live = live
-            live.start()
+            self._asking -= 1
 
     def explain(self, code: str, docs_url: str | None) -> None:
         """Tell a person at a terminal how to read about an error; the code is a link where the terminal shows links."""
@@ -241,36 +245,12 @@ class Screen:
         file = self._files[stream]
         return file is not None and file.isatty()
 
-    def _write_above(self, stream: Stream, text: str) -> None:
-        """Whole lines go above the live region; the start of a line waits for its end."""
+    def _write_above(self, region: LiveRegion, stream: Stream, text: str) -> None:
+        """Whole lines go above the live lines; the start of a line waits there for its end."""
         whole, newline, rest = (self._partial.pop(stream, "") + text).rpartition("\n")
-        if newline and self._live is not None:
-            self._live.console.out(whole, highlight=False)
         if rest:
             self._partial[stream] = rest
-
-
-class Task:
-    """One line of the live region."""
-
-    def __init__(self, screen: Screen, live: Progress | None, what: str, total: int | None) -> None:
-        self._screen = screen
-        self._live = live
-        self._id: TaskID | None = live.add_task(what, total=total) if live else None
-
-    def advance(self, what: str | None = None) -> None:
-        """One step further; `what` replaces the text."""
-        if self._live is not None and self._id is not None:
-            self._live.update(self._id, advance=1, description=what)
-
-    def end(self) -> None:
-        """Take the line away, with the last one the live region."""
-        if self._live is None or self._id is None:
-            return
-        self._live.remove_task(self._id)
-        self._id = None
-        if not self._live.tasks:
-            self._screen.rest()
+        region.above(lambda: self._write(stream, whole + newline), self._unfinished())
 
 
 def to_nowhere(file: TextIO) -> None:

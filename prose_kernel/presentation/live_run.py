@@ -191,6 +191,11 @@ class LiveRun:
             work.tail = (work.tail + event.text[-_TAIL:])[-_TAIL:]
             work.heard = self.now()
 
+    def unprinted(self, spawn: int) -> None:
+        """What a command prints is not shown elsewhere any more."""
+        if (work := self._work.get(spawn)) is not None:
+            work.bare = False
+
     def _command_finished(self, event: CommandFinished) -> None:
         self._work.pop(event.spawn, None)
 

@@ -46,6 +46,8 @@ SHORTEST: Final = 160
 """Characters of one such text: fewer, the more of them there are."""
 TIMELINE: Final = 200
 CHUNK: Final = 100
+CELLS: Final = 60
+"""Cells that are drawn: the last ones."""
 ROWS: Final = 500
 LINES: Final = 20_000
 """Lines of a program that are shown."""
@@ -213,7 +215,9 @@ class _Report:
         parts, links = [], dict[Span, str]()
         many = len(self.story.texts) > 1
         cells = self.story.record.cells
-        for number, one in enumerate(self.story.texts, 1):
+        if (earlier := len(self.story.texts) - CELLS) > 0:
+            parts.append(Part(f"{earlier:,} earlier cell{'s' if earlier > 1 else ''}", ()))
+        for number, one in list(enumerate(self.story.texts, 1))[-CELLS:]:
             program = one.language.compile(one.source, cell=self.found.head.notebook).program
             steps = tuple(_redacted(step, self.redact) for step in one.language.flow(program, one.source))
             known = {

@@ -210,7 +210,8 @@ class RunStory:
         return Entry(kind, words, place.source, place.span, number=self._number)
 
     def _add(self, kind: str, words: str, place: ev.Place, *, request: bool = False) -> Entry:
-        """A new entry where the event happened. What comes too often is counted in the last one of its kind."""
+        """A new entry where the event happened. What comes too often is counted in the last one of its kind, and the
+        entry has no number: what happens in it belongs to what is around it."""
         line = self._line(place)
         self.counts[kind] = self.counts.get(kind, 0) + 1
         key = id(place.source), place.span, kind
@@ -226,7 +227,7 @@ class RunStory:
 
     def _push(self, entry: Entry, place: ev.Place, depth: int, what: str, key: object = None) -> None:
         line = self._line(place)
-        entries = entry.inner if len(line) < DEEPEST else line[-1].entries
+        entries = entry.inner if entry.number and len(line) < DEEPEST else line[-1].entries
         line.append(_Level(entries, entry, depth, what, place.span, key))
 
     def _pop(self, place: ev.Place, what: str, key: object = None) -> Entry | None:
@@ -390,7 +391,8 @@ class RunStory:
         what = "iterations" if event.iterations else "branches"
         entry = self._add("parallel", f"{count:,} {what}{strategy}", event.place)
         entry.asked = event if event.iterations else None
-        self._forks[event.parallel] = entry
+        if entry.number:
+            self._forks[event.parallel] = entry
 
     def _joined(self, event: ev.ParallelJoined) -> None:
         entry = self._forks.get(event.parallel)
@@ -430,7 +432,7 @@ class RunStory:
         assert level.of is not None
         level.of.answered = event.index + 1
         entry = Entry("pass", f"pass {event.index + 1:,}", place.source, place.span)
-        entries = entry.inner if len(line) < DEEPEST else level.entries
+        entries = entry.inner if level.of.number and len(line) < DEEPEST else level.entries
         line.append(_Level(entries, entry, place.depth, "pass", place.span))
 
     def _loop_left(self, event: ev.LoopLeft) -> None:
@@ -470,7 +472,8 @@ class RunStory:
         entry.notes.append(event.path)
         place = event.place
         inside = (*place.program, event.directory), place.branches
-        self._lines[inside] = [_Level(entry.inner, entry, 0)]
+        entries = entry.inner if entry.number else self._line(place)[-1].entries
+        self._lines[inside] = [_Level(entries, entry, 0)]
         self._open["program", place.program, place.branches, event.alias] = entry
 
     def _program_returned(self, event: ev.ProgramReturned) -> None:

@@ -16,8 +16,11 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from prose_kernel.errors import RunError, StateError, UsageError
+from prose_kernel.errors import BudgetSpent, RunError, StateError, UsageError
+from prose_kernel.language.budgets import parse
 from prose_kernel.language.source import Location, Source, Span
+from prose_kernel.runtime import budgets
+from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Audience, BranchStep, Event, Failed, Listener, Place, Warned
 from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_codec import Request
@@ -97,6 +100,9 @@ class Host:
         self.names = SharedNames()
         self.journal: Journal | None = None
         self.preview: Any = None
+        self.budget: Budget | None = None
+        """That of the run."""
+        self.agent_budgets: dict[str, Budget] = {}
         self.told_lost = False
         self._spawns = 0
 
@@ -396,6 +402,7 @@ class ExecutionContext:
     __slots__ = (
         "answered",
         "branches",
+        "budgets",
         "called_by",
         "cancellation",
         "counts",
@@ -426,6 +433,8 @@ class ExecutionContext:
         self.statement: Any = None
         self.cwd = cwd
         self.branches: tuple[BranchStep, ...] = ()
+        self.budgets: tuple[Budget, ...] = ()
+        """Those of the calls on the way here, beside the run's own."""
         self.cancellation = CancellationState()
         self.race_gate: RaceGate | None = None
         self.path = path
@@ -445,6 +454,7 @@ class ExecutionContext:
         child.recent = Recent(self.recent)
         child.statement = self.statement
         child.branches = (*self.branches, step)
+        child.budgets = self.budgets
         child.cancellation.stopped = self.cancellation.stopped
         child.race_gate = self.race_gate
         child.crossings = self.crossings
@@ -464,7 +474,7 @@ class ExecutionContext:
 
     def goes_on_for(self, caller: ExecutionContext) -> Self:
         """The caller waits until this line of control has come to its end. Returns itself."""
-        self.called_by, self.guarded = caller, caller.guarded
+        self.called_by, self.guarded, self.budgets = caller, caller.guarded, caller.budgets
         return self
 
     def _inner(self, iteration: int | None, path: str) -> Self:
@@ -532,6 +542,22 @@ class ExecutionContext:
     def stack_lines(self) -> tuple[str, ...]:
         """One line for each call on the way here, innermost first."""
         return ()
+
+    def catches(self, error: RunError) -> bool:
+        """Whether a handler here catches an error. One about a budget is caught where that budget counts, and so often
+        that a program can come to an end in good order, but not go on asking for ever."""
+        if error.unanswered:
+            return False
+        if not isinstance(error, BudgetSpent):
+            return True
+        if error.of_one_session:
+            return True
+        active = (*self.budgets, self.host.budget, self.host.agent_budgets.get(error.budget))
+        spent = next((one for one in active if one is not None and one.key == error.budget), None)
+        if spent is None or spent.caught >= budgets.MOST_CAUGHT:
+            return False
+        spent.caught += 1
+        return True
 
     # ------------------------------------------------------------ looking
 
@@ -603,6 +629,44 @@ class ExecutionContext:
         """
         await self.admitted()
         host = self.host
+        active = self.budgets if host.budget is None else (*self.budgets, host.budget)
+        if active:
+            return await self._ask_within(active, request, kind, ask, also=also, limited=limited, kept=kept)
+        return await self._ask(request, kind, ask, also=also, limited=limited, kept=kept)
+
+    async def _ask_within(
+        self, active: tuple[Budget, ...], request: Request, kind: type[T], ask: Callable[[], Awaitable[T]], **how: Any
+    ) -> T:
+        """The same, counted for these budgets. One of them that comes to its end gives its notice."""
+        try:
+            with budgets.counting(active, self._named):
+                return await self._ask(request, kind, ask, **how)
+        finally:
+            for budget in active:
+                if not budget.noticed and budget.share >= budgets.NOTICE:
+                    budget.noticed = True
+                    told = f"80 % of the budget of {budget.title} is spent ({budget.limits.text})"
+                    self.warn("W221", told, self.statement)
+
+    def _named(self) -> str:
+        """What to call the statement that is under way."""
+        statement = self.statement
+        if statement is None:
+            return "its imports"
+        line = self.source.line_column(statement.span.start)[0]
+        return f"line {line}, `{head(self.source, statement)}`"
+
+    async def _ask(
+        self,
+        request: Request,
+        kind: type[T],
+        ask: Callable[[], Awaitable[T]],
+        *,
+        also: Sequence[str] = (),
+        limited: bool = False,
+        kept: Callable[[T], T] | None = None,
+    ) -> T:
+        host = self.host
         if limited and host.permits is not None:
             ask = partial(_in_place, host.permits, ask)
         if host.journal is None:
@@ -650,6 +714,11 @@ def located(s: ExecutionContext, error: E, node: Node) -> E:
     if error.location is None:
         error.location = s.location(node.span)
     return error
+
+
+def budget_of(s: ExecutionContext, key: str, title: str, limits: str) -> Budget:
+    """A budget as a program states it."""
+    return Budget(key, title, parse(limits), s.host.ports.clock)
 
 
 def head(source: Source, node: Node) -> str:

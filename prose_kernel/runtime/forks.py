@@ -77,7 +77,7 @@ class Join:
         """A branch has finished; afterwards `decided` says whether the others are to be cancelled."""
         self._settled += 1
         succeeded = outcome.status == "done"
-        if outcome.error is not None and outcome.error.unanswered:
+        if outcome.error is not None and outcome.error.ends_siblings:
             self._fail(outcome)
         elif self.policy.strategy == "all":
             if not succeeded and self.policy.on_fail == "fail-fast":

@@ -212,10 +212,11 @@ class Machine:
 
     async def _drive(self, context: ExecutionContext, program: Any) -> Value:
         """Run the text; what it has left is kept also when it fails."""
-        turns = self._shared.host.scheduler
+        turns, budget = self._shared.host.scheduler, self._shared.host.budget
         turns.text_begins()
         try:
-            return await drive(self._execute(context, program))
+            with budget.open() if budget is not None else contextlib.nullcontext():
+                return await drive(self._execute(context, program))
         except BaseException:
             with contextlib.suppress(StateError):
                 await self._keep(context, program)

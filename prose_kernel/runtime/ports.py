@@ -153,7 +153,7 @@ class ShownFile(Struct, frozen=True, omit_defaults=True):
 
 class Files(Protocol):
     async def show(self, request: ShowRequest) -> ShownFile:
-        """Read a file for people to see. Raises `ExecError` (E221) for one that cannot be shown; never waits for one
+        """Read a file for people to see. Raises `ExecError` (E223) for one that cannot be shown; never waits for one
         that has no end."""
         ...
 

@@ -6,14 +6,16 @@ How it ended is returned, not raised: whether a failure is an error or a value i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
 from prose_kernel.errors import ProviderError, ProviderTimeout, RecordedTimeout, RunError, SessionError, SessionTimeout
+from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target, Wait
@@ -68,7 +70,8 @@ class SessionAttempts:
     """One session of a program while it runs. A language says where the answer goes (`target`) and takes it (`keep`).
 
     `key` is where the answer will be kept, `bound_to` the name that takes it, `limit` the timeout as written.
-    `consumed` tells that the answer is used by what stands around the session, though it has no name.
+    `consumed` tells that the answer is used by what stands around the session, though it has no name. `budgets` are
+    those of the session itself and of its agent.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class SessionAttempts:
         backoff: str = "none",
         limit: str = "",
         consumed: bool = False,
+        budgets: Sequence[Budget] = (),
     ) -> None:
         self.s = s
         self.node = node
@@ -93,6 +97,7 @@ class SessionAttempts:
         self.backoff = backoff
         self.limit = limit
         self.consumed = consumed
+        self.budgets = tuple(budgets)
         self.number = s.host.next_spawn()
 
     def target(self) -> Target | None:
@@ -116,6 +121,17 @@ class SessionAttempts:
 
     async def run(self) -> Success | Failure:
         """Make attempts until one succeeds or no further one is allowed."""
+        outer = self.s.budgets
+        self.s.budgets = (*outer, *self.budgets)
+        with contextlib.ExitStack() as times:
+            for budget in self.budgets:
+                times.enter_context(budget.open())
+            try:
+                return await self._run()
+            finally:
+                self.s.budgets = outer
+
+    async def _run(self) -> Success | Failure:
         s, attempt = self.s, 0
         while True:
             await s.flush()

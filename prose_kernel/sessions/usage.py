@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import asides, budgets
 from prose_kernel.runtime.ports import (
     Finding,
     Judge,
@@ -99,6 +99,7 @@ class UsageTotals:
         """Count what was noted in the journal of a run that is resumed: it belongs to the same run."""
         for what, provider, model, usage, replayed in notes:
             self._add(what, provider, model, reported(usage), replayed)
+            budgets.consumed(None, session=what == "session")
 
     def _count(self, what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
         self._add(what, provider, model, usage, replayed)
@@ -112,6 +113,8 @@ class UsageTotals:
         line = replace(line, sessions=line.sessions + (what == "session"))
         line = replace(line, judgements=line.judgements + (what == "judgement"))
         self._lines[provider, model] = _with(line, usage, replayed)
+        if not replayed:
+            budgets.consumed(usage)
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -168,9 +171,10 @@ class CountedSessions:
         self._usage = usage
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        with self._usage.listening():
-            result = await self._inner.run(request, on_progress)
-        self._usage.session(result)
+        async with budgets.limited(session=True):
+            with self._usage.listening():
+                result = await self._inner.run(request, on_progress)
+            self._usage.session(result)
         return result
 
 
@@ -204,3 +208,26 @@ class CountedJudge:
             found = await self._inner.items(request, value)
         self._usage.judgement(found)
         return found
+
+
+class LimitedJudge:
+    """The `Judge` port around one that costs something: it is asked as far as the budgets allow."""
+
+    def __init__(self, inner: Judge) -> None:
+        self._inner = inner
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        async with budgets.limited(session=False):
+            return await self._inner.decide(request)
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        async with budgets.limited(session=False):
+            return await self._inner.choose(request, labels)
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        async with budgets.limited(session=False):
+            return await self._inner.extract(request, value, path)
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        async with budgets.limited(session=False):
+            return await self._inner.items(request, value)

@@ -69,7 +69,7 @@ class FilesToShow:
 
 
 def read(path: str, directory: str) -> ShownFile:
-    """The file at a path, relative to a directory. Raises `ExecError` (E221)."""
+    """The file at a path, relative to a directory. Raises `ExecError` (E223)."""
     if not path.strip():
         raise _refused(path, "its name is empty")
     try:
@@ -84,7 +84,7 @@ def read(path: str, directory: str) -> ShownFile:
 
 
 def _refused(path: str, reason: str) -> ExecError:
-    return ExecError(f"{path or 'the file'} cannot be shown: {reason}", code="E221")
+    return ExecError(f"{path or 'the file'} cannot be shown: {reason}", code="E223")
 
 
 def _open(path: str, full: str) -> BinaryIO:

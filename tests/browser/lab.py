@@ -203,9 +203,9 @@ class Notebook:
         """Wait until the outputs of a cell show a text."""
         expect(self.cell(number).locator(".jp-Cell-outputWrapper")).to_contain_text(text)
 
-    def question(self, number: int) -> Any:
-        """The form that a cell asks with, as soon as there is one."""
-        form = self.cell(number).locator(".prose-question:not(:has(button:disabled))")
+    def question(self, number: int, title: str) -> Any:
+        """The form with this title that a cell asks with, as soon as it can be answered."""
+        form = self.cell(number).locator(f".prose-question:not(:has(button:disabled)):has-text('{title}')")
         form.wait_for()
         return form
 

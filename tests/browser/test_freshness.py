@@ -20,6 +20,10 @@ def marks(notebook: Notebook) -> list[str]:
     return [str(dot.get_attribute("aria-label")) for dot in notebook.panel.locator(".prose-stale").all()]
 
 
+def show_panel(lab: Lab) -> None:
+    lab.page.locator('.lm-TabBar-tab[title^="Prose: the run"]').click()
+
+
 def edit(notebook: Notebook, number: int, text: str) -> None:
     notebook.editor(number).click()
     notebook.page.keyboard.press("Control+a")
@@ -37,7 +41,7 @@ def test_stale_cells_are_marked_and_run_again_in_their_places(lab: Lab, pictures
         "Stale: topic was changed by [4]",
         "May be stale: plan may change: [2] is stale",
     ]
-    lab.page.locator('[data-id="prose-panel"], .lm-TabBar-tab[title^="Prose: the run"]').first.click()
+    show_panel(lab)
     panel = lab.page.locator("#prose-panel")
     expect(panel).to_contain_text("Stale cells")
     pictures.take("freshness", lab.page)
@@ -50,19 +54,23 @@ def test_stale_cells_are_marked_and_run_again_in_their_places(lab: Lab, pictures
 
 
 def test_the_panel_follows_the_run_and_leads_to_its_cells(lab: Lab, pictures: Pictures) -> None:
-    notebook = lab.notebook(
-        CELLS[0], 'parallel:\n  tests = exec "sleep 1; echo 12 passed"\n  lint = exec "sleep 1; echo \'<b>clean\'"'
-    )
-    lab.page.locator('[data-id="prose-panel"], .lm-TabBar-tab[title^="Prose: the run"]').first.click()
+    branches = 'parallel:\n  tests = exec "sleep 1; echo 12 passed"\n  lint = exec "sleep 1; echo \'<b>clean\'"'
+    notebook = lab.notebook(CELLS[0], branches, "%bindings")
+    show_panel(lab)
     panel = lab.page.locator("#prose-panel")
     notebook.run(0)
     expect(panel.locator("[data-name=topic] summary")).to_contain_text("tea")
     expect(panel).to_contain_text("writer agent, sonnet")
     notebook.start(1)
-    expect(panel).to_contain_text(re.compile(r"line 3 lint: sleep 1"))
+    expect(panel).to_contain_text("line 3 lint: sleep 1")
     notebook.finish(1)
     panel.locator("[data-name=lint] summary").click()
     expect(panel.locator("[data-name=lint] pre")).to_have_text("<b>clean")
+    notebook.run(2)
+    folded = notebook.outputs(2).locator("details", has_text="tests")
+    folded.locator("summary").click()
+    expect(folded.locator("pre")).to_have_text("12 passed")
     panel.locator("[data-name=lint] button", has_text="[2] line 3").click()
     expect(notebook.cell(1)).to_have_class(re.compile("jp-mod-active"))
-    pictures.take("panel", panel)
+    pictures.take("panel", lab.page)
+    assert lab.problems == []

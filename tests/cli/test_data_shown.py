@@ -70,5 +70,5 @@ def test_a_person_at_a_terminal_sees_lines_and_tables_that_fit(here: Path) -> No
 def test_a_file_that_is_missing_ends_the_run_with_one_clear_error(here: Path) -> None:
     found = piped(here, 'exec "true"\n  display: "gone.png"')
     assert found.returncode == 1
-    assert "gone.png cannot be shown: there is no such file [E221]" in found.stderr.decode()
+    assert "gone.png cannot be shown: there is no such file [E223]" in found.stderr.decode()
     assert "Traceback" not in found.stderr.decode()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from cli.screened import Screened
 
 from prose_kernel.cli.terminal import Notify, Screen, TerminalAsker
 
@@ -153,10 +154,102 @@ def test_branches_are_shown_while_they_run_and_leave_only_their_output(start: St
   quick = exec "echo early"
 exec "echo after"
 """)
-    child.expect_exact("slow… quick✓")
+    screen = Screened(child)
+    screen.until("1 of 2", "slow")
+    assert screen.lines[-1].split() == [
+        "▸",
+        "slow",
+        "$",
+        "while",
+        "[",
+        "!",
+        "-e",
+        "go",
+        "];",
+        "do",
+        "sleep",
+        "0.05;",
+        "done;",
+        "echo",
+        "late",
+    ]
     Path(child.cwd, "go").touch()
-    child.expect_exact("after\r\n")
-    assert end(child) == 0
+    assert screen.end() == 0
+    assert screen.lines[3:] == ["slow = late", "quick = early", "after"]
+
+
+GO = "while [ ! -e go ]; do sleep 0.05; done"
+
+
+def test_the_output_of_a_named_command_is_seen_while_it_runs_and_leaves_nothing(start: Start) -> None:
+    child = start(f'let x = exec "echo compiling; {GO}"\noutput y = 1\n')
+    screen = Screened(child)
+    screen.until("x = $ echo compiling", "    compiling")
+    assert "\x1b[2m    compiling\x1b[0m" in screen.raw
+    Path(child.cwd, "go").touch()
+    assert screen.end() == 0
+    assert screen.lines[3:] == ["x = compiling", "y: 1"]
+
+
+def test_a_loop_shows_its_pass_and_a_branch_its_last_line_unless_it_is_printed_anyway(start: Start) -> None:
+    child = start(f"""repeat 3 as i:
+  if i == 1:
+    parallel for city in ["oslo", "rome"]:
+      exec "echo I am {{city}}; {GO}"
+""")
+    screen = Screened(child)
+    screen.until("repeat 3 as i", "pass 2 of 3", "0 of 2", "I am rome")
+    shown = "\n".join(screen.lines)
+    assert shown.count("I am oslo") == shown.count("I am rome") == 1  # oslo's is printed, rome's waits for its turn
+    assert [line.split()[1] for line in screen.lines if line.startswith("  ▸")] == ["oslo", "rome"]
+    Path(child.cwd, "go").touch()
+    assert screen.end() == 0
+    assert [line for line in screen.lines if "I am" in line or "▸" in line] == ["I am oslo", "I am rome"]
+
+
+def test_an_interrupt_leaves_no_live_line(start: Start) -> None:
+    child = start('let x = exec "echo working; sleep 60"\n')
+    screen = Screened(child)
+    screen.until("    working")
+    child.sendintr()
+    assert screen.end() == 130
+    assert not [line for line in screen.lines if "▸" in line or "working" in line]
+
+
+def test_a_terminal_that_becomes_narrower_is_left_clean(start: Start) -> None:
+    child = start(f'let x = exec "echo {"long " * 15}; {GO}"\n')
+    screen = Screened(child)
+    screen.until("    long")
+    child.setwinsize(12, 30)
+    widest = len(max(screen.lines, key=len))
+    assert widest > 60
+    screen.until("\n    long long long long long…")
+    Path(child.cwd, "go").touch()
+    assert screen.end() == 0
+    assert not [line for line in screen.lines if "▸" in line]
+
+
+def test_nothing_is_live_while_a_person_is_asked(start: Start) -> None:
+    child = start(f'parallel:\n  slow = exec "{GO}"\n  gate ready:\n    prompt: "Ready?"\n')
+    screen = Screened(child)
+    screen.until("Ready?", "approve or reject?")
+    assert not [line for line in screen.lines if "▸" in line]
+    child.sendline("approve")
+    screen.until("▸ slow")
+    Path(child.cwd, "go").touch()
+    assert screen.end() == 0
+
+
+@pytest.mark.parametrize(("name", "value", "live"), [("NO_COLOR", "1", True), ("TERM", "dumb", False)])
+def test_without_colour_lines_are_plain_and_a_dumb_terminal_gets_none(
+    start: Start, monkeypatch: pytest.MonkeyPatch, name: str, value: str, live: bool
+) -> None:
+    monkeypatch.setenv(name, value)
+    screen = Screened(start('let x = exec "echo working; sleep 0.8"\nexec "echo after"\n'))
+    assert screen.end() == 0
+    assert ("▸" in screen.raw) is live and ("\x1b[J" in screen.raw) is live
+    assert not re.search(r"\x1b\[[0-9;]*m", screen.raw)
+    assert screen.lines == ["x = working", "after"]
 
 
 def test_the_live_region_keeps_output_whole(start: Start) -> None:

@@ -140,8 +140,8 @@ async def test_a_file_that_is_not_there_is_an_error_of_the_program(cells: Cells)
     name, value, traceback = await wrong(cells, 'exec "true"\n  display: "gone.png"')
     assert (name, value) == (
         "ExecError",
-        "gone.png cannot be shown: there is no such file [E221]",
-    ) or "E221" in traceback
+        "gone.png cannot be shown: there is no such file [E223]",
+    ) or "E223" in traceback
     assert "gone.png cannot be shown: there is no such file" in value and "line 2" in traceback
     caught = 'try:\n  exec "true"\n    display: "gone.png"\ncatch as e:\n  output why = e.message'
     assert (await fine(cells, caught)).texts[-1].startswith("why: text = gone.png cannot be shown")

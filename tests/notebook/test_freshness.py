@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -343,8 +344,9 @@ async def test_bindings_tell_what_made_them_and_the_text_is_as_before(book: Note
     assert display.data["text/plain"].splitlines()[0].split() == ["name", "kind", "bytes", "from", "preview"]
     assert "made by" not in display.data["text/markdown"]
     person = display.person["text/markdown"]
-    assert "made by [1] line 1" in person
-    assert "made by [2] line 2 from x" in person
+    shown = html.unescape(person)
+    assert "made by [1] line 1" in shown
+    assert "made by [2] line 2 from x" in shown
     assert "<b>" not in person
     assert "\n" not in person
 
@@ -377,3 +379,14 @@ async def test_the_history_of_values_is_bounded(book: Notebook, monkeypatch: pyt
     first, last = book.cells.provenance.names["big"]
     assert (first.known, last.known) == (False, True)
     assert "(forgotten)" in await book.magic("%bindings big")
+
+
+async def test_the_page_shows_what_the_magics_show(book: Notebook) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "freshness.md").read_text(encoding="utf-8")
+    first, second = (text.strip() for text in page.split("```prose\n")[1:3] for text in [text.split("```")[0]])
+    await book.run("a", first)
+    await book.run("b", second)
+    history = await book.magic("%bindings plan")
+    await book.run("a", first.replace("tea", "coffee"))
+    for shown in (await book.magic("%stale"), history):
+        assert f"```text\n{shown}\n```" in page, shown

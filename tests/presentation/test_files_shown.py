@@ -306,7 +306,7 @@ def test_numbers_stand_on_the_right_also_beside_missing_ones() -> None:
 def _refused(path: str, directory: Path) -> str:
     with pytest.raises(ExecError) as caught:
         shown_files.read(path, str(directory))
-    assert caught.value.code == "E221"
+    assert caught.value.code == "E223"
     return caught.value.message
 
 

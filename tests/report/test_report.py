@@ -11,14 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from report.pages import checked
 
 from prose_kernel import settings
 from prose_kernel.cli.main import main
 from prose_kernel.presentation.report import report_of
 from prose_kernel.run_replay import times
-from prose_kernel.runtime.journal_records import Asked, Record, Text
-from prose_kernel.state.journal_file import NAME, JournalFile, read
+from prose_kernel.runtime.journal_codec import encode
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Record, Text
+from prose_kernel.runtime.ports import FileWrite, SessionResult, ToolUse, Usage
+from prose_kernel.state.journal_file import NAME, JournalFile, JournalRead, read
 from prose_kernel.state.runs import Directories, places
 
 SCRIPT = """\
@@ -255,14 +258,14 @@ def test_a_run_that_is_running(here: Path) -> None:
 def test_what_this_version_does_otherwise_is_said(here: Path) -> None:
     run("p.prose", *FULL)
     found = read(last() / NAME)
-    records: list[Record] = [
-        Asked(r.key, r.kind, "0" * 16, r.said, r.looks, r.t) if isinstance(r, Asked) and r.key == "c1/4/x0" else r
-        for _, r in found.records(1)
-    ]
-    (last() / NAME).unlink()
-    file = JournalFile(last() / NAME)
-    file.copy([found.head, *records])
-    file.close()
+    rewrite(
+        found,
+        lambda record: (
+            structs.replace(record, digest="0" * 16)
+            if isinstance(record, Asked) and record.key == "c1/4/x0"
+            else record
+        ),
+    )
     page = checked(report())
     assert "This is not all of the run: this version of prose_kernel does something else" in page.text
     assert "12 passed" in page.text
@@ -278,6 +281,80 @@ def test_a_run_that_was_resumed_leaves_out_the_time_between(here: Path) -> None:
     page = checked(report())
     assert "r.prose done" in page.text
     assert "2 commands" in page.text
+
+
+def test_what_happens_in_calls_that_are_counted_is_still_told(here: Path) -> None:
+    source = 'block once(n):\n  exec "true {n}"\nlet n = 0\nloop (max: 230):\n  do once("x")\n  n = n + 1\n'
+    Path("m.prose").write_text(source)
+    run("m.prose")
+    page = checked(report())
+    assert "230 commands" in page.text
+    assert page.text.count("$ true x") >= 230
+    assert "and 30 more times" in page.text
+
+
+def test_imported_programs_are_entries_with_their_own_text(here: Path) -> None:
+    Path("inner.prose").write_text('input x: "?"\nlet y = exec "echo inner {x}"\noutput z = "{y}"\n')
+    Path("o.prose").write_text('use "./inner.prose" as inner\nlet r = inner(x: "one")\noutput all = r.z\n')
+    run("o.prose")
+    source = report()
+    page = checked(source)
+    assert "program inner" in page.text and "$ echo inner one → y" in page.text
+    assert "o.prose inner.prose" in page.text
+    assert re.search(r'class="ln" href="#s2-2"', source)
+
+
+def test_tools_files_tokens_and_cost_of_a_session(here: Path) -> None:
+    Path("t.prose").write_text('let a = session "Go"\n')
+    Path("s.yaml").write_text('sessions:\n  "*": "done"\n')
+    run("t.prose")
+    found = read(last() / NAME)
+    use = ToolUse("read", "src/<main>.py", detail="first line")
+    told = SessionResult(
+        "an *answer*",
+        provider="anthropic",
+        origin="model",
+        trace=(use, ToolUse("write", "/etc/x", "refused", "not allowed")),
+        writes=(FileWrite("out.txt", None, "new"),),
+        usage=Usage(2, 1000, 234, 0.0125),
+    )
+    aside = {
+        "usage": [
+            [
+                "session",
+                "anthropic",
+                "big",
+                {"requests": 2, "tokens_in": 1000, "tokens_out": 234, "cost": 0.0125},
+                False,
+            ]
+        ]
+    }
+    rewrite(
+        found,
+        lambda record: (
+            structs.replace(record, value=encode(told), aside=encode(aside), error=NOTHING)
+            if isinstance(record, Answered)
+            else record
+        ),
+    )
+    page = checked(report())
+    for said in (
+        "answered by model",
+        "2 tool calls tool asked read src/<main>.py first line write /etc/x refused not allowed",
+        "wrote out.txt answer an answer",
+        "1,234 tokens $0.0125 cost",
+        "anthropic big 1 0 0 2 1,000 234 $0.0125",
+    ):
+        assert said in page.text, said
+
+
+def rewrite(found: JournalRead, change: Callable[[Record], Record]) -> None:
+    """Write a journal anew, with changed records."""
+    records = [found.head, *(change(record) for _, record in found.records(1))]
+    found.path.unlink()
+    file = JournalFile(found.path)
+    file.copy(records)
+    file.close()
 
 
 def test_secrets_are_taken_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

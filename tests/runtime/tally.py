@@ -364,6 +364,7 @@ TALLY = Language(
     format_program=format_text,
     report=lambda program, name: f"{name} counts\n",
     flow=lambda program, source: (),
+    stops=lambda program: [],
     contract=lambda program: program,
     index=lambda program, source: Index(),
     fixes=lambda compiled, diagnostic: (),

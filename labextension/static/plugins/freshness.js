@@ -1,7 +1,7 @@
 /* A dot beside the number of each cell that is stale, with the reason, and a command that runs them again. */
 
 const STYLE = `
-.prose-stale { position: absolute; left: 14px; top: 9px; width: 8px; height: 8px; border-radius: 50%; z-index: 1;
+.prose-stale { position: absolute; left: 20px; top: 10px; width: 8px; height: 8px; border-radius: 50%; z-index: 1;
   border: 1.5px solid var(--jp-warn-color0, #b45309); background: var(--jp-warn-color1, #d97706); box-sizing: border-box; }
 .prose-stale[data-maybe] { background: transparent; }
 `;

@@ -16,13 +16,14 @@ const STYLE = `
 .prose-question-text .jp-RenderedMarkdown { padding: 0; }
 .prose-question-note { color: var(--jp-ui-font-color1); }
 .prose-question label { display: block; margin-top: 6px; }
-.prose-question-field { display: block; box-sizing: border-box; width: 100%; margin-top: 2px; padding: 4px 6px;
+.prose-question-field { display: block; box-sizing: border-box; width: 100%; margin-top: 4px; padding: 4px 6px;
   border: 1px solid var(--jp-border-color1); border-radius: 2px; background: var(--jp-input-background);
   color: var(--jp-content-font-color0); font-family: var(--jp-code-font-family); font-size: var(--jp-code-font-size); }
 textarea.prose-question-field { min-height: 6em; resize: vertical; }
 .prose-question-buttons { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 8px; align-items: center; }
 .prose-question-buttons button { padding: 4px 14px; border: 1px solid var(--jp-border-color1); border-radius: 2px;
   background: var(--jp-layout-color2); color: var(--jp-ui-font-color0); font: inherit; cursor: pointer; }
+.prose-question-buttons button:disabled { cursor: default; opacity: 0.6; }
 .prose-question-buttons button.prose-main { background: var(--jp-brand-color1); border-color: var(--jp-brand-color1);
   color: var(--jp-ui-inverse-font-color0, white); }
 .prose-question-buttons button.prose-quiet { margin-left: auto; border-color: transparent; background: none; }
@@ -33,7 +34,8 @@ textarea.prose-question-field { min-height: 6em; resize: vertical; }
 .jp-Cell.prose-waits .jp-InputPrompt::before { content: '● '; }
 `;
 const MARK = '● ';
-const KEPT = 'prose-kernel:question'; // in the tab's own storage, which a reload keeps and no other tab sees
+const GRACE = 400; // milliseconds in which a click was meant for what stood there before
+const KEPT = 'prose-kernel:question:'; // in the tab's own storage, which a reload keeps and no other tab sees
 
 const element = (tag, properties = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), properties);
@@ -116,25 +118,25 @@ const makeSigns = (NAME) => {
   return signs;
 };
 
-/* The tab's key of the question that waits: what a page needs to be asked again after it was loaded anew. */
+/* The tab's key of the question that a kernel waits with: what a page needs to be asked again after it was loaded anew. */
 const keys = {
-  keep(entry) {
+  keep(kernel, entry) {
     try {
-      window.sessionStorage.setItem(KEPT, JSON.stringify(entry));
+      window.sessionStorage.setItem(KEPT + kernel, JSON.stringify(entry));
     } catch (error) {
       // storage is full or switched off: a page that is loaded anew is not asked again
     }
   },
-  get() {
+  get(kernel) {
     try {
-      return JSON.parse(window.sessionStorage.getItem(KEPT)) || null;
+      return JSON.parse(window.sessionStorage.getItem(KEPT + kernel)) || null;
     } catch (error) {
       return null;
     }
   },
-  drop(key) {
-    const kept = keys.get();
-    if (kept && kept.key === key) window.sessionStorage.removeItem(KEPT);
+  drop(kernel, key) {
+    const kept = keys.get(kernel);
+    if (kept && kept.key === key) window.sessionStorage.removeItem(KEPT + kernel);
   },
 };
 
@@ -144,6 +146,7 @@ const formClass = (Widget, signs, rendermime) =>
     constructor(question, request, future) {
       super();
       Object.assign(this, { question, request, future, over: false, timer: null });
+      this.kernel = future._kernel;
       this.end = performance.now() + question.seconds * 1000;
       this.suppress = (event) => this.node.toggleAttribute('data-lm-suppress-shortcuts', !saves(event));
       this.value = new Promise((resolve) => (this.resolve = resolve));
@@ -198,7 +201,7 @@ const formClass = (Widget, signs, rendermime) =>
     }
 
     button(button) {
-      const made = element('button', { type: 'button', textContent: button.label });
+      const made = element('button', { type: 'button', textContent: button.label, disabled: true });
       if (button.main) {
         made.classList.add('prose-main');
         if (this.field && this.field.tagName === 'TEXTAREA') made.title = 'Ctrl+Enter';
@@ -226,6 +229,7 @@ const formClass = (Widget, signs, rendermime) =>
       if (this.over) return;
       if (this.question.seconds !== null) this.count();
       signs.begin(this, this.question.title);
+      window.setTimeout(() => this.enable(!this.over), GRACE);
     }
 
     /* Also when its cell is scrolled out of sight: the question stays. */
@@ -266,6 +270,10 @@ const formClass = (Widget, signs, rendermime) =>
       if (main) this.answer(main);
     }
 
+    enable(on) {
+      this.node.querySelectorAll('button').forEach((button) => (button.disabled = !on));
+    }
+
     /* Send what was chosen, once. */
     answer(button) {
       if (this.over) return;
@@ -286,19 +294,22 @@ const formClass = (Widget, signs, rendermime) =>
       if (this.over) return;
       this.over = true;
       this.rest();
-      this.node.querySelectorAll('button, input, textarea').forEach((part) => (part.disabled = true));
+      const notebook = this.node.contains(document.activeElement) && this.node.closest('.jp-Notebook');
+      this.enable(false);
+      if (this.field) this.field.disabled = true;
+      if (notebook) notebook.focus(); // the keys are the notebook's again
       this.said.textContent = why;
     }
 
     rest() {
       window.clearInterval(this.timer);
       signs.end(this);
-      keys.drop(this.question.key);
+      if (this.kernel) keys.drop(this.kernel.id, this.question.key);
     }
 
     withdraw() {
       this.close('');
-      const kernel = this.future._kernel;
+      const { kernel } = this;
       if (kernel && kernel.hasPendingInput) kernel.hasPendingInput = false; // else Lab runs no further cell
       const item = this.parent || this;
       if (!item.isDisposed) item.dispose();
@@ -323,9 +334,8 @@ const install = (OutputArea, QuestionForm) => {
       this._pendingInput = false;
       if (!form.over) form.withdraw();
     };
-    const kernel = future._kernel;
     const cell = (future.msg.metadata || {}).cellId || question.cell;
-    if (kernel && cell) keys.keep({ key: question.key, kernel: kernel.id, cell });
+    if (form.kernel && cell) keys.keep(form.kernel.id, { key: question.key, cell });
     future.registerMessageHook(({ metadata }) => {
       if (metadata && metadata.prose && metadata.prose.withdrawn === request.header.msg_id) end();
       return true;
@@ -336,8 +346,8 @@ const install = (OutputArea, QuestionForm) => {
 
 /* After a reload: with the key of the question that its cell waits for, the page asks to be asked again. */
 const resume = async (services, panel, kernel) => {
-  const kept = keys.get();
-  if (!kernel || !kept || kept.kernel !== kernel.id) return;
+  const kept = kernel && keys.get(kernel.id);
+  if (!kept) return;
   const content = { key: kept.key };
   const options = { msgType: 'prose_question_request', channel: 'control', session: kernel.clientId, content };
   const request = services.KernelMessage.createMessage({ ...options, username: kernel.username });
@@ -351,7 +361,7 @@ const resume = async (services, panel, kernel) => {
     message.metadata.prose.cell = kept.cell;
     cell.outputArea.onInputRequest(message, future);
   };
-  future.onReply = ({ content: { waiting } }) => waiting || keys.drop(kept.key);
+  future.onReply = ({ content: { waiting } }) => waiting || keys.drop(kernel.id, kept.key);
 };
 
 export default async ({ NAME, shared }) => {

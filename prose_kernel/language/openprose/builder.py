@@ -7,8 +7,8 @@ reported here under `strict`. Bad values are reported and replaced by their defa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose import newcomers, tree
@@ -108,11 +108,12 @@ class Builder(BodyBuilder):
         end: int,
         name: Name,
         parameters: tuple[Name, ...] | None,
-        depth: int | None,
+        limits: Mapping[str, Any] | None,
         body: Body,
     ) -> tree.Block:
         self._empty(start, end, "block", body)
-        return self._defined(tree.Block(name, parameters or (), depth, body, span=Span(start, end)))
+        depth, budget = ((limits or {}).get(word) for word in ("max_depth", "budget"))
+        return self._defined(tree.Block(name, parameters or (), depth, body, budget, span=Span(start, end)))
 
     def parameters(self, start: int, end: int, names: tuple[Name, ...] | None) -> tuple[Name, ...]:
         if names is None and not self.findings.error_since(start):
@@ -122,14 +123,30 @@ class Builder(BodyBuilder):
     def names(self, start: int, end: int, first: Name, others: Sequence[Name] = ()) -> tuple[Name, ...]:
         return (first, *others)
 
-    def max_depth(self, start: int, end: int, name: Name, value: Expression) -> int | None:
-        if name.id != "max_depth":
-            self.add("E004", *name.span, f"unexpected `{name.id}`", "write `(max_depth: 50)`")
-            return None
-        if isinstance(value, Number) and isinstance(value.value, int) and value.value > 0:
-            return value.value
-        self.add("E145", *value.span, "max_depth must be a positive integer")
-        return None
+    def limits(
+        self, start: int, end: int, first: tuple[Name, Any], others: Sequence[tuple[Name, Any]] = ()
+    ) -> Mapping[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in (first, *others):
+            if name.id in found:
+                self.add("E009", *name.span, f"`{name.id}` is given twice")
+            found[name.id] = value
+        return found
+
+    def limit(self, start: int, end: int, name: Name, value: Expression) -> tuple[Name, int | Text | None]:
+        if name.id == "budget":
+            self.strict(start, end, "a block has no `budget`", "leave it out")
+            if isinstance(value, Text):
+                return name, value
+            self.add("E184", *value.span, "A budget must be a string", 'write `(budget: "2 usd")`')
+        elif name.id != "max_depth":
+            hint = "write `(max_depth: 50)`" if self.is_strict else 'write `(max_depth: 50)` or `(budget: "2 usd")`'
+            self.add("E004", *name.span, f"unexpected `{name.id}`", hint)
+        elif isinstance(value, Number) and isinstance(value.value, int) and value.value > 0:
+            return name, value.value
+        else:
+            self.add("E145", *value.span, "max_depth must be a positive integer")
+        return name, None
 
     # ---- statements
 

@@ -18,7 +18,7 @@ from prose_kernel.language.openprose.declarations import Declarations, ImportChe
 from prose_kernel.language.openprose.name_resolution import Reader
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.program_index import Survey
-from prose_kernel.language.openprose.properties import PropertyChecker
+from prose_kernel.language.openprose.properties import PropertyChecker, check_budget
 from prose_kernel.language.openprose.scopes import Construct, Frame, Held, Place, Result
 from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span
@@ -275,6 +275,8 @@ class Checker:
             survey.report("E142", name.span, f"`{name.id}` is the name of an agent", "choose another name")
         if node.max_depth is not None and node.max_depth < 1:
             survey.report("E145", name.span, "`max_depth` must be a positive whole number", "write `(max_depth: 50)`")
+        if node.budget is not None:
+            check_budget(survey, node.budget)
         self._then(self._leave_frame, self.survey.frame)
         self.survey.frame = Frame(is_root=False)
         self._open(Place(), node.body, *[(parameter, "parameter") for parameter in node.parameters])

@@ -145,7 +145,9 @@ class _Formatter:
     @_lines.register
     def _(self, node: tree.Block, pad: str) -> list[str]:
         names = ", ".join(name.id for name in node.parameters)
-        depth = f" (max_depth: {node.max_depth})" if node.max_depth is not None else ""
+        limits = [f"max_depth: {node.max_depth}"] if node.max_depth is not None else []
+        limits += [f"budget: {text(node.budget)}"] if node.budget is not None else []
+        depth = f" ({', '.join(limits)})" if limits else ""
         return self._body(f"block {node.name.id}" + (f"({names})" if names else "") + f"{depth}:", node.body, pad)
 
     # ---- properties

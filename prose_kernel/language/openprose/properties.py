@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
+from prose_kernel.language import budgets
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.numbers import is_duration_long, parse_duration
 from prose_kernel.language.openprose.keywords import NOT_STRICT
@@ -37,8 +38,8 @@ PERMISSION_TYPES = ("read", "write", "execute", "bash", "network")
 PERMISSION_WORDS = ("allow", "deny", "prompt")
 
 ALLOWED: dict[Owner, tuple[str, ...]] = {
-    "agent": ("model", "prompt", "persist", "context", "skills", "permissions", "retry", "backoff"),
-    "session": ("model", "prompt", "context", "retry", "backoff", "timeout", "permissions"),
+    "agent": ("model", "prompt", "persist", "context", "skills", "permissions", "retry", "backoff", "budget"),
+    "session": ("model", "prompt", "context", "retry", "backoff", "timeout", "permissions", "budget"),
     "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display"),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
@@ -202,6 +203,9 @@ class PropertyChecker:
             hint = did_you_mean(near) or "one of none, linear, exponential"
             self._report("E183", item.value, "Unknown backoff", hint)
 
+    def _budget(self, item: Property, _owner: Owner) -> None:
+        check_budget(self.survey, item.value)
+
     def _agent_retry(self, item: Property) -> None:
         name = item.name.id
         message = f"`{name}` has no effect on an agent"
@@ -349,6 +353,7 @@ class PropertyChecker:
         "permissions": _permissions,
         "retry": _retry,
         "backoff": _backoff,
+        "budget": _budget,
         "timeout": _timeout,
         "on-fail": _on_fail,
         "cwd": _cwd,
@@ -360,6 +365,17 @@ class PropertyChecker:
         "allow": _allow,
         "on_reject": _on_reject,
     }
+
+
+def check_budget(survey: Survey, value: Node) -> None:
+    """E184 for a value that is no budget."""
+    try:
+        if not isinstance(value, Text):
+            raise ValueError("a budget is a string")
+        budgets.parse(raw_text(value))
+    except ValueError as problem:
+        message = f"Not a budget: {problem}" if isinstance(value, Text) else "A budget must be a string"
+        survey.report("E184", value.span, message, f'write `"{budgets.EXAMPLE}"`, or some of it')
 
 
 def _word(value: Node) -> str | None:

@@ -33,6 +33,7 @@ _ONE_LINE: Final = frozenset(
         "persist",
         "retry",
         "backoff",
+        "budget",
         "skills",
         "timeout",
         "on-fail",

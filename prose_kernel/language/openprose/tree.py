@@ -519,6 +519,7 @@ class Block(Node, frozen=True):
     parameters: tuple[Name, ...]
     max_depth: int | None
     body: Body
+    budget: Text | None = None
 
 
 Definition = Use | SkillImport | Agent | Block

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar, cast
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
@@ -19,12 +19,15 @@ from prose_kernel.machine.openprose.frames import (
     Temp,
 )
 from prose_kernel.machine.openprose.program_context import BlockEntry, ProgramContext
+from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
-from prose_kernel.runtime.execution_context import ControlFlow, Node, located
+from prose_kernel.runtime.execution_context import ControlFlow, Node, budget_of, located
 from prose_kernel.runtime.ports import Key
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
+
+T = TypeVar("T")
 
 
 @expression(tree.BlockCall, lambda node: node.arguments)
@@ -108,14 +111,27 @@ async def _invoke(
     place = s.place(s.statement) if s.host.listeners else None
     if place is not None:
         s.emit(BlockEntered(place, name, number, frame.arguments))
+    body = _result(s, _body(entry, used), layer)
+    if entry.node.budget is not None:
+        body = _within(s, budget_of(s, f"block {name} {number}", f"block '{name}'", entry.node.budget.raw), body)
     s.frame, s.layer, s.temps, s.source = frame, layer, temps, entry.source
     try:
-        result = await call(_result(s, _body(entry, used), layer))
+        result = await call(body)
     finally:
         s.frame, s.layer, s.temps, s.source, s.statement = outer
     if place is not None:
         s.emit(BlockLeft(place, name, number))
     return result
+
+
+async def _within(s: ProgramContext, budget: Budget, body: Coroutine[Any, Any, T]) -> T:
+    """Run a call that has a budget of its own."""
+    outer, s.budgets = s.budgets, (*s.budgets, budget)
+    try:
+        with budget.open():
+            return await call(body)
+    finally:
+        s.budgets = outer
 
 
 def _body(entry: BlockEntry, used: bool) -> Body:

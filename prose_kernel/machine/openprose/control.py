@@ -236,7 +236,7 @@ class TryCode(Code):
         try:
             return await call(self.body.run(s))
         except RunError as error:
-            if self.catch is None or error.unanswered:
+            if self.catch is None or not s.catches(error):
                 raise
             forget_trace(error)
             caught = error_value(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,7 +20,8 @@ from prose_kernel.machine.openprose.interpolation import cut_notes, kept_silentl
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
 from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.machine.openprose.session_context import assemble, value_given
-from prose_kernel.runtime.execution_context import Node, located
+from prose_kernel.runtime.budgets import Budget
+from prose_kernel.runtime.execution_context import Node, budget_of, located
 from prose_kernel.runtime.ports import (
     AgentMemory,
     Binding,
@@ -68,7 +69,7 @@ async def run_session(s: ProgramContext, node: tree.Session | tree.Resume, desti
         return cast("Value", await s.host.preview.session(s, node, name, prepared(s, node, destination)))
     request, binding = await prepared(s, node, destination)
     allowed = _allowed(s.run.properties("session", node.properties))
-    ended = await Attempts(s, node, request, binding, name, allowed).run()
+    ended = await Attempts(s, node, request, binding, name, allowed, _budgets(s, node, request)).run()
     if isinstance(ended, Failure):
         raise located(s, ended.error, node)
     return ended.value
@@ -109,6 +110,28 @@ def _allowed(own: Properties) -> Allowed:
     )
 
 
+def _budgets(s: ProgramContext, node: tree.Session | tree.Resume, request: SessionRequest) -> list[Budget]:
+    """Those of the session itself and of its agent, which all its sessions share."""
+    found = []
+    own = s.run.properties("session", node.properties)
+    if "budget" in own:
+        found.append(budget_of(s, f"session {request.at}", "this session", _limits(own["budget"])))
+    entry = _agent(s, node)
+    agent = s.run.properties("agent", entry.node.properties) if entry is not None else {}
+    if "budget" in agent:
+        title = f"agent '{request.agent}'"
+        key, shared = "/".join((title, *s.run.program)), s.host.agent_budgets
+        if key not in shared:
+            shared[key] = budget_of(s, key, title, _limits(agent["budget"]))
+        found.append(shared[key])
+    return found
+
+
+def _limits(value: object) -> str:
+    assert isinstance(value, tree.Text)  # as the checker knows
+    return value.raw
+
+
 async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent, name: str | None) -> Value:
     """A session of an agent that another language has declared; a failure raises, like that of any session."""
     if isinstance(node, tree.Resume):
@@ -140,6 +163,7 @@ class Attempts(SessionAttempts):
         binding: Binding,
         bound_to: str | None,
         allowed: Allowed,
+        budgets: Sequence[Budget] = (),
     ) -> None:
         super().__init__(
             s,
@@ -150,6 +174,7 @@ class Attempts(SessionAttempts):
             retries=allowed.retries,
             backoff=allowed.backoff,
             limit=allowed.timeout,
+            budgets=budgets,
         )
         self._binding = binding
         self._written: Callable[[], bool] = bool

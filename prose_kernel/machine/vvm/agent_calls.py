@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from msgspec import structs
 
 from prose_kernel.errors import (
+    BudgetSpent,
     MemoryLocked,
     PermissionDenied,
     ProviderError,
@@ -189,10 +190,10 @@ def error_value(kind: str, message: str, data: Mapping[str, Value] | None = None
 
 
 def _value(s: Context, node: Node, ended: Success | Failure) -> Value:
-    """What a call gives: its answer, or an error value. That nobody can answer raises (A23)."""
+    """What a call gives: its answer, or an error value. That nobody can answer raises (A23), and a spent budget."""
     if isinstance(ended, Success):
         return ended.value
-    if ended.error.nobody:
+    if ended.error.nobody or isinstance(ended.error, BudgetSpent):
         raise located(s, ended.error, node)
     kind, data = failure_of(ended)
     return error_value(kind, ended.error.message, data)

@@ -17,6 +17,7 @@ from acp.utils import serialize_params
 from pydantic import BaseModel, ValidationError
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import SessionProgress, ToolUse, Usage
 from prose_kernel.runtime.services import Terminal, Terminals
 from prose_kernel.sessions.providers.acp_calls import Calls, Reported, output_of, updated
@@ -56,6 +57,7 @@ class Conversation:
         self.cost: float | None = None
         self.usage: schema.Usage | None = None
         self.fault: ProviderError | None = None
+        self._within = budgets.current()
         self.disturbed = asyncio.Event()
         self._agent = agent
         self._access = access
@@ -97,6 +99,8 @@ class Conversation:
                 self._tool(update)
             case schema.UsageUpdate(cost=schema.Cost(amount=amount, currency="USD")):
                 self.cost = amount
+                if self._within is not None:
+                    self._within.tell(Usage(1, cost=amount))
 
     def _say(self, text: str) -> None:
         if not text:

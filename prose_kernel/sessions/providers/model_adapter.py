@@ -34,9 +34,11 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from prose_kernel.errors import ProviderBadReply, ProviderError
+from prose_kernel.errors import BudgetSpent, ProviderBadReply, ProviderError
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.sessions.providers import prices
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
 from prose_kernel.sessions.usage import consumed
@@ -74,11 +76,14 @@ class ServerLink:
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
         listener, used = _Listener(on_text), RunUsage()
+        bounded: _Bounds | None = None
         try:
             model = self._model(asked.model)
             denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
+            sent = len(asked.message) + len(asked.system or "")
+            bounded = _Bounds(model, frozenset(asked.denied), self._at.name, sent, used)
             agent = Agent(
-                _Withholding(model, frozenset(asked.denied)),
+                bounded,
                 output_type=[str, type(None)],  # no text is no failure of its own: the answer may be in a file
                 instructions=_sendable(asked.system or "") or None,
                 tools=[
@@ -99,13 +104,18 @@ class ServerLink:
             self._consumed(asked.model, used)
             if not isinstance(problem, Exception):
                 raise
-            if listener.ours is not None and not isinstance(listener.ours, ProviderError):
-                raise listener.ours from None
+            ours = bounded.spent if bounded is not None and bounded.spent is not None else listener.ours
+            if ours is not None and not isinstance(ours, ProviderError):
+                raise ours from None
             raise provider_error(problem, self._at, asked.model) from None
         if self._says_its_end and _unended(result.response):
             self._consumed(asked.model, used)
             raise provider_error(ConnectionResetError(), self._at)
-        return _reply(result, result.output or "")
+        reply = _reply(result, result.output or "")
+        if reply.cut and bounded.capped:  # the budget ended the answer, and a part of it is none
+            self._consumed(asked.model, used)
+            raise budgets.spent()
+        return reply
 
     async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
         """One reply that is an object with these fields."""
@@ -311,23 +321,53 @@ def _tool(asked: Conversation, name: str, about: str, schema: Mapping[str, objec
     return Tool.from_schema(call, name, about, dict(schema))
 
 
-class _Withholding(WrapperModel):
-    """A model that is not told of some tools. A call of one still reaches us: it is refused, and the loop goes on."""
+class _Bounds(WrapperModel):
+    """A model that is not told of some tools, and whose answers are as long as the budgets allow.
 
-    def __init__(self, wrapped: Model[Any], names: frozenset[str]) -> None:
+    A call of such a tool still reaches us: it is refused, and the loop goes on. `spent` is why no further request is
+    made, `capped` tells that the last one might have been longer without a budget. `used` is what earlier ones have
+    consumed; `sent` is about the size of the message.
+    """
+
+    def __init__(self, wrapped: Model[Any], names: frozenset[str], provider: str, sent: int, used: RunUsage) -> None:
         super().__init__(wrapped)
         self._names = names
+        self._vendor = provider
+        self._sent = sent
+        self._used = used
+        self.capped = False
+        self.spent: BudgetSpent | None = None
 
     async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
-        return await super().request(messages, model_settings, self._told(model_request_parameters))
+        return await super().request(messages, self._within(model_settings), self._told(model_request_parameters))
 
     @contextlib.asynccontextmanager
     async def request_stream(
         self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
     ) -> AsyncIterator[StreamedResponse]:
         told = self._told(model_request_parameters)
-        async with super().request_stream(messages, model_settings, told, run_context) as stream:
+        within = self._within(model_settings)
+        async with super().request_stream(messages, within, told, run_context) as stream:
             yield stream
+
+    def _within(self, settings: Any) -> Any:
+        """The settings with the most tokens that are left for the next answer. Raises `BudgetSpent`."""
+        request = budgets.current()
+        if request is None:
+            return settings
+        request.tell(_usage(self._used))
+        tokens, dollars = budgets.left("tokens"), budgets.left("usd")
+        if dollars is not None:
+            bought = prices.affordable(self._vendor, self.model_name, self._sent, dollars)
+            tokens = bought if tokens is None else min(tokens, bought if bought is not None else tokens)
+        if tokens is None:
+            return settings
+        if tokens < 1:
+            self.spent = budgets.spent()
+            raise self.spent
+        stated = (settings or {}).get("max_tokens")
+        self.capped = stated is None or tokens < stated
+        return {**(settings or {}), "max_tokens": int(tokens)} if self.capped else settings
 
     def _told(self, asked: ModelRequestParameters) -> ModelRequestParameters:
         return replace(asked, function_tools=[tool for tool in asked.function_tools if tool.name not in self._names])

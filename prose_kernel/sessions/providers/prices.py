@@ -6,6 +6,19 @@ _FRAME = 200
 """Tokens around a message: roles, separators."""
 
 
+def affordable(provider: str, model: str, sent: int, dollars: float) -> int | None:
+    """How many tokens an answer may have, for so many US dollars and `sent` bytes of input; None where prices are not
+    known. 0 when the input alone costs more."""
+    try:
+        from genai_prices import Usage, calc_price
+
+        asked = calc_price(Usage(input_tokens=sent // 4), model, provider_id=provider).total_price
+        million = calc_price(Usage(output_tokens=1_000_000), model, provider_id=provider).total_price
+    except (ImportError, LookupError):
+        return None
+    return max(int((dollars - float(asked)) / float(million) * 1_000_000), 0) if million else None
+
+
 def most_of(provider: str, model: str, sent: int, answer: int | None) -> float | None:
     """US dollars for `sent` bytes of input and an answer of at most `answer` tokens, or as long as the model's window
     allows. None where the price list is not installed or does not know the model."""

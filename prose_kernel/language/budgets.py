@@ -1,0 +1,84 @@
+"""What a budget allows, as people write it: `2 usd, 200k tokens, 30 min, 100 sessions` (docs/budgets.md)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from prose_kernel.language.numbers import parse_duration
+
+_LIMIT: Final = re.compile(
+    r"(?P<dollar>\$)?\s*(?P<number>\d[\d_]*(?:\.\d+)?)\s*(?P<scale>[kKM](?![a-z]))?\s*(?P<unit>[A-Za-z$]*)(?P<rest>.*)"
+)
+_MONEY: Final = ("usd", "$", "dollar", "dollars")
+_TIMES: Final = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+_SCALES: Final = {None: 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
+EXAMPLE: Final = "2 usd, 200k tokens, 30 min, 100 sessions"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """US dollars, tokens in and out together, seconds, sessions; None: no limit. `text` is how it was written."""
+
+    text: str
+    usd: float | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    sessions: int | None = None
+
+
+def parse(text: str) -> Limits:
+    """The limits that a text such as `2 usd, 200k tokens, 30 min, 100 sessions` means.
+
+    Raises `ValueError`, with a sentence for people.
+    """
+    found: dict[str, float] = {}
+    parts = [part.strip() for part in text.split(",")]
+    if not any(parts):
+        raise ValueError("a budget needs a limit")
+    for part in parts:
+        name, value = _limit(part)
+        if value <= 0:
+            raise ValueError(f"a limit must be more than 0: `{part}`")
+        if name in found:
+            raise ValueError(f"a second limit of {_CALLED[name]}: `{part}`")
+        found[name] = value
+    whole = {name: int(value) for name, value in found.items() if name in ("tokens", "sessions")}
+    return Limits(", ".join(parts), usd=found.get("usd"), seconds=found.get("seconds"), **whole)
+
+
+_CALLED: Final = {"usd": "money", "tokens": "tokens", "seconds": "time", "sessions": "sessions"}
+
+
+def _limit(part: str) -> tuple[str, float]:
+    """Which limit one part of a budget sets, and how high."""
+    match = _LIMIT.fullmatch(part)
+    unknown = ValueError(f"not a limit: `{part}`")
+    if match is None:
+        raise unknown
+    unit, rest = match["unit"].lower(), match["rest"].strip()
+    number = float(match["number"].replace("_", "")) * _SCALES[match["scale"]]
+    if match["dollar"] and not unit and not rest:
+        return "usd", number
+    if match["dollar"]:
+        raise unknown
+    if rest:
+        joined = parse_duration("".join(part.split()), gate=True)  # 2h30m
+        if joined is None:
+            raise unknown
+        return "seconds", joined
+    if unit in _MONEY:
+        return "usd", number
+    if unit in ("token", "tokens", "session", "sessions"):
+        if not number.is_integer():
+            raise ValueError(f"{unit} are counted in whole numbers: `{part}`")
+        return unit.removesuffix("s") + "s", number
+    if unit in _TIMES and match["scale"] is None:
+        return "seconds", number * _TIMES[unit]
+    raise ValueError(f"a limit needs a unit: `{part}`") if not unit else unknown

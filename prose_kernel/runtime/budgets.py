@@ -1,0 +1,276 @@
+"""Budgets: what sessions and judgements may consume in a run, a block, an agent's sessions, or one session.
+
+A budget has limits of money, tokens, time and sessions (docs/budgets.md). All that are active where a request is made
+count what it consumes, also when it fails or is cancelled. A request under a spent budget is refused (E221), and one
+that runs is ended when its budget is spent meanwhile.
+
+The budgets of a request are found through the context of the running task, like its aside: nothing has to carry them
+through the ports. What was consumed is in the journal beside each answer, so a resumed run counts it again; that a
+budget was spent is an answer of the outside, and in the journal like all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+from prose_kernel.errors import BudgetSpent
+from prose_kernel.language.budgets import Limits
+from prose_kernel.runtime.ports import Clock, Usage
+
+Counted = Literal["usd", "tokens"]
+
+RUN: Final = "run"
+"""The key of the budget of the whole run."""
+
+MOST_CAUGHT: Final = 1000
+"""How often a program may catch that a budget is spent: a loop that goes on asking has to end."""
+
+NOTICE: Final = 0.8
+"""The share of a budget at which its one notice is given."""
+
+# ---------------------------------------------------------------- counting
+
+
+@dataclass(slots=True)
+class Spent:
+    """What was consumed. `unpriced` counts answers whose price is not known."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    sessions: int = 0
+    unpriced: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.sessions:,} session{'s' * (self.sessions != 1)}"] if self.sessions else []
+        parts += [f"{self.tokens:,} tokens"] if self.tokens else []
+        parts += [f"{self.usd:.4f} usd"] if self.usd else []
+        parts += [f"{self.unpriced:,} answers without a known price"] if self.unpriced and not self.usd else []
+        return ", ".join(parts) or "nothing"
+
+
+@dataclass(slots=True, eq=False)
+class Budget:
+    """Limits, and what was consumed under them. `key` is unique in the run, `title` is for people.
+
+    Time passes while it is `open`: while a text of the run, a call of the block, or a session is under way.
+    """
+
+    key: str
+    title: str
+    limits: Limits
+    clock: Clock
+    spent: Spent = field(default_factory=Spent)
+    where: dict[str, Spent] = field(default_factory=dict)
+    noticed: bool = False
+    caught: int = 0
+    _passed: float = 0.0
+    _opened: float = 0.0
+    _open: int = 0
+    _waiting: dict[Request, None] = field(default_factory=dict)
+
+    @contextmanager
+    def open(self) -> Iterator[Budget]:
+        """While time passes for this budget."""
+        if not self._open:
+            self._opened = self.clock.monotonic()
+        self._open += 1
+        try:
+            yield self
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._passed += self.clock.monotonic() - self._opened
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been open."""
+        return self._passed + (self.clock.monotonic() - self._opened if self._open else 0.0)
+
+    @property
+    def share(self) -> float:
+        """How much of the limit that is nearest to its end was consumed: 1 is all."""
+        limits = self.limits
+        pairs = (
+            (self._used("usd"), limits.usd),
+            (self._used("tokens"), limits.tokens),
+            (self.seconds, limits.seconds),
+            (self.spent.sessions, limits.sessions),
+        )
+        return max(used / limit for used, limit in pairs if limit is not None)
+
+    @property
+    def over(self) -> bool:
+        """Whether what runs has to end: the last session that is allowed may."""
+        return 0 in (self.left("usd"), self.left("tokens"), self.time_left)
+
+    def left(self, what: Counted) -> float | None:
+        """How much may still be consumed; None without such a limit."""
+        limit: float | None = getattr(self.limits, what)
+        return None if limit is None else max(limit - self._used(what), 0)
+
+    def _used(self, what: Counted) -> float:
+        """What was consumed, with what is known of the requests that are under way."""
+        return float(getattr(self.spent, what) + sum(getattr(one.so_far, what) for one in self._waiting))
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds; None without such a limit."""
+        return None if self.limits.seconds is None else max(0.0, self.limits.seconds - self.seconds)
+
+    def count(self, place: str, usage: Usage | None, *, session: bool = False) -> None:
+        """Count a session that begins, or what one has consumed."""
+        for spent in (self.spent, self.where.setdefault(place, Spent())):
+            spent.sessions += session
+            if usage is not None:
+                spent.tokens += usage.tokens_in + usage.tokens_out
+                spent.usd += usage.cost or 0.0
+                spent.unpriced += usage.cost is None and bool(usage.requests)
+
+    def begin_again(self, limits: Limits) -> None:
+        """Other limits; what was consumed stays."""
+        self.limits, self.noticed, self.caught = limits, False, 0
+
+    def end_others(self, last: Request) -> None:
+        """It is spent: what is under way under it ends, but for the request that has come to its own end."""
+        for request in self._waiting:
+            if request is not last:
+                request.expire()
+
+    @contextmanager
+    def waits_for(self, request: Request) -> Iterator[None]:
+        """While a request is under way."""
+        self._waiting[request] = None
+        try:
+            yield
+        finally:
+            del self._waiting[request]
+
+    def error(self) -> BudgetSpent:
+        """E221: the limits, what was consumed, and where most of it went."""
+        most = max(self.where.items(), key=lambda item: (item[1].usd, item[1].tokens, item[1].sessions), default=None)
+        where = f", most of it at {most[0]} ({most[1]})" if most is not None and len(self.where) > 1 else ""
+        where = where or (f", all of it at {most[0]}" if most is not None else "")
+        spent = Spent(**{one.name: getattr(self.spent, one.name) for one in fields(Spent)})
+        return BudgetSpent(
+            f"the budget of {self.title} is spent ({self.limits.text}): {spent}{where}",
+            details={"kind": "budget", "budget": self.title},
+            hint="a higher budget lets it go on" + (": prose run --resume --budget ..." if self.key == RUN else ""),
+            budget=self.key,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request while it is asked: the budgets that it counts for, and what to call its place. `so_far` is what it has
+    consumed, as far as its provider tells that before the end."""
+
+    budgets: tuple[Budget, ...]
+    place: Callable[[], str]
+    deadline: asyncio.Timeout | None = None
+    so_far: Spent = field(default_factory=Spent)
+
+    def tell(self, usage: Usage) -> None:
+        """Its provider says what it has consumed by now. It is ended, and others are, when that is too much."""
+        self.so_far = Spent(usage.cost or 0.0, usage.tokens_in + usage.tokens_out)
+        for budget in self.budgets:
+            if budget.over:
+                self.expire()
+                budget.end_others(self)
+
+    def expire(self) -> None:
+        if self.deadline is not None and not self.deadline.expired():
+            self.deadline.reschedule(asyncio.get_running_loop().time())
+
+    def refuse(self) -> None:
+        """Raises `BudgetSpent` when a budget is spent."""
+        for budget in self.budgets:
+            if budget.share >= 1:
+                raise budget.error()
+
+
+_request: ContextVar[Request | None] = ContextVar("prose_kernel_budgets", default=None)
+
+
+@contextmanager
+def counting(budgets: tuple[Budget, ...], place: Callable[[], str]) -> Iterator[None]:
+    """What is asked inside the block, in this task and those it starts, counts for these budgets."""
+    outer = _request.get()
+    _request.set(Request(budgets, place))
+    try:
+        yield
+    finally:
+        _request.set(outer)
+
+
+def consumed(usage: Usage | None, *, session: bool = False) -> None:
+    """Count what was consumed, or that a session has begun, for the budgets of the request that is asked."""
+    request = _request.get()
+    if request is None or (usage is None and not session):
+        return
+    place = request.place()
+    request.so_far = Spent()
+    for budget in request.budgets:
+        budget.count(place, usage, session=session)
+        if budget.over:
+            budget.end_others(request)
+
+
+def current() -> Request | None:
+    """The request that is asked; None where no budget counts."""
+    return _request.get()
+
+
+@asynccontextmanager
+async def limited(*, session: bool) -> AsyncIterator[None]:
+    """Ask the outside inside the block, as far as the budgets allow: it is refused, or ended, with `BudgetSpent`."""
+    request = _request.get()
+    if request is None:
+        yield
+        return
+    request.refuse()
+    if session:
+        consumed(None, session=True)
+    timed = [(budget.time_left, budget) for budget in request.budgets if budget.time_left is not None]
+    inner = Request(request.budgets, request.place)
+    try:
+        with ExitStack() as waiting:
+            for budget in inner.budgets:
+                waiting.enter_context(budget.waits_for(inner))
+            async with asyncio.timeout(None) as inner.deadline:
+                timers = [asyncio.ensure_future(_ends(inner, budget, seconds)) for seconds, budget in timed]
+                _request.set(inner)
+                try:
+                    yield
+                finally:
+                    for timer in timers:
+                        timer.cancel()
+    except TimeoutError:
+        if inner.deadline is None or not inner.deadline.expired():
+            raise
+        raise max(inner.budgets, key=lambda budget: budget.share).error() from None
+    finally:
+        _request.set(request)
+
+
+async def _ends(request: Request, budget: Budget, seconds: float) -> None:
+    await budget.clock.sleep(seconds)
+    request.expire()
+
+
+def left(what: Counted) -> float | None:
+    """How many tokens or US dollars the request that is asked may still consume; None without a limit."""
+    request = _request.get()
+    found = [budget.left(what) for budget in (request.budgets if request is not None else ())]
+    return min((one for one in found if one is not None), default=None)
+
+
+def spent() -> BudgetSpent:
+    """What a request raises that could not come to its end within the budgets: of the one with the least left."""
+    request = _request.get()
+    assert request is not None
+    return max(request.budgets, key=lambda budget: budget.share).error()

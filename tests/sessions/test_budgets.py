@@ -1,0 +1,293 @@
+"""Budgets of runs, blocks, agents and sessions (docs/budgets.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from killing import answer, in_a_child
+from machine.fakes import FakeClock
+from sessions.people import ScriptedPerson
+from sessions.test_runs_resumed import runs, workspace
+
+from prose_kernel.cli.main import main
+from prose_kernel.errors import BudgetSpent, RunError, UsageError
+from prose_kernel.language.budgets import Limits, parse
+from prose_kernel.runtime.budgets import Budget
+from prose_kernel.runtime.events import Event, Warned
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
+from prose_kernel.sessions.providers.scripted import ScriptedSessions
+from prose_kernel.settings import Settings, load
+from prose_kernel.workspace import Start, Workspace
+
+# ---------------------------------------------------------------- as people write them
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("2 usd, 200k tokens, 30 min, 100 sessions", (2.0, 200_000, 1800.0, 100)),
+        ("$2.50", (2.5, None, None, None)),
+        ("0.5 $", (0.5, None, None, None)),
+        ("1.5M tokens", (None, 1_500_000, None, None)),
+        ("2h30m", (None, None, 9000.0, None)),
+        ("90 s , 1 session", (None, None, 90.0, 1)),
+        ("10_000 tokens", (None, 10_000, None, None)),
+    ],
+)
+def test_a_budget_as_people_write_it(text: str, limits: tuple[Any, ...]) -> None:
+    found = parse(text)
+    assert (found.usd, found.tokens, found.seconds, found.sessions) == limits
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "a budget needs a limit"),
+        ("0 usd", "a limit must be more than 0: `0 usd`"),
+        ("-1 usd", "not a limit: `-1 usd`"),
+        ("lots", "not a limit: `lots`"),
+        ("2", "a limit needs a unit: `2`"),
+        ("1,000 tokens", "a limit needs a unit: `1`"),
+        ("2 usd, $3", "a second limit of money: `$3`"),
+        ("1.5 sessions", "sessions are counted in whole numbers: `1.5 sessions`"),
+        ("5 euros", "not a limit: `5 euros`"),
+        ("$2 tokens", "not a limit: `$2 tokens`"),
+        ("30M", "a limit needs a unit: `30M`"),
+    ],
+)
+def test_what_is_no_budget(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=r"limit|counted") as raised:
+        parse(text)
+    assert str(raised.value) == problem
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_budget_or_says_why_not(text: str) -> None:
+    try:
+        found = parse(text)
+    except ValueError:
+        return  # it says why: the cases above
+    assert any(one is not None and one > 0 for one in (found.usd, found.tokens, found.seconds, found.sessions))
+
+
+# ---------------------------------------------------------------- while programs run
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = {"sessions": {"*": "Said."}, "judge": {"*": "yes"}}
+    Path("script.yaml").write_text(yaml.safe_dump(script))
+
+
+@pytest.fixture
+def _costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session costs ten tokens and half a dollar; `slow` takes an hour."""
+    run = ScriptedSessions.run
+
+    async def costly(
+        self: ScriptedSessions, request: SessionRequest, on_progress: Callable[[SessionProgress], None]
+    ) -> SessionResult:
+        if request.task == "slow":
+            await self._clock.sleep(3600)
+        said = await run(self, request, on_progress)
+        return SessionResult(said.text, said.summary, "vendor", "model", {"model": "small"}, usage=Usage(1, 4, 6, 0.5))
+
+    monkeypatch.setattr(ScriptedSessions, "run", costly)
+
+
+class Ran:
+    """A program that has run: its outputs, the error that ended it, and the warnings."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, Any] = {}
+        self.error: RunError | None = None
+        self.warnings: list[str] = []
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, Warned) and event.code == "W221":
+            self.warnings.append(event.message)
+
+
+async def ran(text: str, budget: str = "off", name: str = "p.prose", **more: Any) -> Ran:
+    found = Ran()
+    settings = Settings(provider="scripted", script="script.yaml", budget=budget, **more)
+    start = Start(Path.cwd(), name, notebook=False)
+    here = Workspace(settings, start, asker=ScriptedPerson(available=False), clock=FakeClock(), listeners=(found.hear,))
+    try:
+        await here.execute(text, name)
+    except RunError as error:
+        found.error = error
+    found.outputs = {name: value for name, (value, _) in here.outputs().items()}
+    await here.close()
+    return found
+
+
+async def test_a_run_ends_when_its_budget_is_spent() -> None:
+    found = await ran('let n = 0\nrepeat 9:\n  session "One"\n  n = n + 1\noutput done = n\n', "3 sessions")
+    assert isinstance(found.error, BudgetSpent)
+    assert (found.error.code, found.error.location and found.error.location.line) == ("E221", 3)
+    assert found.error.message == (
+        'the budget of the run is spent (3 sessions): 3 sessions, all of it at line 3, `session "One"`'
+    )
+    assert found.warnings == ["80 % of the budget of the run is spent (3 sessions)"]
+
+
+@pytest.mark.usefixtures("_costly")
+@pytest.mark.parametrize(
+    ("budget", "sessions"), [("25 tokens", 3), ("1.2 usd", 3), ("20 tokens", 2), ("1 usd, 100 tokens", 2)]
+)
+async def test_tokens_and_money_count(budget: str, sessions: int) -> None:
+    """The answer that takes a budget to its end is given; the next one is not asked for."""
+    text = 'let n = 0\ntry:\n  repeat 9:\n    session "One"\n    n = n + 1\ncatch:\n  session "Two"\noutput done = n\n'
+    found = await ran(text.replace('  session "Two"', "  n = n + 0"), budget)
+    assert (found.error, found.outputs) == (None, {"done": sessions})
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_where_most_of_it_went_is_said() -> None:
+    found = await ran('session "One"\nrepeat 5:\n  session "Two"\n', "25 tokens")
+    assert found.error is not None
+    assert found.error.message == (
+        "the budget of the run is spent (25 tokens): 3 sessions, 30 tokens, 1.5000 usd, most of it at "
+        'line 3, `session "Two"` (2 sessions, 20 tokens, 1.0000 usd)'
+    )
+
+
+async def test_a_program_that_goes_on_asking_is_ended() -> None:
+    text = 'let n = 0\nloop:\n  try:\n    session "One"\n  catch:\n    n = n + 1\n'
+    found = await ran(text, "2 sessions")
+    assert isinstance(found.error, BudgetSpent)
+
+
+async def test_a_block_has_a_budget_for_each_call_that_is_caught_inside_it_alone() -> None:
+    text = """let inside = 0
+block work(n) (budget: "2 sessions"):
+  repeat n:
+    try:
+      session "One"
+    catch:
+      inside = inside + 1
+block strict() (budget: "1 session"):
+  session "One"
+  session "Two"
+do work(2)
+do work(3)
+output caught = inside
+try:
+  do strict
+catch:
+  output never = 1
+"""
+    found = await ran(text)
+    assert found.outputs == {"caught": 1}
+    assert isinstance(found.error, BudgetSpent)
+    assert "the budget of block 'strict' is spent (1 session)" in found.error.message
+
+
+async def test_an_agent_has_one_budget_for_all_its_sessions() -> None:
+    text = 'agent a:\n  prompt: "x"\n  budget: "2 sessions"\nlet n = 0\nfor i in [1, 2, 3]:\n  try:\n    session: a\n'
+    text += '      prompt: "Go"\n  catch as e:\n    n = i\nsession "One"\noutput failed = n\n'
+    assert (await ran(text)).outputs == {"failed": 3}
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_a_sessions_budget_counts_its_attempts() -> None:
+    text = 'let n = 0\nfor i in [1, 2]:\n  try:\n    session "slow"\n      budget: "5 min"\n  catch as e:\n    n = n + 1\noutput n = n\n'
+    assert (await ran(text)).outputs == {"n": 2}
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_what_runs_is_ended_when_a_sibling_has_spent_the_budget() -> None:
+    text = 'parallel:\n  a = session "slow"\n  b = session "One"\n'
+    found = await ran(text, "10 tokens")
+    assert isinstance(found.error, BudgetSpent)
+    assert found.error.location is not None
+    assert found.error.location.line == 2
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_time_ends_what_runs() -> None:
+    found = await ran('session "slow"\n', "30 min")
+    assert isinstance(found.error, BudgetSpent)
+    assert found.error.message.startswith("the budget of the run is spent (30 min)")
+
+
+async def test_a_failed_construct_does_not_ignore_it() -> None:
+    text = 'parallel (on-fail: "ignore"):\n  session "One"\n  session "Two"\noutput done = 1\n'
+    found = await ran(text, "1 session")
+    assert isinstance(found.error, BudgetSpent)
+    assert found.outputs == {}
+
+
+async def test_vvm_raises_it_and_catches_it_where_the_budget_counts() -> None:
+    text = "agent a()\nn = 0\ntry:\n  x = @a `One`(())\n  y = @a `Two`(())\nexcept as e:\n  n = 1\nexport n\n"
+    found = await ran(text, "1 session", "p.vvm")
+    assert (found.error, found.outputs) == (None, {"n": 1})
+    found = await ran("agent a()\nx = @a `One`(())\ny = @a `Two`(())\nexport y\n", "1 session", "p.vvm")
+    assert isinstance(found.error, BudgetSpent)
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_a_resumed_run_counts_what_was_consumed_before(tmp_path: Path) -> None:
+    text = 'session "One"\nsession "Two"\nsession "Three"\nsession "Four"\n'
+    assert in_a_child(tmp_path, runs(tmp_path, text), before=answer("c1/3/s0")) is None
+    here = workspace(tmp_path, budget="25 tokens, 10 sessions")
+    with pytest.raises(BudgetSpent, match="3 sessions, 30 tokens"):
+        await here.execute(text, "p.prose")
+    await here.close()
+
+
+async def test_the_strict_profile_knows_no_budgets() -> None:
+    found = await ran('session "One"\n  budget: "1 session"\nsession "Two"\n', profile="strict")
+    assert found.error is None
+
+
+# ---------------------------------------------------------------- where people say them
+
+
+def test_settings_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("prose.toml").write_text('[budget]\nrun = "1 session"\n')
+    assert load(tmp_path, {}).budget == "1 session"
+    Path("p.prose").write_text('session "One"\nsession "Two"\n')
+    assert main(["run", "p.prose", "--provider", "scripted", "--script", "script.yaml"]) == 1
+    assert "the budget of the run is spent (1 session)" in capsys.readouterr().err
+    assert main(["run", "p.prose", "--provider", "scripted", "--script", "script.yaml", "--budget", "off"]) == 0
+    capsys.readouterr()
+    assert main(["run", "p.prose", "--budget", "0 usd"]) == 2
+    assert "budget: a limit must be more than 0" in capsys.readouterr().err
+    Path("prose.toml").write_text('[budget]\nrun = "much"\n')
+    with pytest.raises(UsageError, match="budget: not a limit: `much`"):
+        load(tmp_path, {})
+
+
+def test_a_run_with_a_budget_goes_on_with_a_higher_one(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("p.prose").write_text('let a = session "One"\nlet b = session "Two"\noutput both = "{a} {b}"\n')
+    who = ["--provider", "scripted", "--script", "script.yaml"]
+    assert main(["run", "p.prose", *who, "--budget", "1 session"]) == 1
+    capsys.readouterr()
+    assert main(["run", "--resume", *who, "--budget", "2 sessions", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"] == {"both": "Said. Said."}
+
+
+def test_limits_know_how_they_were_written() -> None:
+    assert parse(" 2 usd,30 min ") == Limits("2 usd, 30 min", usd=2.0, seconds=1800.0)
+
+
+async def test_time_passes_only_while_something_is_under_way() -> None:
+    clock = FakeClock()
+    budget = Budget("run", "the run", parse("10 s"), clock)
+    await clock.wait(100)
+    with budget.open(), budget.open():
+        await clock.wait(4)
+    await clock.wait(100)
+    assert (budget.seconds, budget.time_left, budget.over) == (4, 6, False)
+    assert asyncio.get_running_loop().is_running()
