@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from needs import needs_module
+from notebook.kernels import kernel, specification
 
 from prose_kernel.cells.python_values import frame, without_frames
 from prose_kernel.errors import UsageError
@@ -218,21 +219,19 @@ def test_the_library_that_is_loaded_is_used_and_another_one_is_an_error(monkeypa
         frame("f", rows, "arrow")
 
 
-def test_a_frame_counts_for_freshness_and_comes_out_again(shell: Any) -> None:
-    run(shell, "%prose reset")
-    shell.user_ns["df"] = pandas.DataFrame(PEOPLE)
-    run(shell, "%%prose --in df --frame old\nlet old = df | filter: item.age > 10")
-    made = prose_text(shell, "%prose stale")
-    assert "old" not in made
-    shell.user_ns["df"] = pandas.DataFrame(PEOPLE[:1] * 2)
-    assert "df" in prose_text(shell, "%prose stale")
-    run(shell, "%prose rerun stale --here")
-    assert isinstance(shell.user_ns["old"], pandas.DataFrame) and len(shell.user_ns["old"]) == 2
+def test_a_frame_counts_for_freshness_and_comes_out_again(tmp_path: Path) -> None:
+    with kernel(tmp_path, spec=specification("ipykernel_launcher", "signal")) as client:
 
+        def run_cell(cell: str, code: str) -> str:
+            client.channels.session.metadata = {"cellId": cell}
+            ran = client.run(code)
+            assert ran.status == "ok", ran
+            return "".join(ran.displays)
 
-def prose_text(shell: Any, cell: str) -> str:
-    from IPython.utils.capture import capture_output
-
-    with capture_output() as captured:
-        run(shell, cell)
-    return "".join([captured.stdout, *(str(one.data) for one in captured.outputs)])
+        run_cell("a", "%load_ext prose_kernel\nimport pandas as pd\ndf = pd.DataFrame({'n': [1, 20]})")
+        run_cell("b", "%%prose --in df --frame old\nlet old = df | filter: item.n > 10")
+        assert run_cell("c", "%prose stale") == "No cell is stale."
+        run_cell("d", "df = pd.DataFrame({'n': [1, 20, 30]})")
+        assert "the Python variable df has changed" in run_cell("e", "%prose stale")
+        run_cell("f", "%prose rerun stale --here")
+        run_cell("g", "assert isinstance(old, pd.DataFrame) and list(old['n']) == [20, 30]")
