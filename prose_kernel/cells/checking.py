@@ -165,7 +165,7 @@ def _happened(activities: list[Activity], check: Check) -> Finding:
         wanted = check.parallel or 0
         passed = most >= wanted if check.at_least else most == wanted
         return Finding(check, passed, f"{_count(most, 'branch')} ran side by side")
-    if feature in ("command", "session", "judged"):
+    if feature in ("command", "session", "judged", "gate"):
         part = getattr(check, feature)
         kind = "judgement" if feature == "judged" else feature
         texts = [one.label for one in activities if one.kind == kind]

@@ -27,6 +27,7 @@ _FEATURES: Final = (
     "session",
     "sessions",
     "judged",
+    "gate",
     "gates",
     "parallel",
     "step",
@@ -39,8 +40,8 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
 
     - `value`: an expression of the language; without `is`, `contains` or `matches` it must be true.
     - `output`: `true`; what the program printed and gave, without blanks at its ends.
-    - `command`, `session`, `judged`: a part of the text of a command that ran, a session that was asked, a condition
-      that was decided.
+    - `command`, `session`, `judged`, `gate`: a part of the text of a command that ran, a session that was asked, a
+      condition that was decided, or the name of a gate that opened.
     - `commands`, `sessions`, `gates`: how many there were; `at_least` instead of exactly.
     - `parallel`: in how many branches side by side something ran; `at_least` instead of exactly.
     - `step`: a kind of statement that the program has to have: `loop`, `parallel`, `if`, `try`, `gate`, `block` ...
@@ -54,6 +55,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
     session: str | None = None
     sessions: int | None = None
     judged: str | None = None
+    gate: str | None = None
     gates: int | None = None
     parallel: int | None = None
     step: str | None = None

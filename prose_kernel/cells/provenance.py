@@ -139,6 +139,7 @@ class _Run:
     number: int
     texts: Sequence[tuple[Source, Language]]
     bound: frozenset[str]
+    files: Mapping[str, str]
     failed: bool
     more: bool
 
@@ -266,9 +267,9 @@ class Provenance:
         cell, self._cell = self._cell, None
         if cell is not None:
             cell.failed, cell.files, language = failed, self._files, self._texts[0][1]
-            self._unread.append(
-                _Run(cell, cell.label, cell.ran, self._texts, frozenset(self._bound), failed, self._more)
-            )
+            bound = frozenset(self._bound)
+            run = _Run(cell, cell.label, cell.ran, self._texts, bound, self._files, failed, self._more)
+            self._unread.append(run)
             for name, event in self._bound.items():
                 source, span = event.place.source, event.place.span
                 own = next((one for text, one in self._texts if text is source), language)
@@ -345,7 +346,9 @@ class Provenance:
         cell = run.cell
         made = dict.fromkeys([*reader.defined, *run.bound], 0)
         for name, found in reader.defined.items():
-            version = Version(run.number, cell, run.label, found.text, found.language, found.source, found.step.span)
+            # an import is another one when its file is
+            text = "\n".join([found.text, *sorted(run.files.values())]) if found.step.kind == "import" else found.text
+            version = Version(run.number, cell, run.label, text, found.language, found.source, found.step.span)
             version.defined, version.reads = True, found.reads
             self._add(name, version)
         for name in made:
@@ -413,7 +416,7 @@ class Reader:
         ordered = [step for step in steps if step.kind not in DEFINITIONS]
         self._steps[id(source)] = sorted(ordered, key=lambda step: step.span.start)
         for step in steps:
-            if step.kind in DEFINITIONS and step.uses and step.kind != "import":
+            if step.kind in DEFINITIONS and step.uses:
                 used: dict[str, None] = dict.fromkeys(step.reads)
                 for way in step.ways:
                     _sequence(way.steps, set(step.own), used)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from prose_kernel.cells.exercises import Exercise, Exercises
     from prose_kernel.languages import Language
 
-_LEFT_BEHIND = shutil.ignore_patterns(".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml")
+_LEFT_BEHIND = frozenset((".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml"))
+_LARGEST = 50 * 1024 * 1024
+"""Bytes of a file that is copied for each answer; larger ones are no material of an exercise."""
 
 
 @click.command(short_help="Prove the checks of exercises: solutions pass, empty answers fail.")
@@ -77,6 +79,17 @@ def _problems(found: Exercises, name: str, directory: Path) -> Iterator[str]:
             yield f"wrong answer {number} is not told {wrong.says!r}, but:\n{said}"
 
 
+def _left_behind(directory: str, names: list[str]) -> list[str]:
+    """What a copy of a notebook's directory is made without: what runs have left, large files, pipes and sockets."""
+    found = []
+    for name in names:
+        path = Path(directory, name)
+        usual = path.is_symlink() or path.is_dir() or (path.is_file() and path.stat().st_size <= _LARGEST)
+        if name in _LEFT_BEHIND or not usual:
+            found.append(name)
+    return found
+
+
 class _Trial:
     """Answers to one exercise, each in a run and a directory of its own."""
 
@@ -89,7 +102,7 @@ class _Trial:
         """Whether an answer passes, and all that the learner would read."""
         with tempfile.TemporaryDirectory(prefix="prose-exercise-") as made:
             copy = Path(made) / "notebook"
-            shutil.copytree(self._directory, copy, ignore=_LEFT_BEHIND, symlinks=True)
+            shutil.copytree(self._directory, copy, ignore=_left_behind, symlinks=True)
             return asyncio.run(self._run(copy, name, text))
 
     async def _run(self, directory: Path, name: str, text: str) -> tuple[bool, str]:

@@ -228,7 +228,8 @@ class _Drawing:
         if mark is not None:
             lines.append(("q", clip(", ".join(filter(None, (mark.words, mark.figures))), 44)))
         binds = step.binds if step.kind not in ("input", "value", "output") else ()
-        data = [f"← {', '.join(step.reads)}" if step.reads else "", f"→ {', '.join(binds)}" if binds else ""]
+        reads = step.reads if step.kind not in DEFINITIONS else ()
+        data = [f"← {', '.join(reads)}" if reads else "", f"→ {', '.join(binds)}" if binds else ""]
         if any(data):
             lines.append(("d", clip("  ".join(filter(None, data)), 44)))
         width = max(70.0, max(_width(line) for _, line in lines) + 2 * _PAD + 8)

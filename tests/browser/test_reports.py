@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from browser.conftest import Pictures
 from browser.lab import Lab, expect
@@ -36,7 +36,7 @@ agent writer:
   model: sonnet
   prompt: "You write the notes of a release"
 input version: "Which version?"
-let log = exec "cat hostile"
+let log = exec "cat changes"
 parallel:
   tests = exec "sleep 0.3; printf '\\\\033[32m214 passed\\\\033[0m\\\\n'"
   lint = exec "sleep 0.1; echo clean"
@@ -77,7 +77,7 @@ def window(lab: Lab, **options: object) -> Iterator[Any]:
 
 def report(program: str, *options: str) -> Path:
     """The report of a run of this program, in the current directory."""
-    Path("hostile").write_text(HOSTILE)
+    Path("changes").write_text(HOSTILE)
     Path("s.yaml").write_text(
         f'sessions:\n  "*": [{{error: overloaded}}, {{reply: {json.dumps(HOSTILE)}, delay: 200ms}}]\njudge:\n  "*": yes\n'
     )
@@ -157,18 +157,28 @@ def test_hostile_output_is_text_in_light_dark_and_print(lab: Lab, hostile: Path,
 
 
 def opening(page: Any, path: Path) -> float:
-    """Seconds until a page is loaded and can be looked at."""
-    begun = time.monotonic()
+    """Seconds of processor time, of all processes of the browser, until a page is loaded and can be looked at: what it
+    takes on a machine that does nothing else, at most."""
+    before = _consumed()
     page.goto(path.as_uri())
     expect(page.locator("h1")).to_be_visible()
-    return time.monotonic() - begun
+    return _consumed() - before
+
+
+def _consumed() -> float:
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if "chrom" in process.name():
+                total += sum(process.cpu_times()[:2])
+    return total
 
 
 @pytest.mark.timing
 def test_a_report_of_10_000_statements_opens_within_two_seconds(lab: Lab, large: Path) -> None:
     assert large.stat().st_size < 10_000_000
     with window(lab) as page:
-        assert min(opening(page, large) for _ in range(3)) < 2
+        assert 0 < min(opening(page, large) for _ in range(3)) < 2
         assert page.locator(".note").count() == 0
         assert page.locator(".e").count() == 10_000
         assert page.locator(".src li").count() == 10_000

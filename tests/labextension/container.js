@@ -33,6 +33,7 @@ class Stream {
 
 const parsers = {};
 const warnings = [];
+let links;
 const former = { safe: true, createRenderer: () => ({ renderModel: (model) => model.data }) };
 const registered = {
   languages: {},
@@ -94,7 +95,66 @@ const run = ({ text, language = 'prose' }, unit = 4) => {
 };
 
 let people;
+/* A notebook with a kernel, as far as the channel between them needs one. What the extension does is noted. */
+const notebookWith = ({ implementation, language, cells }) => {
+  const noted = [];
+  const signal = () => {
+    const slots = [];
+    return { connect: (slot) => slots.push(slot), emit: (...values) => slots.forEach((slot) => slot(...values)) };
+  };
+  const comms = [];
+  const kernel = {
+    info: Promise.resolve({ implementation, language_info: { name: language } }),
+    handleComms: true,
+    createComm: (target) => {
+      const comm = { isDisposed: false, open: () => noted.push(`open ${target}`), send: (data) => noted.push(data.do) };
+      comms.push(comm);
+      return comm;
+    },
+  };
+  const widgets = cells.map((text, number) => ({
+    model: { type: 'code', id: `${number}`, executionCount: 1, sharedModel: { getSource: () => text } },
+  }));
+  const signals = Object.fromEntries(
+    ['kernelChanged', 'connectionStatusChanged', 'statusChanged', 'modelContentChanged', 'disposed'].map((name) => [name, signal()]),
+  );
+  const content = { widgets, modelContentChanged: signals.modelContentChanged };
+  const panel = { content, disposed: signals.disposed, sessionContext: { session: { kernel }, ...signals } };
+  return { panel, noted, comms, signals };
+};
+
 const answers = {
+  // What a link does: which channels it opens, and which cells it runs when the kernel answers each with what is next.
+  link: async ({ next, failing = '', restart = false, ...given }) => {
+    const { panel, noted, comms, signals } = notebookWith(given);
+    const executed = { connect: () => {} };
+    const tell = (data) => comms[comms.length - 1].onMsg({ content: { data: { kind: 'stale', stale: [], ...data } } });
+    const CodeCell = {
+      execute: async ({ model: { id } }) => {
+        noted.push(`run ${id}`);
+        if (id === failing) return { content: { status: 'error' } };
+        tell({ next: next[id] || [], after: id });
+        return { content: { status: 'ok' } };
+      },
+    };
+    links.watch.begun = false;
+    links.watch(
+      { forEach: (add) => add(panel), widgetAdded: { connect: () => {} } },
+      { NotebookActions: { executed } },
+      { CodeCell },
+    );
+    await new Promise(setImmediate);
+    if (restart) {
+      signals.statusChanged.emit(null, 'restarting');
+      signals.statusChanged.emit(null, 'idle');
+      await new Promise(setImmediate);
+    }
+    if (next) {
+      tell({ next: next.first, after: null });
+      await links.of(panel).rerun();
+    }
+    return noted;
+  },
   // What the form of a question answers, and how it says how much time is left.
   said: ({ question, button, text }) => people.answerOf(question, button, text),
   left: ({ seconds }) => people.left(seconds),
@@ -130,6 +190,7 @@ const answers = {
 
 (async () => {
   const window = {};
+  links = (await import(new URL('parts/links.js', pathToFileURL(process.argv[2])))).default;
   people = await import(new URL('plugins/people.js', pathToFileURL(process.argv[2])));
   globalThis.document = { head: { append() {} }, querySelector: () => null, createElement: () => ({ append() {} }) };
   const document = { currentScript: { src: pathToFileURL(process.argv[2]).href } };
@@ -161,5 +222,5 @@ const answers = {
     });
   }
   const questions = JSON.parse(fs.readFileSync(0, 'utf8'));
-  process.stdout.write(JSON.stringify(questions.map((question) => answers[question.do](question))));
+  process.stdout.write(JSON.stringify(await Promise.all(questions.map((question) => answers[question.do](question)))));
 })();

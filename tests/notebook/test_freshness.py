@@ -210,6 +210,29 @@ async def test_an_imported_program_and_a_program_that_was_run(book: Notebook, tm
     assert book.why()["b"] == ["other.prose has changed"]
 
 
+async def test_who_calls_what_was_imported_is_stale_when_its_file_is_another_one(
+    book: Notebook, tmp_path: Path
+) -> None:
+    lines = ["def double(n):", "  return n + n", "export double", ""]
+    (tmp_path / "lib.vvm").write_text("\n".join(lines))
+    (tmp_path / "part.prose").write_text('input n: "?"\noutput twice = n\n')
+    await book.run("a", '%%vvm\nfrom "./lib.vvm" import double')
+    await book.run("b", "%%vvm\nx = double(2)")
+    await book.run("c", 'use "./part.prose" as part')
+    await book.run("d", "let y = part(n: 3)")
+    (tmp_path / "lib.vvm").write_text("\n".join(lines).replace("n + n", "n + n + 0"))
+    (tmp_path / "part.prose").write_text('input n: "?"\noutput twice = "{n}{n}"\n')
+    assert book.why() == {
+        "a": ["lib.vvm has changed"],
+        "b": ["double may change: [1] is stale"],
+        "c": ["part.prose has changed"],
+        "d": ["part may change: [3] is stale"],
+    }
+    await book.magic("%rerun stale")
+    assert book.why() == {}
+    assert "33" in str(book.cells.values()["y"])
+
+
 # ---------------------------------------------------------------- cells that fail, change, vanish
 
 

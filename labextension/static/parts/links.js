@@ -47,6 +47,8 @@ class Link {
     const kernel = session && session.kernel;
     if (!kernel || this.panel.isDisposed || (this.comm && !this.comm.isDisposed)) return;
     const info = await kernel.info;
+    if (!this.looked) this.used = this.used || this.hasUsed(); // a page that was loaded anew
+    this.looked = true;
     const ours = info.implementation === 'prose_kernel' || (info.language_info.name === 'python' && this.used);
     if (!ours || (this.comm && !this.comm.isDisposed) || kernel.isDisposed || !kernel.handleComms) return;
     const comm = (this.comm = kernel.createComm(TARGET));
@@ -60,6 +62,10 @@ class Link {
     this.told = '';
     this.tellCells();
     if (this.shown) this.say({ do: 'show', on: true });
+  }
+
+  hasUsed() {
+    return codeCells(this.panel).some(({ model }) => model.executionCount && MAGIC.test(model.sharedModel.getSource()));
   }
 
   say(data) {

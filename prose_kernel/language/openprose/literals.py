@@ -45,3 +45,10 @@ def expression(value: object, what: str) -> str:
 
 def _key(name: str) -> str:
     return name if _NAME.match(name) and name not in KEYWORDS else f'"{name.translate(_ESCAPES)}"'
+
+
+def change_directory(directory: str) -> str:
+    """The statement that changes the directory of the commands below it."""
+    import shlex
+
+    return f"exec {expression(f'cd {shlex.quote(directory)}', 'the directory')}"
