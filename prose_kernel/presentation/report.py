@@ -17,7 +17,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
 from prose_kernel.presentation.cards import cuts, one_line, outcome, readable
-from prose_kernel.presentation.diagram import Part
+from prose_kernel.presentation.diagram import Mark, Part
 from prose_kernel.presentation.flow_drawing import flow_svg
 from prose_kernel.presentation.page import Choice, Section, markdown_text, page, table, terminal_text, text
 from prose_kernel.presentation.problems import problem_of
@@ -224,6 +224,7 @@ class _Report:
                 span: replace(mark, words=self.redact(mark.words), figures="")
                 for span, mark in marks(list(cells), one.source).items()
             }
+            known.update((span, Mark("running", "under way")) for span in self.story.waiting(one.source))
             parts.append(Part(_cell(number, one) if many else "", steps, known))
             if not many:
                 links = {span: link for (key, span), link in self.links.items() if key == id(one.source)}
@@ -653,9 +654,7 @@ class _Report:
         ]
         shown = text(f"prose runs show {head.run} --format json")
         rest = f'<p id="all">{_REST} Here: <code class="v">{shown}</code></p>'
-        return Section(
-            "about", "About this run", f'<div class="v">{self._facts(facts)}</div>{self._facts(fixed)}{rest}'
-        )
+        return Section("about", "About this run", f'<div class="v">{_listed(facts)}</div>{self._facts(fixed)}{rest}')
 
 
 _REST: Final = (

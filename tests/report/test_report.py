@@ -214,15 +214,20 @@ def last() -> Path:
 def test_a_run_that_was_killed_ends_with_what_was_under_way(here: Path) -> None:
     run("p.prose", *FULL)
     before = report()
-    seen: list[str] = []
-    cut(last(), lambda record: isinstance(record, (Text, Asked)) or (len(seen) < 3 and not seen.append(record.key)))  # type: ignore[union-attr,func-returns-value]
+    answered = iter(["c1/1/x0"])
+    cut(last(), lambda record: isinstance(record, (Text, Asked)) or next(answered, "") == getattr(record, "key", None))
     source = report()
     page = checked(source)
-    assert "p.prose killed" in page.text
-    assert "The process of the run was killed" in page.text
-    assert "Under way then: judge 12 passed are enough" in page.text
+    for said in (
+        "p.prose killed",
+        "The process of the run was killed",
+        "Under way then: command echo 12 passed; command echo clean",
+        "tests $ echo 12 passed under way → tests lint $ echo clean under way → lint",
+        "[lint] $ echo clean branch lint: $ echo clean: running",
+        "7 $ echo 12 passed → tests under way",
+    ):
+        assert said in page.text, said
     assert len(source) < len(before)
-    assert sorted(here.rglob("*.tmp")) == []
 
 
 def test_a_run_that_computes_when_it_is_killed_is_not_computed_to_its_end(here: Path) -> None:
