@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from prose_kernel.errors import RunError
+from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.languages import Language
 from prose_kernel.presentation.run_record import Activity, CellRecord, RunRecord, State
@@ -383,6 +383,8 @@ class RunStory:
             )
 
     def _failed(self, event: ev.Failed) -> None:
+        if isinstance(event.error, ResumeMismatch):
+            return  # the run has not failed: it cannot be told further
         line = self._line(event.place)
         last = line[-1].entries[-1] if line[-1].entries else None
         if last is not None and last.state == "failed" and last.kind != "error":
@@ -413,6 +415,10 @@ class RunStory:
             entry.inner.sort(key=lambda branch: branch.answered if branch.kind == "branch" else -1)
 
     def _branch_finished(self, event: ev.BranchFinished) -> None:
+        asked = [getattr(entry.asked, "at", "") for entry in self._open.values()] if event.status == "cancelled" else []
+        for at in asked:  # what ends with the branch has no event of its own
+            if at.startswith(f"{event.place.at}/") and (took := self._times.get(at)) is not None and took.answered:
+                self._latest = max(self._latest, self._seconds(took.answered))
         self.record.at(self._latest)
         steps, depth = event.place.branches, len(event.place.branches)
         line = self._lines.get((event.place.program, steps))
