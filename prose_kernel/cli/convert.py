@@ -34,8 +34,9 @@ def export(notebook: str, output: str, force: bool) -> int:
         if cell.cell_type == "code":
             number += 1
             left_out = "it is expected to fail" if MAY_FAIL in cell.metadata.get("tags", ()) else ""
-            if language is not None or of_magic(cell.source) is not None:
-                parts.append(Part(cell.source, f"cell {number}", left_out=left_out, gap=gap))
+            if language is None and of_magic(cell.source) is None:
+                left_out = "it is in another language"
+            parts.append(Part(cell.source, f"cell {number}", left_out=left_out, gap=gap))
         elif cell.cell_type == "markdown" and cell.source.strip():
             parts.append(Part(cell.source, "words", words=True, gap=gap))
 

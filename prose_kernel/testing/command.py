@@ -80,9 +80,10 @@ def test(
     offer_commands()
     report = Report(verbose)
     results = session.run_all(found, options, workers, report.file)
+    status = report.summary(results)
     if junit is not None:
         _write_junit(junit, results)
-    return report.summary(results)
+    return status
 
 
 def _write_junit(name: str, results: Sequence[Tested]) -> None:

@@ -85,6 +85,7 @@ class _Test:
                 self._look_at_recordings(services.cassettes)
         finally:
             await cells.close()
+        self._look_for_an_idle_recording()
 
     # ------------------------------------------------------------ one cell
 
@@ -167,6 +168,14 @@ class _Test:
             if Path(record.file).stem == self.book.path.stem:
                 said = f"{record.file}, line {record.line}: the {record.type} {record.at} is recorded and never used"
                 self.stale.append(Finding(f"{said} (prose cassette prune removes it)"))
+
+    def _look_for_an_idle_recording(self) -> None:
+        """The notebook's own recording, where no cell has asked anything that it could answer."""
+        own = self.book.path.parent / "cassettes" / f"{self.book.path.stem}.jsonl"
+        complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)
+        used = any(Path(file).name == own.name for file, _ in self.used)
+        if complete and own.is_file() and not used and not self.stale and not self.options.live:
+            self.stale.append(Finding(f"cassettes/{own.name}: no cell uses any record of it"))
 
     # ------------------------------------------------------------ updating
 

@@ -6,6 +6,7 @@ something to collect. nbval collects on its own and is not disturbed: both can r
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +64,13 @@ class ProseFile(pytest.File):
     def outcomes(self) -> dict[str, Outcome]:
         """How each cell or case ended."""
         if self._tested is None:
-            from prose_kernel.testing.session import Target, run_one
+            from prose_kernel.testing.session import Target, run_all, run_one
 
-            self._tested = run_one(Target(self.path, self.path.name), self._options())
+            target, options = Target(self.path, self.path.name), self._options()
+            if "PYTEST_XDIST_WORKER" in os.environ:  # others may be at work in the same directory
+                self._tested = run_one(target, options)
+            else:
+                self._tested = run_all([target], options, 1, lambda tested: None)[0]
         if self._tested.interrupted:
             raise KeyboardInterrupt
         return {outcome.name: outcome for outcome in self._tested.outcomes}

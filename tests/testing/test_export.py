@@ -196,6 +196,12 @@ def test_a_notebook_file_becomes_a_program_that_runs_the_same(capfd: pytest.Capt
     assert prose("export", book, "-o", "b.prose", "--force") == 0
 
 
+def test_cells_of_python_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
+    book = write(Path("p.ipynb"), code("print(1)"), code("%%prose\nlet x = 1"), kernel="python3")
+    assert prose("export", book) == 0
+    assert capfd.readouterr().out == "# cell 1 is left out: it is in another language\n# print(1)\n\nlet x = 1\n"
+
+
 @pytest.mark.parametrize("name", ["a.prose", "a.vvm"])
 def test_a_program_becomes_a_notebook_with_words(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     text = "# # Title\n#\n# Words 🦉\n\nx = 1\n\n# More words\ny = x\n# NBVAL_SKIP\n#!not words\nz = y\n"

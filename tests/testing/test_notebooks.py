@@ -237,6 +237,8 @@ def test_recordings_answer_and_what_is_never_used_is_found() -> None:
     (found,) = findings(book)
     assert found.startswith("recording: cassettes/a.jsonl, line ")
     assert found.endswith("is recorded and never used (prose cassette prune removes it)")
+    idle = updated(write(book, code("let x = 1", count=None)))
+    assert findings(idle) == ["recording: cassettes/a.jsonl: no cell uses any record of it"]
     whole = updated(
         write(book, code('let s0 = session "first"', count=None), code('let s1 = session "second"', count=None))
     )
